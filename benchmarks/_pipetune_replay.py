@@ -103,12 +103,12 @@ class Joint(Fixed):
     """V2: the system configuration is a hyperparameter, the objective accuracy over duration."""
 
     chance: np.random.Generator = field(default_factory=np.random.default_rng)
-    _drawn: dict[int, SystemConfig] = field(default_factory=dict)
+    _energy_mark: dict[int, SystemConfig] = field(default_factory=dict)
 
     def turn(self, number: int, m: Measured, epoch: int) -> tuple[SystemConfig, float]:
-        if number not in self._drawn:
-            self._drawn[number] = ALL[int(self.chance.integers(len(ALL)))]
-        return self._drawn[number], 0.0
+        if number not in self._energy_mark:
+            self._energy_mark[number] = ALL[int(self.chance.integers(len(ALL)))]
+        return self._energy_mark[number], 0.0
 
     def value(self, accuracy: float, spent: float) -> float:
         return accuracy / spent

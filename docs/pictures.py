@@ -23,7 +23,7 @@ from penstock.app.ledger.reader import Reader
 from penstock.app.optuna_bridge.storage import LedgerStorage
 from penstock.app.views.live import Watcher
 from penstock.app.views.progress import View
-from penstock.app.views.screen import picture
+from penstock.app.views.screen import study_screen
 from penstock.profiling.base.errors import PenstockError
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
@@ -112,15 +112,15 @@ def watch(reader: Reader, run: subprocess.Popen[bytes]) -> tuple[View, float]:
 
 
 def distance(view: View | None) -> float:
-    if view is None or not view.stand.expected:
+    if view is None or not view.progress.expected:
         return 1.0
-    return abs(view.stand.epochs / view.stand.expected - MOMENT)
+    return abs(view.progress.epochs / view.progress.expected - MOMENT)
 
 
 def save_live(view: View, at: float) -> None:
     with Path(os.devnull).open("w") as nowhere:
         console = Console(file=nowhere, record=True, width=118, force_terminal=True)
-        console.print(picture(view, at), highlight=False)
+        console.print(study_screen(view, at), highlight=False)
     text = console.export_svg(title="penstock run examples/digits.py", theme=MONOKAI)
     # Rich asks for a font from the network: whoever looks at the file has one of his own.
     text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)

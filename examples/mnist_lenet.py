@@ -33,7 +33,7 @@ def folder() -> Path:
     if "PENSTOCK_DATA" in os.environ:
         given = os.environ["PENSTOCK_DATA"]
         if not Path(given).is_dir():
-            raise penstock.UsageError.refuse("PENSTOCK_DATA", given, "a folder that is there")
+            raise penstock.UsageError.refuse("PENSTOCK_DATA", given, "a folder that exists")
         return Path(given) / "mnist"
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "penstock" / "mnist"

@@ -89,7 +89,7 @@ def state_of(trial, seed):
 class Holder:
     """A process that serves on ``count`` sockets; ``released`` hears of every state given back."""
 
-    def __init__(self, address="127.0.0.1", *, port=0, count=1, patience=peers.PATIENCE):
+    def __init__(self, address="127.0.0.1", *, port=0, count=1, patience=peers.REQUEST_TIMEOUT):
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
         arguments = (theirs, address, port, count, patience)
@@ -123,7 +123,7 @@ def fds(pid="self"):
 
 
 def _serve(pipe, address, port, count, patience):
-    peers.PATIENCE = patience
+    peers.REQUEST_TIMEOUT = patience
     states = {}
 
     @contextmanager
@@ -137,7 +137,7 @@ def _serve(pipe, address, port, count, patience):
 
     sockets = [socket.create_server((address, port)) for _ in range(count)]
     for listen in sockets:
-        peers.Neighbours(listen, TOKEN, lend, lambda: 4711).start()
+        peers.PeerServer(listen, TOKEN, lend, lambda: 4711).start()
     pipe.send([listen.getsockname()[1] for listen in sockets])
     with suppress(EOFError, ConnectionResetError):
         pipe.recv()  # until the test closes it

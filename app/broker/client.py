@@ -28,7 +28,7 @@ from .server import broker_url
 #: Seconds after which an unanswered command is sent again.
 RESEND_AFTER = 2.0
 #: Seconds until a client gives up. A scheduler that is just starting answers much earlier.
-PATIENCE = 30.0
+ANSWER_TIMEOUT = 30.0
 #: Seconds between two looks for an installation, or for a broker that does not answer.
 _LOOK_AGAIN = 0.05
 
@@ -36,10 +36,10 @@ _LOOK_AGAIN = 0.05
 class Client:
     """Sends commands over the broker of ``settings``. Connects on first use, and may be kept."""
 
-    def __init__(self, settings: Settings, *, patience: float = PATIENCE) -> None:
+    def __init__(self, settings: Settings, *, timeout: float = ANSWER_TIMEOUT) -> None:
         self._url = broker_url(settings)
         self._redis = connection.connect(self._url)
-        self._patience = patience
+        self._timeout = timeout
         self._dropped = Dropped()
 
     def submit(self, spec: StudySpec, enqueued: Sequence[Params] = ()) -> None:
@@ -81,12 +81,12 @@ class Client:
         """
         given = None if code is None else asdict(code)
         answer = self.send("extend", study=study, by=by, to=to, code=given)
-        return int(_said(answer, "n_trials", int))
+        return int(_field(answer, "n_trials", int))
 
     def ask(self, study: str) -> tuple[int, dict[str, Any]]:
         """A trial for the user to train: its number and parameters. Errors as ``submit``."""
         answer = self.send("ask", study=study)
-        return int(_said(answer, "number", int)), dict(_said(answer, "params", dict))
+        return int(_field(answer, "number", int)), dict(_field(answer, "params", dict))
 
     def tell(self, study: str, number: int, value: float | None, reason: str = "") -> None:
         """Report a trial's result. None: the trial failed. Errors as ``submit``."""
@@ -98,7 +98,7 @@ class Client:
 
     def plan(self) -> dict[str, Any]:
         """What the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
-        return dict(_said(self.send("plan"), "plan", dict))
+        return dict(_field(self.send("plan"), "plan", dict))
 
     def import_study(self, study: StudyImported) -> None:
         """Import a study that is over into the ledger. Errors as ``submit``."""
@@ -138,7 +138,7 @@ class Client:
         command = uuid.uuid4().hex
         text = dumps({"id": command, "kind": kind, **body})
         begun = time.monotonic()
-        deadline = begun + self._patience
+        deadline = begun + self._timeout
         silence, sent = "", False
         while (left := deadline - time.monotonic()) > 0:
             answer, silence, lies_there = self._try(command, text, min(left, RESEND_AFTER))
@@ -148,7 +148,7 @@ class Client:
             if (words := self._refusal(time.monotonic() - begun)) is not None:
                 raise BackendError(f"{kind}: the scheduler cannot serve: {words}")
         raise BackendError(
-            f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
+            f"{kind}: {silence} (for {self._timeout:g} s): `penstock doctor` looks for the reason"
             + (_yet_to_come(body) if sent else "")
         )
 
@@ -200,22 +200,22 @@ def _yet_to_come(body: dict[str, Any]) -> str:
     """What may become of an unanswered command that a scheduler will find when it starts."""
     study = body.get("study")
     if not isinstance(study, dict):
-        return ". It may yet be carried out, once the scheduler is there"
+        return ". It may still be carried out when a scheduler runs"
     return (
-        ". The study may yet be accepted, once the scheduler is there: `penstock status"
+        ". The study may still be accepted when a scheduler runs: `penstock status"
         f" {study['id']}` then shows it, `penstock cancel {study['id']}` ends it"
     )
 
 
 def _names(answer: dict[str, Any]) -> list[str]:
-    return [str(name) for name in _said(answer, "devices", list)]
+    return [str(name) for name in _field(answer, "devices", list)]
 
 
-def _said(answer: dict[str, Any], name: str, kind: type) -> Any:
+def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
     """The field ``name`` of ``answer``, checked: anyone with access to the broker may write it."""
     if not isinstance(answer.get(name), kind):
         shown = str(answer)[:80]
-        raise BackendError(f"what came in the scheduler's place is no answer: {shown!r}")
+        raise BackendError(f"the scheduler's answer is malformed: {shown!r}")
     return answer[name]
 
 

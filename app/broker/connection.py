@@ -21,7 +21,7 @@ SOCKET_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 2.0
 #: What to do about a value of the wrong type under a key.
 MISPLACED_ADVICE = (
-    "a running scheduler puts that right; `penstock up` starts one. Something else writes to this"
+    "a running scheduler repairs this; `penstock up` starts one. Something else writes to this"
     " broker: give Penstock one of its own"
 )
 
@@ -91,10 +91,10 @@ def silent(url: str, error: Exception) -> BackendError:
     # The library's own text may contain the address as it was given.
     why = re.sub(r"//\S*@", "//***@", str(error)) or type(error).__name__
     if "mismatch, certificate is not valid for" in why:
-        why += ": call the broker by a name that is in its certificate"
+        why += ": use a host name that is in the broker's certificate"
     elif "CERTIFICATE_VERIFY_FAILED" in why:
         why += (
-            ": its certificate is not one that this machine knows. Name the file of the CA that"
+            ": this machine does not trust its certificate. Name the file of the CA that"
             " signed it in the URL: ?ssl_ca_certs=/path/to/ca.pem"
         )
     return BackendError(f"the broker at {hide_password(url)} does not answer: {why}")
@@ -108,7 +108,7 @@ def is_wrong_type(answer: object) -> bool:
 def refusal(error: redis.ResponseError) -> str:
     """Say that the broker refuses a command, why, and what to do."""
     if isinstance(error, redis.exceptions.NoPermissionError):
-        return f"the broker refuses a command ({error}): give its user the right to it"
+        return f"the broker refuses a command ({error}): grant its user this command"
     if isinstance(error, redis.exceptions.OutOfMemoryError):
         advice = "raise its maxmemory, or make room there"
     elif isinstance(error, redis.exceptions.ReadOnlyError):
@@ -117,4 +117,4 @@ def refusal(error: redis.ResponseError) -> str:
         advice = "it cannot write to its disk: make room there"
     else:
         return f"the broker refuses a command ({error}): penstock doctor looks at it"
-    return f"the broker refuses to be written to ({error}): {advice}"
+    return f"the broker refuses writes ({error}): {advice}"

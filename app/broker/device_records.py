@@ -25,16 +25,16 @@ def seen(name: str, text: str) -> Seen:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Forged("encoding", "its bytes are no UTF-8") from None
+        raise Forged("encoding", "its bytes are not UTF-8") from None
     record = parse(text)
     try:
         device = _DEVICE.validate_python(record["device"])
         incarnation, draining = record["incarnation"], record["draining"]
     except (LookupError, TypeError, ValidationError) as error:
-        raise Forged("form", f"it is no device: {error!r}") from error
+        raise Forged("form", f"it is not a device: {error!r}") from error
     sizes = (device.slots, *device.cores, device.memory or 0)
     if device.name != name or not isinstance(incarnation, str) or not isinstance(draining, bool):
-        raise Forged("form", "it is no record of this device")
+        raise Forged("form", "it is not a record of this device")
     if not 1 <= device.slots <= MOST or len(device.cores) > MOST or not _fit(sizes):
         raise Forged("form", "it has more of something than there can be")
     return Seen(device, incarnation, draining)

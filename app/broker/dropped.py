@@ -33,7 +33,7 @@ class Dropped:
     """What this process has dropped. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._said: Counter[tuple[str, str]] = Counter()
+        self._noted: Counter[tuple[str, str]] = Counter()
         self._uncounted: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -41,13 +41,13 @@ class Dropped:
         """Note that something at ``place`` was dropped; ``where`` names it (an entry's id, say)."""
         with self._lock:
             self._uncounted[f"{place} {why.check}"] += 1
-            self._said[place, why.check] += 1
-            n = self._said[place, why.check]
+            self._noted[place, why.check] += 1
+            n = self._noted[place, why.check]
         what = f"of {place} ({why.check})"
         if n <= EACH_SAID:
             log.warning("dropped %s %s: %s", _cut(where), what, _cut(str(why)))
         elif n.bit_count() == 1:
-            log.warning("dropped %d %s so far, %s at last", n, what, _cut(where))
+            log.warning("dropped %d %s so far, most recently %s", n, what, _cut(where))
 
     def mend(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
         """Remove values of another type than their key should have, as ``protocol.mend``."""

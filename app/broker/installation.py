@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Seconds, for all steps together, after which a store counts as not answering. Loading the store's
 #: library may take some of them.
-ANSWER_LIMIT = 20.0
+STORE_TIMEOUT = 20.0
 
 
 def installation_key(settings: Settings) -> bytes:
@@ -71,7 +71,7 @@ def mark(url: str, key: bytes) -> None:
 def check(url: str, key: bytes) -> None:
     """Check that the store at ``url`` has the installation's mark and can be written and read.
 
-    Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
+    Raises BackendError with the reason, within ``STORE_TIMEOUT`` seconds.
     """
 
     def attempt() -> bool:
@@ -82,7 +82,7 @@ def check(url: str, key: bytes) -> None:
         return marked
 
     try:
-        marked = within(ANSWER_LIMIT, "store-check", attempt)
+        marked = within(STORE_TIMEOUT, "store-check", attempt)
     except Exception as error:  # anything the store's library may raise
         raise unusable(url, error) from error
     if not marked:
@@ -97,7 +97,7 @@ def probe(url: str) -> bool:
     """Check that the store at ``url`` can be written and read. Returns whether its folder exists.
 
     If it does not, the nearest existing folder above it is tried, in which it will be made. Nothing
-    is left behind. Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
+    is left behind. Raises BackendError with the reason, within ``STORE_TIMEOUT`` seconds.
     """
 
     def attempt() -> bool:
@@ -111,11 +111,11 @@ def probe(url: str) -> bool:
             if folder == root:
                 raise
             why = error.strerror or str(error)
-            raise OSError(f"it cannot be made in {folder or '/'}: {why}") from error
+            raise OSError(f"it cannot be created in {folder or '/'}: {why}") from error
         return folder == root
 
     try:
-        return within(ANSWER_LIMIT, "store-probe", attempt)
+        return within(STORE_TIMEOUT, "store-probe", attempt)
     except Exception as error:  # anything the store's library may raise
         raise unusable(url, error) from error
 
@@ -143,7 +143,7 @@ def _probe(files: Any, path: str) -> None:
     try:
         files.pipe_file(path, token)
         if files.cat_file(path) != token:
-            raise OSError("what was written reads back otherwise")
+            raise OSError("what was read back differs from what was written")
     finally:
         if files.exists(path):
             files.rm_file(path)

@@ -46,12 +46,12 @@ def check_element(element: Any, queue: str) -> None:
             {"args": args, "kwargs": kwargs, "embed": embed},
         )
     except Exception as error:  # an unexpected value can raise anything
-        raise Forged("form", f"it is no message of ours: {error!r}") from error
+        raise Forged("form", f"it is not a message of Penstock: {error!r}") from error
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} where a text belongs")
+        raise TypeError(f"{type(value).__name__} where a string belongs")
     return value
 
 

@@ -36,7 +36,7 @@ def served_by(settings: Settings, client: redis.Redis) -> str | None:
     return None if holder == owner(settings) else holder
 
 
-def left_to(settings: Settings, client: redis.Redis) -> str | None:
+def last_served_by(settings: Settings, client: redis.Redis) -> str | None:
     """Another owner whose scheduler was the last to serve the broker. Errors as ``served_by``.
 
     None if these settings belong to the same installation, which may serve it.
@@ -52,7 +52,7 @@ def check_free(settings: Settings, client: redis.Redis) -> None:
     if settings.broker is None:
         return  # a private broker belongs to its state folder, wherever that was moved
     url = broker_url(settings)
-    last, now = left_to(settings, client), served_by(settings, client)
+    last, now = last_served_by(settings, client), served_by(settings, client)
     # A scheduler with a copy of the key, and a ledger that both can reach, stands by.
     if now is not None and (last is not None or settings.ledger is None):
         raise held(url, now)
@@ -73,8 +73,8 @@ def left(url: str, last: str) -> Taken:
     """The error that the broker at ``url`` was last served by ``last``, with advice."""
     shown = hide_password(url)
     return Taken(
-        f"the broker at {shown} is that of another scheduler, which does not run now: {last}."
-        " Start it there (penstock up), or give this one a broker of its own. Where that one is"
-        " gone for good, put its ledger and its file `key` into this state folder, or hand the"
+        f"the broker at {shown} belongs to another scheduler, which is not running: {last}. Start"
+        " it there (penstock up), or give this one a broker of its own. If that one is gone for"
+        " good, put its ledger and its file `key` into this state folder, or hand the"
         f" broker over without them: redis-cli -u {shown} DEL {protocol.INSTALLATION}"
     )

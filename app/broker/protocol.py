@@ -56,8 +56,8 @@ _TYPES = {
     "": "list",
 }
 
-#: Milliseconds that a meeting is kept for its ranks.
-MEETING_EXPIRES = 60_000
+#: Milliseconds that a rendezvous is kept for its ranks.
+RENDEZVOUS_EXPIRES = 60_000
 #: Seconds that an answer is kept for its asker.
 REPLY_EXPIRES = 3600
 
@@ -73,7 +73,7 @@ def lease_key(trial: str, rank: int) -> str:
     return f"{PREFIX}lease:{trial}:{rank}"
 
 
-def meeting_key(trial: str, fence: int, rank: int) -> str:
+def rendezvous_key(trial: str, fence: int, rank: int) -> str:
     """The key at which a rank finds its gang's trainers, once all ranks have claimed."""
     return f"{PREFIX}meeting:{trial}:{fence}:{rank}"
 
@@ -160,9 +160,9 @@ def misplaced(client: redis.Redis, also: Sequence[str] = ()) -> dict[str, str]:
     found = {}
     types = _send(client, [("TYPE", name) for name in names])
     for name, kind in zip(names, types, strict=True):
-        wanted = next(kind for start, kind in _TYPES.items() if name.startswith(start))
-        if kind not in (wanted, "none"):
-            found[name] = f"a {kind} where a {wanted} belongs"
+        expected = next(kind for start, kind in _TYPES.items() if name.startswith(start))
+        if kind not in (expected, "none"):
+            found[name] = f"a {kind} where a {expected} belongs"
     return found
 
 

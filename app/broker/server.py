@@ -37,9 +37,9 @@ NAME = "broker"
 #: The kernel's limit on a socket's path (bytes).
 SOCKET_PATH_LIMIT = 107
 #: Seconds, for all steps together, after which a broker counts as not answering.
-ANSWER_LIMIT = 5.0
+ANSWER_TIMEOUT = 5.0
 #: Seconds that a private broker may take to read its log back.
-START_LIMIT = 30.0
+START_TIMEOUT = 30.0
 
 _CONFIGURATION = """\
 # Written by Penstock at every start of its private broker.
@@ -61,7 +61,7 @@ def broker_url(settings: Settings) -> str:
     return settings.broker or f"redis+socket://{socket_path(settings)}?virtual_host=0"
 
 
-def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
+def connect(settings: Settings, *, limit: float = ANSWER_TIMEOUT) -> redis.Redis:
     """A client of the broker, which has just answered a PING. It returns text, not bytes.
 
     Raises BackendError within ``limit`` seconds, whatever hangs (name lookup included); the text
@@ -182,7 +182,7 @@ def _spawn(settings: Settings, output: Path) -> bool:
 
 def _answers(settings: Settings) -> bool:
     """Wait until the broker answers. False if it ended instead."""
-    deadline = time.monotonic() + START_LIMIT
+    deadline = time.monotonic() + START_TIMEOUT
     reason = ""
     while time.monotonic() < deadline:
         # Checked first: if the broker refused us and then ended, nobody must wait for it.
@@ -197,7 +197,7 @@ def _answers(settings: Settings) -> bool:
             return False
         time.sleep(0.005)
     raise BackendError(
-        f"the private broker runs but is not ready after {START_LIMIT:g} s: {reason}"
+        f"the private broker runs but is not ready after {START_TIMEOUT:g} s: {reason}"
     )
 
 

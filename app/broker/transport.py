@@ -70,8 +70,8 @@ class RedisTransport:
 
         Raises ``Taken`` if another owner's scheduler serves this broker, or may come back to it.
         """
-        said = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
-        taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), said)
+        args = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
+        taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), args)
         [(holder, key, last)] = self._execute([taking])
         if holder != self._owner:
             raise ownership.held(self._url, holder)
@@ -107,7 +107,7 @@ class RedisTransport:
             except BackendError as error:
                 if "NOGROUP" not in str(error.__cause__):
                     raise
-                log.warning("the broker has lost its streams: they are made anew")
+                log.warning("the broker has lost its streams: creating them again")
                 self.open()
                 return []
             received = list(self._decode(_by_stream(found)))
@@ -210,7 +210,7 @@ class RedisTransport:
             return None
         if _NUMBER.fullmatch(text):
             return int(text)
-        self._dropped.note("attempts", trial, Forged("form", f"fence = {text!r} is no number"))
+        self._dropped.note("attempts", trial, Forged("form", f"fence = {text!r} is not a number"))
         self._execute([("DEL", protocol.attempt_key(trial))])
         return None
 

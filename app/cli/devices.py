@@ -1,4 +1,4 @@
-"""``penstock devices``: what there is, and taking some out while studies run."""
+"""``penstock devices``: list devices, and drain some while studies run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Names = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME",
-        help="Devices: their names, or unique beginnings of them.",
+        help="Device names, or unique prefixes of them.",
         autocompletion=completed(
             lambda reader, _: (r.device.name for r in reader.devices() if r.state != "left")
         ),
     ),
 ]
 _WITHIN = typer.Option(
-    metavar="SECONDS", min=0, max=MAX_WITHIN, help="What still runs then is revoked."
+    metavar="SECONDS", min=0, max=MAX_WITHIN, help="Revoke what still runs after this time."
 )
 Within = Annotated[float | None, _WITHIN]
 
@@ -43,14 +43,14 @@ capacity = Application(invoke_without_command=True)
 
 @capacity.callback()
 def devices(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the devices of the installation, take some out, give them back."""
+    """List the installation's devices, drain some, and return them."""
     if ctx.invoked_subcommand is None:
         list_devices(as_json)
 
 
 @capacity.command("list")
 def list_devices(as_json: Json = False) -> None:
-    """List every device, how it stands, and what runs there."""
+    """List every device, its state, and what runs there."""
     from ..views.devices import device_facts, device_table
 
     settings = settings_of()
@@ -60,7 +60,7 @@ def list_devices(as_json: Json = False) -> None:
 
 @capacity.command()
 def drain(names: Names, within: Within = None) -> None:
-    """Take devices out: what runs there ends its epoch, and nothing new comes.
+    """Drain devices: what runs there ends its epoch, and nothing new starts.
 
     Their workers stay up. With --within, what still runs then is revoked, and the command waits.
     """
@@ -73,17 +73,17 @@ def drain(names: Names, within: Within = None) -> None:
 
 @capacity.command()
 def undrain(names: Names) -> None:
-    """Give devices back that were drained or freed."""
+    """Return devices that were drained or freed."""
     given = client_of().undrain(names)
     say(f"given back: {', '.join(given)}")
 
 
 @capacity.command()
 def free(
-    n: Annotated[int, typer.Argument(metavar="N", min=1, help="How many devices.")],
+    n: Annotated[int, typer.Argument(metavar="N", min=1, help="How many devices to free.")],
     within: Annotated[float, _WITHIN],
 ) -> None:
-    """Take N devices out, of the scheduler's choice, and wait until nothing runs there.
+    """Drain N devices that the scheduler chooses, and wait until nothing runs there.
 
     Idle ones come first, then those that lose least. Ctrl-C ends the waiting, not the freeing.
     """

@@ -1,4 +1,4 @@
-"""``penstock similar`` and ``penstock history``: what earlier tuning says, and taking it along."""
+"""``penstock similar`` and ``penstock history``: what earlier tuning found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from .terminal import Application, Json, check_folder, client_of, present, reader_of, say
 
-history = Application(help="Take the history of tuned system parameters elsewhere, or bring one.")
+history = Application(help="Export or import the history of tuned system parameters.")
 
 
 def similar(
@@ -19,7 +19,7 @@ def similar(
     ],
     as_json: Json = False,
 ) -> None:
-    """Say which known workloads a trial is like, and what system parameters paid off there."""
+    """Show which known workloads a trial resembles, and which system parameters paid off."""
     from ..views.similar import likeness_facts, likeness_view, look
     from ..views.story import find_trial
 
@@ -30,9 +30,9 @@ def similar(
 
 @history.command("export")
 def export_history(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
 ) -> None:
-    """Write the history to a JSON file. It holds rates, ratios and digests, and no user's data."""
+    """Write the history to a JSON file. It holds rates, ratios and digests, but no user data."""
     from ..common.atomic_file import write_whole
     from ..ledger.history import to_json
 
@@ -45,10 +45,10 @@ def export_history(
 @history.command("import")
 def import_history(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What penstock history export wrote.")
+        Path, typer.Argument(metavar="FILE", help="A file that `penstock history export` wrote.")
     ],
 ) -> None:
-    """Take in a history that was exported elsewhere. What is known already stays once."""
+    """Add a history that was exported elsewhere. Known entries are not duplicated."""
     from ...profiling.similarity.history import machine_class
     from ..ledger.history import read_file
 
@@ -61,10 +61,10 @@ def import_history(
     client_of().remember(entries)
     ids = {entry.id for entry in entries}
     known = Counter(entry.machine for entry in reader.history() if entry.id in ids)
-    here = {machine_class(record.device) for record in reader.devices()}
+    classes = {machine_class(record.device) for record in reader.devices()}
     again = Counter(entry.machine for entry in entries if entry.id in before)
     for machine, n in sorted(Counter(entry.machine for entry in entries).items()):
-        apart = "" if machine in here else ": kept apart, no device here is of that class"
+        apart = "" if machine in classes else ": stored, but no device here is of that class"
         kept = "" if known[machine] == n else f", {known[machine]} of them kept"
         old = f", {again[machine]} of them known already" if again[machine] else ""
         say(f"{_entries(n)} of {machine}{old}{kept}{apart}")

@@ -1,4 +1,4 @@
-"""``penstock pause``, ``resume``, ``weight``, ``extend``, ``cancel``: a study steered."""
+"""``penstock pause``, ``resume``, ``weight``, ``extend``, ``cancel``: control a study."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def pause(name: Known) -> None:
-    """Pause a study: what runs ends its epoch, nothing is lost, and other studies go on."""
+    """Pause a study: running trials end their epoch, and nothing is lost."""
     study, client = _study_and_client(name, over=False)
     client.pause(study.id)
     say(f"{study.name} is paused: penstock resume {study.id}")
 
 
 def resume(name: Known) -> None:
-    """Have a paused study go on."""
+    """Continue a paused study."""
     study, client = _study_and_client(name, over=False)
     client.resume(study.id)
     say(f"{study.name} goes on: penstock watch {study.id}")
@@ -37,15 +37,17 @@ def weight(
             metavar="WEIGHT",
             min=LOWEST,
             max=HIGHEST,
-            help="Its part of the devices, beside that of others.",
+            help="Its share of the devices, relative to other studies.",
         ),
     ] = None,
     priority: Annotated[
         int | None,
-        typer.Option(metavar="P", min=-FURTHEST, max=FURTHEST, help="The higher goes first."),
+        typer.Option(
+            metavar="P", min=-FURTHEST, max=FURTHEST, help="Studies of higher priority go first."
+        ),
     ] = None,
 ) -> None:
-    """Change how a study shares devices with others: by weight within a priority."""
+    """Change a study's share of the devices: its weight within its priority."""
     study, client = _study_and_client(name, over=False)
     if weight is None and priority is None:
         raise UsageError(
@@ -60,12 +62,14 @@ def weight(
 
 def extend(
     name: Known,
-    by: Annotated[int | None, typer.Option(metavar="N", min=1, help="So many more trials.")] = None,
+    by: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many more trials to run.")
+    ] = None,
     to: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Up to so many trials in all.")
+        int | None, typer.Option(metavar="N", min=1, help="How many trials to run in all.")
     ] = None,
 ) -> None:
-    """Have a study go on to more trials, also one that is complete or was cancelled."""
+    """Add trials to a study, even if it is complete or was cancelled."""
     if (by is None) == (to is None):
         raise UsageError("give --by, how many more trials, or --to, how many in all")
     study, client = _study_and_client(name, over=True)
@@ -74,7 +78,7 @@ def extend(
 
 
 def cancel(name: Known) -> None:
-    """Cancel a study. What has run stays, and can be read."""
+    """Cancel a study. Its results so far stay readable."""
     study, client = _study_and_client(name, over=False)
     client.cancel(study.id)
     say(f"{study.name} is cancelled")

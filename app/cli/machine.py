@@ -1,4 +1,4 @@
-"""``penstock doctor``, ``up``, ``down`` and others: what runs on this machine, seen and steered."""
+"""``penstock doctor``, ``up``, ``down`` and others: see and control what runs on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GRADES = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"
 
 
 def doctor(as_json: Json = False) -> None:
-    """Say what is found here, what is missing, and what to do."""
+    """Check this installation: what is here, what is missing, and what to do about it."""
     from dataclasses import asdict
 
     from ..status.doctor import diagnose
@@ -63,7 +63,7 @@ def plan(as_json: Json = False) -> None:
 
 def gc(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what there is, and how much.")
+        bool, typer.Option("--dry-run", help="Only list what would be deleted.")
     ] = False,
 ) -> None:
     """Delete checkpoints that no ledger row names, and empty logs older than PENSTOCK_LOG_AGE."""
@@ -81,10 +81,13 @@ def gc(
 
 def backup(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Else one in the state folder.")
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="The file to write; by default one in the state folder."
+        ),
     ] = None,
 ) -> None:
-    """Write the ledger, as it is at this moment, to a file of its own."""
+    """Write a copy of the ledger, as it is now, to a file."""
     from ..services.backups import back_up
 
     made, known = back_up(settings_of(), file)
@@ -93,10 +96,13 @@ def backup(
 
 def restore(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A backup; none: list those there are.")
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="The backup to restore; without it, backups are listed."
+        ),
     ] = None,
 ) -> None:
-    """Put a backup in the ledger's place, while nothing runs here; without FILE list them."""
+    """Replace the ledger with a backup while nothing runs here, or list the backups."""
     from ..services.backups import listed, put_back
 
     settings = settings_of()
@@ -124,7 +130,7 @@ def up(devices: Devices = None) -> None:
 
 
 def down() -> None:
-    """Stop what runs here. Studies go on when it is started again."""
+    """Stop all services here. Studies continue when they are started again."""
     from ..services.services import take_down
 
     ended = take_down(settings_of())
@@ -134,7 +140,7 @@ def down() -> None:
 def worker(devices: Devices = None) -> None:
     """Serve this machine's devices to the scheduler on PENSTOCK_BROKER.
 
-    Ctrl-C or SIGTERM: what runs ends its epoch, then the machine leaves.
+    On Ctrl-C or SIGTERM, running trials end their epoch, then the machine leaves.
     """
     from ..services import node_agent
 
@@ -170,7 +176,7 @@ def metrics(
         int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
     ] = 9917,
 ) -> None:
-    """Serve figures for Prometheus until Ctrl-C: studies, devices, epochs, how claims go."""
+    """Serve metrics for Prometheus until Ctrl-C: studies, devices, epochs, claims."""
     from ..exports.prometheus import serve
 
     _, thread = serve(settings_of(), address, port)
@@ -183,7 +189,7 @@ def dashboard(
         int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
     ] = 8080,
 ) -> None:
-    """Show all studies in optuna-dashboard, in the browser, until Ctrl-C. It only reads.
+    """Show all studies in optuna-dashboard, in the browser, until Ctrl-C. Read-only.
 
     It needs the extra 'dashboard' of penstock, and listens on this machine only.
     """

@@ -51,8 +51,8 @@ app = Application(
     pretty_exceptions_enable=False,
     help="Hyperparameter tuning as a stream of epoch-sized tasks on Celery.\n\n"
     "Begin with `penstock run SCRIPT`. Broker, scheduler and workers start by themselves.",
-    epilog="PENSTOCK_HOME is the folder where all state lies. The other settings are PENSTOCK_*"
-    " variables too: see the guide.",
+    epilog="PENSTOCK_HOME is the folder that holds all state. The other settings are PENSTOCK_*"
+    " variables, too: see the guide.",
 )
 #: A script's own options are the script's: nothing after its name is ours.
 _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -66,13 +66,13 @@ Script = Annotated[
 ]
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ARGUMENTS", help="All that follows is the script's own."),
+    typer.Argument(metavar="ARGUMENTS", help="Arguments that are passed to the script."),
 ]
 
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def run(script: Script, arguments: Arguments = None) -> None:
-    """Run a script or a study's YAML file, watch its studies, and print what they came to.
+    """Run a script or a study's YAML file, watch its studies, and print their results.
 
     Ctrl-C ends the watching, not the study.
     """
@@ -117,7 +117,7 @@ def watch(
     name: Name = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Log its epochs there, also those of before."),
+        typer.Option(metavar="DIR", help="Log its epochs to this folder, past ones included."),
     ] = None,
     mlflow: Annotated[
         str | None,
@@ -126,7 +126,7 @@ def watch(
 ) -> None:
     """Watch a study until it is finished, and log it to TensorBoard or MLflow.
 
-    Ctrl-C ends the watching, not the study. Watched again, logging goes on where it ended.
+    Ctrl-C ends the watching, not the study. The next watch continues the logs.
     """
     from ..exports.epoch_callbacks import Feed
     from ..exports.mlflow import MLflowCallback
@@ -150,7 +150,7 @@ def watch(
 
 @app.command("ls", rich_help_panel=STUDIES)
 def list_studies(as_json: Json = False) -> None:
-    """List all studies and how they stand."""
+    """List all studies with their progress."""
     from ..status.listing import study_facts, study_table
 
     reader = reader_of()
@@ -160,8 +160,8 @@ def list_studies(as_json: Json = False) -> None:
 
 @app.command(rich_help_panel=STUDIES)
 def status(name: Name = None, as_json: Json = False) -> None:
-    """Show how a study stands, with its failures in full."""
-    from ..status.listing import standing_facts, standing_view
+    """Show a study's progress, with its failures in full."""
+    from ..status.listing import status_facts, status_view
     from ..status.lookout import Lookout
 
     settings = settings_of()
@@ -171,8 +171,8 @@ def status(name: Name = None, as_json: Json = False) -> None:
     present(
         study,
         as_json,
-        lambda s: standing_view(reader, s, settings, waits),
-        lambda s: standing_facts(reader, s, waits),
+        lambda s: status_view(reader, s, settings, waits),
+        lambda s: status_facts(reader, s, waits),
     )
 
 
@@ -181,14 +181,14 @@ def story(
     trial: TrialName,
     as_json: Json = False,
 ) -> None:
-    """Tell what happened to one trial, in order, and why."""
+    """Show what happened to one trial, in order, and why."""
     from dataclasses import asdict
 
     from ..views.story import find_trial, render, tell
 
     reader = reader_of()
-    told = tell(reader, *find_trial(reader, trial))
-    present(told, as_json, render, asdict)
+    found = tell(reader, *find_trial(reader, trial))
+    present(found, as_json, render, asdict)
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -196,10 +196,15 @@ def report(
     names: Names = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to; else the state folder."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file to write; by default one in the state folder.",
+        ),
     ] = None,
 ) -> None:
-    """Write a study's report, one HTML file, and print its path. Several are compared."""
+    """Write a study's report to an HTML file. Several studies are compared in one."""
     from ..report.compare import write_comparison
     from ..report.report import write_report
 
@@ -271,8 +276,8 @@ def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
     """Raise UsageError where a script that ran to its end has submitted nothing."""
     if not studies:
         raise UsageError(
-            f"{script.name} ran to its end and submitted no study: it has to call"
-            " study.optimize(...), also where it is run as __main__"
+            f"{script.name} ended without submitting a study: call study.optimize(...), also when"
+            " it runs as __main__"
         )
 
 

@@ -1,4 +1,4 @@
-"""``penstock best``, ``export``, ``import``: what a study came to, and taking it elsewhere."""
+"""``penstock best``, ``export``, ``import``: a study's results, and how to move them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ def export(
     form: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="json: the whole study. csv, parquet: a table. Else as FILE ends."
+            "--format",
+            help="json: the whole study; csv, parquet: a table. By default as FILE ends.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to; else standard output."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write; by default standard output."
+        ),
     ] = None,
     epochs: Annotated[
         bool, typer.Option("--epochs", help="A table of epochs instead of trials.")
@@ -58,7 +61,7 @@ def export(
     if epochs and form is Format.JSON:
         raise UsageError.refuse("--epochs", True, "csv or parquet: JSON holds all epochs")
     if form is Format.PARQUET and output is None:
-        raise UsageError.refuse("--output", None, "a file: Parquet is no text")
+        raise UsageError.refuse("--output", None, "a file: Parquet is a binary format")
     if output is not None:
         check_folder("--output", output)
     reader = reader_of()
@@ -77,10 +80,10 @@ def export(
 
 def import_study(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What penstock export wrote as JSON.")
+        Path, typer.Argument(metavar="FILE", help="A JSON file that `penstock export` wrote.")
     ],
 ) -> None:
-    """Take in a finished study that was exported elsewhere, to be read here.
+    """Import a finished study that was exported elsewhere, to read it here.
 
     Its name and its id must not be taken. Its checkpoints stay where they are.
     """

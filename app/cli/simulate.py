@@ -27,11 +27,13 @@ def simulate(
     *,
     devices: Annotated[
         str,
-        typer.Option(metavar="DEVICES", help="cpu:8x1, gpu:8 or cpu:8x1*2; they need not be here."),
+        typer.Option(
+            metavar="DEVICES", help="cpu:8x1, gpu:8 or cpu:8x1*2. This machine need not have them."
+        ),
     ],
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="POLICY", help="May be given several times; else all."),
+        typer.Option(metavar="POLICY", help="May be repeated; by default all."),
     ] = None,
     known: Annotated[
         bool,
@@ -39,35 +41,39 @@ def simulate(
     ] = False,
     max_width: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="With study: its trials may have N devices."),
+        typer.Option(min=1, metavar="N", help="With study: the most devices of a trial."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="SEED", help="With generated: what is drawn.")
+        int | None, typer.Option(min=0, metavar="SEED", help="With generated: the random seed.")
     ] = None,
     count: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With generated: N studies, in bursts.")
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write an HTML page: who held what when."),
+        typer.Option(
+            metavar="FILE", help="Write an HTML page that shows which trial held which device when."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a workload on other devices and under other policies, and compare what it takes.
+    """Simulate a workload on other devices and under other policies, and compare them.
 
-    Nothing is trained, and no time passes but the planning's.
+    Nothing is trained, and only planning takes real time.
     """
     from ...scheduler.policies.registry import POLICIES
     from ..runner import answers
     from ..simulation.experiment import run, simulated_devices
     from ..simulation.table import Progress, simulation_view
 
-    there = simulated_devices(devices)
-    found = _workload(workload, len(there), max_width=max_width, seed=seed, count=count)
-    # What a policy of the user's did instead of a plan is told beside its figures, once.
+    simulated = simulated_devices(devices)
+    found = _workload(workload, len(simulated), max_width=max_width, seed=seed, count=count)
+    # What a user's policy did instead of planning is reported once, beside its figures.
     logging.getLogger(answers.__name__).addHandler(logging.NullHandler())
     with Progress() as progress:
-        simulation = run(found, there, tuple(policy or POLICIES), known=known, tell=progress.tell)
+        simulation = run(
+            found, simulated, tuple(policy or POLICIES), known=known, tell=progress.tell
+        )
     if report is not None:
         from ..simulation.page import write_simulation
 

@@ -1,4 +1,4 @@
-"""What all commands share: settings, readers, clients; errors as exit codes; JSON or a picture."""
+"""What all commands share: settings, readers, clients; errors as exit codes; JSON or a table."""
 
 from __future__ import annotations
 
@@ -59,12 +59,14 @@ _names = completed(lambda reader, _: (study.name for study in reader.studies()))
 Name = Annotated[
     str | None,
     typer.Argument(
-        metavar="STUDY", help="A study's name or id; else the newest.", autocompletion=_names
+        metavar="STUDY", help="A study's name or id; by default the newest.", autocompletion=_names
     ),
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="STUDY", help="Names or ids; else the newest.", autocompletion=_names),
+    typer.Argument(
+        metavar="STUDY", help="Names or ids; by default the newest.", autocompletion=_names
+    ),
 ]
 Known = Annotated[
     str,
@@ -78,7 +80,7 @@ TrialName = Annotated[
         autocompletion=completed(_trials),
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 class Command(TyperCommand):
@@ -104,17 +106,17 @@ class Commands(TyperGroup):
 
     def make_context(self, *given: Any, **more: Any) -> Any:
         """Read the options before the command."""
-        with _told():
+        with _errors_as_exit_codes():
             return super().make_context(*given, **more)
 
     def invoke(self, ctx: Any) -> Any:
         """Read the command's own options, and run it."""
-        with _told():
+        with _errors_as_exit_codes():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _errors_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
@@ -165,7 +167,7 @@ def study_of(reader: Reader, name: str | None) -> StudyRow:
         return reader.study(name)
     studies = reader.studies()
     if not studies:
-        raise UsageError("no study is here yet: penstock run SCRIPT starts one")
+        raise UsageError("there is no study yet: start one with `penstock run SCRIPT`")
     return studies[-1]
 
 
@@ -190,7 +192,7 @@ def scheduler_runs(settings: Settings) -> bool:
 def check_folder(field: str, file: Path) -> None:
     """See that ``file`` can be made without a folder of its own. Raises UsageError."""
     if not file.parent.is_dir():
-        raise UsageError.refuse(field, str(file), "a file in a folder that is there")
+        raise UsageError.refuse(field, str(file), "a file in a folder that exists")
 
 
 def present(

@@ -58,8 +58,8 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
     span = high - low
     if not math.isfinite(span) or span <= 0:
         return bars[0] * len(values)
-    places = (min(max((value - low) / span, 0.0), 1.0) for value in values)
-    return "".join(bars[math.floor(place * (len(bars) - 1) + 0.5)] for place in places)
+    fractions = (min(max((value - low) / span, 0.0), 1.0) for value in values)
+    return "".join(bars[math.floor(fraction * (len(bars) - 1) + 0.5)] for fraction in fractions)
 
 
 def share_words(weight: float, priority: int) -> str:
@@ -71,6 +71,7 @@ def share_words(weight: float, priority: int) -> str:
 def instead(seconds: float = POLICY_BACKOFF) -> str:
     """Say what follows from a failed policy, which is asked again after ``seconds``; and advise."""
     return (
-        "the plan before stands, and who is not in it goes in order of arrival, on one device;"
-        f" correct it: after {duration(seconds)} it is asked again, a changed file imported anew"
+        "the previous plan stays in force, and trials that are not in it run in order of"
+        " arrival on one device each. Correct the policy: it is asked again after"
+        f" {duration(seconds)}, and a changed file is imported again"
     )

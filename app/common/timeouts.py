@@ -10,14 +10,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def patiently(every: float, name: str, call: Callable[[], T], tell: Callable[[], object]) -> T:
-    """Return or raise what ``call`` does, however long it takes. Every ``every`` seconds, ``tell``.
+def call_with_notices(
+    every: float, name: str, call: Callable[[], T], notify: Callable[[], object]
+) -> T:
+    """Return or raise what ``call`` does, however long it takes.
 
-    ``call`` runs in a thread called ``name``, ``tell`` in the calling thread.
+    ``notify`` is called every ``every`` seconds until then.
+
+    ``call`` runs in a thread called ``name``, ``notify`` in the calling thread.
     """
     done = _begun(name, call)
     while not wait([done], every).done:
-        tell()
+        notify()
     return done.result()
 
 

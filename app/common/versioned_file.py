@@ -55,9 +55,11 @@ def read_own(file: Path, kind: Kind, form: type[File]) -> File:
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is no {kind.name}: it is no JSON ({error})") from error
+        raise UsageError(
+            f"{file} is not a Penstock {kind.name}: it is not JSON ({error})"
+        ) from error
     if not isinstance(content, dict) or kind.mark not in content:
-        raise UsageError(f"{file} is no {kind.name}: make one with {kind.writer}")
+        raise UsageError(f"{file} is not a Penstock {kind.name}: make one with {kind.writer}")
     if content[kind.mark] != kind.format:
         writer = content.get("penstock_version", "an unknown version")
         raise UsageError(
@@ -78,4 +80,4 @@ def wrong(error: ValidationError) -> str:
 
 
 def _no_json(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

@@ -30,7 +30,7 @@ DEEPEST = 32
 ALLOWED = f"at most {MOST_BYTES >> 20} MiB, {MOST_VALUES} names and values, and {DEEPEST} levels"
 
 #: The place of a value: the keys and indices that lead to it.
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 class _TooMuch(Exception):
@@ -64,7 +64,7 @@ class YamlFile:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._lines: dict[Place, int] = {}
+        self._lines: dict[KeyPath, int] = {}
         self._yaml = YAML(typ="safe", pure=True)
         self._yaml.Composer = _Bounded
         self._count = 0
@@ -75,50 +75,52 @@ class YamlFile:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             at = "" if mark is None else f", line {mark.line + 1}"
-            raise UsageError(f"{file}{at} is no YAML: {error.problem}") from error
+            raise UsageError(f"{file}{at} is not YAML: {error.problem}") from error
         except YAMLError as error:
-            raise UsageError(f"{file} is no YAML: {error}") from error
+            raise UsageError(f"{file} is not YAML: {error}") from error
         except _TooMuch as error:
             raise UsageError(
                 f"{file} holds too much, or an alias refers to what it is part of; allowed is"
                 f" {ALLOWED}, each alias counted as what it stands for"
             ) from error
 
-    def error(self, place: Place, words: str) -> UsageError:
-        """The error that ``words`` describe, with the line of ``place`` or of what encloses it."""
-        while place and place not in self._lines:
-            place = place[:-1]
-        at = f", line {self._lines[place]}" if place else ""
+    def error(self, key_path: KeyPath, words: str) -> UsageError:
+        """The error that ``words`` describe, with its line or that of what encloses it."""
+        while key_path and key_path not in self._lines:
+            key_path = key_path[:-1]
+        at = f", line {self._lines[key_path]}" if key_path else ""
         return UsageError(f"{self._file}{at}: {words}")
 
-    def has(self, place: Place) -> bool:
-        """Whether the file has a value at ``place``."""
-        return place in self._lines
+    def has(self, key_path: KeyPath) -> bool:
+        """Whether the file has a value at ``key_path``."""
+        return key_path in self._lines
 
-    def mapping(self, place: Place, what: str, value: Any = ...) -> dict[str, Any]:
+    def mapping(self, key_path: KeyPath, what: str, value: Any = ...) -> dict[str, Any]:
         """``value`` (default: the whole file) as a mapping. Raises UsageError naming ``what``."""
         value = self.values if value is ... else value
         if not isinstance(value, dict):
-            raise self.error(place, f"{what} is a mapping of names to values, not {worded(value)}")
+            raise self.error(
+                key_path, f"{what} is a mapping of names to values, not {worded(value)}"
+            )
         return value
 
     def check_keys(
-        self, place: Place, given: Mapping[str, Any], known: Sequence[str], what: str
+        self, key_path: KeyPath, given: Mapping[str, Any], known: Sequence[str], what: str
     ) -> None:
         """Raise UsageError, with its line, for a key of ``what`` that is not in ``known``."""
         for name in given:
             if name not in known:
-                words = f"{name} is no key of {what}{near(name, known)}"
-                raise self.error((*place, name), f"{words}; allowed is {', '.join(known)}")
+                words = f"{name} is not a key of {what}{near(name, known)}"
+                raise self.error((*key_path, name), f"{words}; allowed is {', '.join(known)}")
 
-    def _value(self, node: Node | None, place: Place) -> Any:
+    def _value(self, node: Node | None, key_path: KeyPath) -> Any:
         self._count += 1
-        if self._count > MOST_VALUES or len(place) > DEEPEST:
+        if self._count > MOST_VALUES or len(key_path) > DEEPEST:
             raise _TooMuch
         if isinstance(node, MappingNode):
-            return self._mapping(node, place)
+            return self._mapping(node, key_path)
         if isinstance(node, SequenceNode):
-            return [self._item(each, (*place, at)) for at, each in enumerate(node.value)]
+            return [self._item(each, (*key_path, at)) for at, each in enumerate(node.value)]
         if node is None:
             return None
         try:
@@ -127,25 +129,25 @@ class YamlFile:
             line = node.start_mark.line + 1
             raise UsageError(f"{self._file}, line {line}: {error}: quote what is text") from error
 
-    def _item(self, node: Node, place: Place) -> Any:
-        self._lines[place] = node.start_mark.line + 1
-        return self._value(node, place)
+    def _item(self, node: Node, key_path: KeyPath) -> Any:
+        self._lines[key_path] = node.start_mark.line + 1
+        return self._value(node, key_path)
 
-    def _mapping(self, node: MappingNode, place: Place) -> dict[str, Any]:
+    def _mapping(self, node: MappingNode, key_path: KeyPath) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
-            name = self._value(key, place)
+            name = self._value(key, key_path)
             if not isinstance(name, str):
                 raise UsageError(
-                    f"{self._file}, line {line}: the key {worded(name)} is no text: quote it"
+                    f"{self._file}, line {line}: the key {worded(name)} is not a string: quote it"
                 )
             if name in found:
-                first = self._lines[*place, name]
-                words = f"{name} is here twice, first in line {first}"
+                first = self._lines[*key_path, name]
+                words = f"{name} appears twice, first in line {first}"
                 raise UsageError(f"{self._file}, line {line}: {words}")
-            self._lines[*place, name] = line
-            found[name] = self._value(value, (*place, name))
+            self._lines[*key_path, name] = line
+            found[name] = self._value(value, (*key_path, name))
         return found
 
 

@@ -29,7 +29,7 @@ from ...scheduler.model.study import Scalar, StudyRecord, number_of, trial_id
 from ...scheduler.model.trial import AcceptedEpoch, Failure, Origin, TrialState
 from ..common.versioned_file import Body, Kind, read_own
 from ..ledger.codec import spec_from_json
-from ..optuna_bridge.distributions import Drawn
+from ..optuna_bridge.distributions import SuggestedDistributions
 
 if TYPE_CHECKING:
     from ..ledger.reader import Reader
@@ -144,7 +144,11 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         fields = {name: getattr(state, name) for name in Checkpoint.model_fields}
         durables[state.trial].append(Checkpoint(**fields))
     rows = reader.trials(study.id)
-    drawn = Drawn(reader, study.id) if spec_from_json(study.spec_json).space is None else None
+    drawn = (
+        SuggestedDistributions(reader, study.id)
+        if spec_from_json(study.spec_json).space is None
+        else None
+    )
     if drawn:
         drawn.read()
     return Archive(
@@ -172,7 +176,9 @@ def to_event(archive: Archive) -> StudyImported:
     epochs = sum(len(trial.epochs) for trial in archive.trials)
     if epochs > MOST_EPOCHS:
         raise UsageError.refuse(
-            "epochs", epochs, f"up to {MOST_EPOCHS} in all, lest the scheduler be busy for too long"
+            "epochs",
+            epochs,
+            f"up to {MOST_EPOCHS} in all, so that the scheduler is not busy for too long",
         )
     spec = spec_from_json(json.dumps(archive.spec))
     record = StudyRecord(

@@ -104,11 +104,11 @@ class Feed:
                 if over:
                     option = f"--{callback.kind}"
                     log.warning(
-                        "%s: the log is not whole; `penstock watch %s %s` adds what is missing",
+                        "%s: the log is incomplete; `penstock watch %s %s` adds what is missing",
                         *(error, view.study.id, option),
                     )
                 elif not self._waits[callback]:
-                    log.warning("%s; the study goes on, and is logged when it answers", error)
+                    log.warning("%s; the study continues and is logged when it answers", error)
                 self._waits[callback] = time.monotonic() + RETRY
             else:
                 self._waits[callback] = 0.0
@@ -128,16 +128,16 @@ class _Fed:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._heard = 0
+        self._delivered = 0
         self._reached: dict[str, int] = {}
         self._over: set[str] = set()
 
     def look(self, view: View, epochs: Sequence[EpochRow]) -> None:
         points: dict[str, list[Point]] = {}
-        for row in epochs[self._heard :]:
+        for row in epochs[self._delivered :]:
             points.setdefault(row.trial, []).append(Point(row.epoch, row.at, row.metrics))
             self._reached[row.trial] = row.epoch
-        self._heard = len(epochs)
+        self._delivered = len(epochs)
         for trial in view.trials:
             over = trial.state in FINAL
             if over and trial.id in self._over and trial.id not in points:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 1000
 #: Limits of a watcher's wait for the server, as environment variables, which is the only way to set
 #: them. MLflow's own are 120 s, eight times. What the server missed is written later.
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+_TIMEOUTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 #: MLflow's status of a trial that is over.
 _STATUS = {
     TrialState.COMPLETED: "FINISHED",
@@ -117,19 +117,19 @@ class _Experiment:
         from mlflow.exceptions import MlflowException
 
         try:
-            with _patience():
+            with _timeouts():
                 yield
         except (MlflowException, OSError) as error:
             # from None: the library's message shows the whole URI, which may contain a password.
             shown = hide_password(self._uri)
-            said = str(error).replace(self._uri, shown)
-            raise BackendError(f"MLflow at {shown}: {said}") from None
+            message = str(error).replace(self._uri, shown)
+            raise BackendError(f"MLflow at {shown}: {message}") from None
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
-    """Apply ``_PATIENCE`` during our requests, unless the user has set these variables."""
-    ours = {name: value for name, value in _PATIENCE.items() if name not in os.environ}
+def _timeouts() -> Iterator[None]:
+    """Apply ``_TIMEOUTS`` during our requests, unless the user has set these variables."""
+    ours = {name: value for name, value in _TIMEOUTS.items() if name not in os.environ}
     os.environ.update(ours)
     try:
         yield

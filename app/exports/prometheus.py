@@ -43,7 +43,7 @@ from ..ledger.restore import follow, restore
 log = logging.getLogger(__name__)
 
 #: Seconds within which the broker must give the lengths of its queues.
-BROKER_LIMIT = 2.0
+BROKER_TIMEOUT = 2.0
 
 
 class Server(Protocol):
@@ -64,7 +64,7 @@ class Collector:
         self._engine: Engine | None = None
         #: The demand for devices, and the event after which it was computed: an idle installation
         #: computes it once.
-        self._wanted: tuple[int, int] | None = None
+        self._demand: tuple[int, int] | None = None
         self._trouble = ""
         # Each scrape has a thread of its own.
         self._lock = threading.Lock()
@@ -89,11 +89,11 @@ class Collector:
         """The metrics from the ledger, and the queues of each device that is there."""
         state = self._newest()
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
-        if self._wanted is None or self._wanted[0] != state.seq:
-            self._wanted = state.seq, device_demand(state_from_json(state_to_json(state)))
+        if self._demand is None or self._demand[0] != state.seq:
+            self._demand = state.seq, device_demand(state_from_json(state_to_json(state)))
         words = "Devices that would have work at once if they joined."
-        wanted = GaugeMetricFamily("penstock_devices_wanted", words, value=self._wanted[1])
-        families.append(wanted)
+        demand = GaugeMetricFamily("penstock_devices_wanted", words, value=self._demand[1])
+        families.append(demand)
         return families, {
             name: [known.device.queue(slot) for slot in range(known.device.slots)]
             for name, known in state.devices.items()
@@ -102,7 +102,7 @@ class Collector:
     def _newest(self) -> EngineState:
         engine, self._engine = self._engine, None
         if engine is None or self._reader.newest() < engine.state.seq:  # another ledger
-            engine, self._wanted = restore(self._reader), None
+            engine, self._demand = restore(self._reader), None
         else:
             follow(engine, self._reader)
         self._engine = engine
@@ -110,7 +110,7 @@ class Collector:
 
     def _studies(self, state: EngineState) -> Iterable[Metric]:
         counts = dict.fromkeys(("running", "paused", *OVER), 0) | self._reader.statuses()
-        yield _by("penstock_studies", "Studies by their status.", "status", counts)
+        yield _by("penstock_studies", "Studies by status.", "status", counts)
         over, took = self._reader.responses()
         words = "Seconds from submission to end, of the studies that are over."
         yield SummaryMetricFamily(
@@ -118,16 +118,16 @@ class Collector:
         )
         states = dict.fromkeys(map(str, TrialState), 0)
         states |= Counter(str(trial.state) for trial in state.trials.values())
-        words = "Trials of studies that are not over, by their state."
+        words = "Trials of studies that are not over, by state."
         yield _by("penstock_trials", words, "state", states)
         words = "Segments that were dispatched and are not closed."
         yield GaugeMetricFamily("penstock_open_attempts", words, value=len(state.attempts))
 
     def _devices(self, state: EngineState) -> Iterable[Metric]:
         gone = Counter(each.state for each in self._reader.devices() if each.gone)
-        there = Counter(state.device_status(name) for name in state.devices)
+        by_state = Counter(state.device_status(name) for name in state.devices)
         known = dict.fromkeys(("joined", "resting", "draining", "drained", "left", "held"), 0)
-        yield _by("penstock_devices", "Devices by how they stand.", "state", known | there | gone)
+        yield _by("penstock_devices", "Devices by state.", "state", known | by_state | gone)
         slots = dict.fromkeys(("busy", "idle", "resting", "draining", "drained"), 0)
         for name, device in state.devices.items():
             free = "idle" if state.usable(name) else state.device_status(name)
@@ -144,7 +144,7 @@ class Collector:
         try:
             url = server.broker_url(self._settings)
             with (
-                server.connect(self._settings, limit=BROKER_LIMIT) as client,
+                server.connect(self._settings, limit=BROKER_TIMEOUT) as client,
                 connection.answering(url),
             ):
                 dropped = counted(client, url)
@@ -166,7 +166,7 @@ class Collector:
         )
         words = "Tasks in a device's queues that its worker has not fetched."
         yield _by("penstock_queued_tasks", words, "device", lengths or {})
-        words = "What lay in the broker and nobody could use, by where and by the check it failed."
+        words = "Entries in the broker that could not be used, by place and failed check."
         family = CounterMetricFamily("penstock_dropped", words, labels=["place", "check"])
         for labels, count in dropped.items():
             family.add_metric(labels, count)
@@ -174,7 +174,7 @@ class Collector:
 
 
 def _tally(tally: Tally) -> Iterable[Metric]:
-    words = "What epochs came to. Repeated: accepted before, and computed again."
+    words = "Epochs by outcome. Repeated: accepted before, and computed again."
     epochs = CounterMetricFamily("penstock_epochs", words, labels=["outcome"])
     for outcome, count in tally.epochs.items():
         epochs.add_metric([outcome], count)

@@ -37,7 +37,7 @@ from ...tasks.process.lifeline import MARK_VARIABLE
 log = logging.getLogger(__name__)
 
 #: Seconds until a killed process must be gone. Only an uninterruptible call takes long.
-KILL_LIMIT = 5.0
+KILL_TIMEOUT = 5.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -75,12 +75,12 @@ class Process:
             if self._left is None:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-                if not self.wait(KILL_LIMIT):
+                if not self.wait(KILL_TIMEOUT):
                     log.error("process %d does not die", self.pid)
                 # Reap it here before others take it for an orphan, which would lose its exit
                 # status.
                 with suppress(subprocess.TimeoutExpired):
-                    self._popen.wait(KILL_LIMIT)
+                    self._popen.wait(KILL_TIMEOUT)
                 # Its children are ours now.
                 self._left = self._launcher.end_orphans(of=self)
                 if self._left:
@@ -153,7 +153,7 @@ class Launcher:
         ``of`` has ended, so what it had started is among them.
         """
         found: dict[int, str] = {}
-        deadline = time.monotonic() + KILL_LIMIT
+        deadline = time.monotonic() + KILL_TIMEOUT
         with self._lock:
             while orphans := list(self._orphans()):
                 for orphan in orphans:

@@ -39,7 +39,7 @@ from .logs import open_log
 log = logging.getLogger(__name__)
 
 #: Seconds in which a process that was just started writes its id.
-PATIENCE = 1.0
+TAKEOVER_TIMEOUT = 1.0
 #: Process ids are below this (the kernel's PID_MAX_LIMIT): no service has written a larger one.
 MOST_PIDS = 1 << 22
 FD_VARIABLE = "PENSTOCK_LOCK_FD"
@@ -157,7 +157,7 @@ def is_running(run: Path, name: str) -> bool:
 
 def pid_of(run: Path, name: str) -> int | None:
     """The holder's process id. None if nobody holds the lock."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TAKEOVER_TIMEOUT
     while is_running(run, name) and time.monotonic() < deadline:
         try:
             pid = int(_path(run, name).read_text())
@@ -240,7 +240,7 @@ def _lock_folder(fd: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        log.debug("this file system locks no folders")
+        log.debug("this file system does not support locks on folders")
     return True
 
 

@@ -140,7 +140,7 @@ class LogKeeper(threading.Thread):
         self._over = threading.Event()
         self._sizes: dict[str, int] = {}
         self._ages_due = self._fast_until = 0.0
-        self._said = ""
+        self._last_error = ""
 
     def __enter__(self) -> LogKeeper:
         self.start()
@@ -184,9 +184,9 @@ class LogKeeper(threading.Thread):
         try:
             yield
         except OSError as error:
-            if str(error) != self._said:
+            if str(error) != self._last_error:
                 log.warning("a log is not kept small: %s", error)
-            self._said = str(error)
+            self._last_error = str(error)
 
 
 def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
@@ -206,20 +206,20 @@ def trim(path: Path, limit: int) -> int:
         kept = limit // SHARE
         found = _MARK.match(os.pread(fd, len(_mark(0)), kept))
         before, marked = (int(found[1]), len(found[0])) if found else (0, 0)
-        place = begin = kept + len(_mark(0))
+        offset = begin = kept + len(_mark(0))
         copied = -1
         for _ in range(ROUNDS):
-            if copied < 0 or size - copied + place - begin > 2 * kept:
-                copied, place = _line_after(fd, size - kept), begin
-            place += _copy(fd, copied, size, place)
+            if copied < 0 or size - copied + offset - begin > 2 * kept:
+                copied, offset = _line_after(fd, size - kept), begin
+            offset += _copy(fd, copied, size, offset)
             copied = size
-            cut = before + size - marked - kept - (place - begin)
+            cut = before + size - marked - kept - (offset - begin)
             os.pwrite(fd, _mark(cut), kept)
             size = os.fstat(fd).st_size
             if size <= copied:
                 break
-        os.ftruncate(fd, place)
-        return place
+        os.ftruncate(fd, offset)
+        return offset
 
 
 def _mark(cut: int) -> bytes:
@@ -228,10 +228,10 @@ def _mark(cut: int) -> bytes:
     return f"\n[penstock: about {cut:>20} bytes were cut here, the last at {at}]\n".encode()
 
 
-def _line_after(fd: int, place: int) -> int:
-    """Where the first line after ``place`` begins; ``place`` itself if that is far."""
-    head, found, _ = os.pread(fd, 4096, place).partition(b"\n")
-    return place + len(head) + 1 if found else place
+def _line_after(fd: int, offset: int) -> int:
+    """Where the first line after ``offset`` begins; ``offset`` itself if that is far."""
+    head, found, _ = os.pread(fd, 4096, offset).partition(b"\n")
+    return offset + len(head) + 1 if found else offset
 
 
 def _copy(fd: int, first: int, last: int, to: int) -> int:

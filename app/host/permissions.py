@@ -44,23 +44,23 @@ def close(home: Path, *inner: Path) -> str | None:
             folder.chmod(0o700)
     inside = [*home.iterdir()]
     loose = [path for path in (home, *inside) if path.name not in SECRETS and _is_loose(path)]
-    said = []
+    warnings = []
     if home.stat().st_uid != os.geteuid():
         # A container's volume: its group is ours.
         if _mode(home) & 0o002:
-            said = [f"others can write to {home}: its owner, root, has to forbid it"]
+            warnings = [f"others can write to {home}: its owner, root, has to forbid it"]
     elif loose:
         words = "that is forbidden now, and what they may have left there is not known"
-        said = [f"others could write to {loose[0]} (mode {_mode(loose[0]):04o}): {words}"]
+        warnings = [f"others could write to {loose[0]} (mode {_mode(loose[0]):04o}): {words}"]
     for path in inside:
         own = path.name in OWN or path.name.startswith("ledger.db")
         mode = _closed(path) if own else None
         if mode is not None and path.name in SECRETS:
             why = SECRETS[path.name]
-            said.append(f"{path} was open to others (mode {mode:04o}) and may be known: {why}")
+            warnings.append(f"{path} was open to others (mode {mode:04o}) and may be known: {why}")
     if loose and home.stat().st_uid == os.geteuid():
         _tighten(home)
-    return "; ".join(said) or None
+    return "; ".join(warnings) or None
 
 
 def check(home: Path, *inner: Path) -> None:

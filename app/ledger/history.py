@@ -77,26 +77,26 @@ def merged(
     return written, [name for name in before if name not in kept]
 
 
-def entries_of(told: Remember, at: float) -> list[HistoryEntry]:
+def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:
     """The outcome of a race as entries of the history, infeasible configurations included."""
-    source = source_of(told.study)
+    source = source_of(decision.study)
 
     def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
         return HistoryEntry(
-            workload=told.workload,
-            machine=told.machine,
+            workload=decision.workload,
+            machine=decision.machine,
             source=source,
-            profile=told.profile,
+            profile=decision.profile,
             config=config,
             speedup=speedup,
             joules=None,
-            windows=max(1, told.windows),
+            windows=max(1, decision.windows),
             at=at,
             infeasible=infeasible,
         )
 
-    failed = [entry(config, 1.0, infeasible=True) for config in told.infeasible]
-    return [entry(told.config, told.speedup), *failed]
+    failed = [entry(config, 1.0, infeasible=True) for config in decision.infeasible]
+    return [entry(decision.config, decision.speedup), *failed]
 
 
 def to_row(entry: HistoryEntry) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from .rows import (
     device_of,
     durable_of,
     epoch_of,
-    places_of,
+    slots_of,
     study_of,
     trial_of,
 )
@@ -120,7 +120,7 @@ class Reader(EventLog):
             (device, slot): Work(row.name, row.id, row.number, row.epoch + 1, row.dispatched_at)
             for row in self._whole(TRIAL, query)
             if row.study_finished_at is None
-            for device, slot in places_of(row)
+            for device, slot in slots_of(row)
         }
 
     def epochs(self, study_id: str, after_rowid: int = 0) -> list[EpochRow]:
@@ -160,18 +160,18 @@ class Reader(EventLog):
         self, study_id: str, kind: type[_Kind], after: int = 0
     ) -> list[tuple[int, _Kind]]:
         """Numbers and events of one kind about a study's trials, after event number ``after``."""
-        mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
-        return self._of_kind(kind, EVENT.c.trial.in_(mine), EVENT.c.seq > after)
+        trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
+        return self._of_kind(kind, EVENT.c.trial.in_(trial_ids), EVENT.c.seq > after)
 
     def last_attempts(self, study_id: str, after: int, limit: int) -> list[Event | None]:
         """The outcomes of a study's attempts after event ``after``, newest first, up to ``limit``.
 
         None stands for an accepted epoch; otherwise it is the event of the failure or loss.
         """
-        mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
+        trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         ends = of_kind(EpochReported, TrialReturned, AttemptFailed, AttemptLost)
         query = (
-            EVENTS.where(EVENT.c.seq > after, ends, EVENT.c.trial.in_(mine))
+            EVENTS.where(EVENT.c.seq > after, ends, EVENT.c.trial.in_(trial_ids))
             .order_by(EVENT.c.seq.desc())
             .limit(limit)
         )
@@ -247,7 +247,7 @@ def _no_study(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
     names = list(dict.fromkeys([*near, *known]))
     if not names:
-        return f"there is no study {name!r}: no study is here yet"
+        return f"there is no study {name!r}: there are no studies yet"
     more = f" and {len(names) - NAMED} more (penstock ls)" if len(names) > NAMED else ""
     verb = "is" if len(names) == 1 else "are"
     return f"there is no study {name!r}; there {verb}: {', '.join(names[:NAMED])}{more}"

@@ -176,7 +176,7 @@ class EpochRow:
         return max(1, len(self.members))
 
     @property
-    def places(self) -> tuple[tuple[str, int], ...]:
+    def slots(self) -> tuple[tuple[str, int], ...]:
         """Device and slot of each member. An old ledger has no members of a width of one."""
         return self.members or ((self.device, self.slot),)
 
@@ -265,7 +265,7 @@ def epoch_of(row: Row[Any]) -> EpochRow:
 
 
 @readable
-def places_of(row: Row[Any]) -> list[tuple[str, int]]:
+def slots_of(row: Row[Any]) -> list[tuple[str, int]]:
     """Device and slot of each member of the trial in a row of the table of trials."""
     return [(str(device), int(slot)) for device, slot in json.loads(row.members)]
 

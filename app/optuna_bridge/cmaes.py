@@ -41,8 +41,8 @@ class ReplayedCmaEs(CmaEsSampler):
         for trial in completed_trials:
             generations[trial.system_attrs.get(self._attr_key_generation, -1)].append(trial)
         while True:
-            told = generations[optimizer.generation][: optimizer.population_size]
-            if len(told) < optimizer.population_size:
+            generation = generations[optimizer.generation][: optimizer.population_size]
+            if len(generation) < optimizer.population_size:
                 return optimizer
             optimizer.tell(
                 [
@@ -52,6 +52,6 @@ class ReplayedCmaEs(CmaEsSampler):
                         else given.transform(each.params),
                         sign * float(each.value or 0.0),
                     )
-                    for each in told
+                    for each in generation
                 ]
             )

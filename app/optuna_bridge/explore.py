@@ -1,13 +1,13 @@
 """Derives a forked trial's configuration from its source's: ``explore`` of PBT.
 
-Jaderberg et al. 2017, section 4.1.1: a hyperparameter is multiplied by 0.8 or 1.2, or drawn anew
+Jaderberg et al. 2017, section 4.1.1: a hyperparameter is multiplied by 0.8 or 1.2, or sampled anew
 from its range with some probability. Each hyperparameter is changed independently, as a pure
 function of the study's seed and the trial's number. So a scheduler that was killed arrives at the
 same configuration again.
 
 A number stays in its range and on its steps; a number with steps moves by at least one. If all
 choices are numbers in rising order, the next one up or down is taken. Other choices have no
-neighbours and change only by being drawn anew. So does a zero, which no factor changes.
+order and change only by being sampled anew. So does a zero, which no factor changes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 FACTORS = (0.8, 1.2)
 
 
-def explored(spec: StudySpec, number: int, source: Params, drawn: Mapping[str, Scalar]) -> Params:
+def explored(spec: StudySpec, number: int, source: Params, sampled: Mapping[str, Scalar]) -> Params:
     """The configuration of trial ``number``, derived from that of its ``source``.
 
-    ``drawn`` is a random configuration of the space.
+    ``sampled`` is a random configuration of the space.
     """
     names = spec.strategy.explore
     return tuple(
         (
             name,
-            _changed(spec, parameter(text), f"{number} {name}", dict(source)[name], drawn[name])
+            _changed(spec, parameter(text), f"{number} {name}", dict(source)[name], sampled[name])
             if names is None or name in names
             else dict(source)[name],
         )
@@ -41,23 +41,23 @@ def explored(spec: StudySpec, number: int, source: Params, drawn: Mapping[str, S
     )
 
 
-def _changed(spec: StudySpec, given: Parameter, key: str, value: Scalar, drawn: Scalar) -> Scalar:
+def _changed(spec: StudySpec, given: Parameter, key: str, value: Scalar, sampled: Scalar) -> Scalar:
     digest = hashlib.sha256(f"{spec.seed} explore {key}".encode()).digest()
     anew = int.from_bytes(digest[:8], "big") < spec.strategy.resample * 2**64
     up = digest[8] % 2 == 1
     if isinstance(given, Categorical):
-        return drawn if anew else _neighbour(given.choices, value, up=up)
+        return sampled if anew else _adjacent(given.choices, value, up=up)
     if anew or value == 0:
-        return drawn
+        return sampled
     return _scaled(given, float(value), FACTORS[up])  # type: ignore[arg-type]  # a number's range
 
 
-def _neighbour(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar:
+def _adjacent(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar:
     numbers = [c for c in choices if isinstance(c, (int, float)) and not isinstance(c, bool)]
     if len(numbers) < len(choices) or numbers != sorted(numbers):
         return value
-    place = choices.index(value) + (1 if up else -1)
-    return choices[min(max(place, 0), len(choices) - 1)]
+    index = choices.index(value) + (1 if up else -1)
+    return choices[min(max(index, 0), len(choices) - 1)]
 
 
 def _scaled(given: Float | Int, value: float, factor: float) -> float | int:

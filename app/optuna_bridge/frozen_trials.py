@@ -15,7 +15,7 @@ from ...scheduler.model.pareto import front
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import TrialState
 from ..ledger.codec import spec_from_json
-from .distributions import Drawn
+from .distributions import SuggestedDistributions
 
 if TYPE_CHECKING:
     import optuna
@@ -60,7 +60,7 @@ class Results:
         self._joules: dict[str, float | None] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
-        self._drawn = Drawn(reader, study)
+        self._distributions_of = SuggestedDistributions(reader, study)
 
     def trials(self) -> list[FrozenTrial]:
         """All trials by number. Raises BackendError if the ledger does not answer."""
@@ -79,7 +79,7 @@ class Results:
 
     def _take(self, epochs: Sequence[EpochRow]) -> None:
         if not self.space():
-            self._drawn.read()
+            self._distributions_of.read()
         for epoch in epochs:
             self._rowid = epoch.rowid
             self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
@@ -134,8 +134,8 @@ class Results:
         """The distributions of the trial's parameters; in define-by-run they are its own."""
         if (space := self.space()) or not row.params:
             return space
-        drawn = self._drawn.of(row.id)
-        return {name: json_to_distribution(text) for name, text in drawn.items()}
+        texts = self._distributions_of.of(row.id)
+        return {name: json_to_distribution(text) for name, text in texts.items()}
 
 
 class KeptResults(Results):
@@ -181,7 +181,7 @@ def best(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> FrozenTria
 def best_trials(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> list[FrozenTrial]:
     """The Pareto front of the complete and feasible trials, by number."""
     found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
-    return [found[place] for place in front([_scores(trial, directions) for trial in found])]
+    return [found[index] for index in front([_scores(trial, directions) for trial in found])]
 
 
 def to_optuna(

@@ -31,8 +31,8 @@ def quasi_random(
     """The configuration of trial ``number``."""
     names = sorted(dists)  # one coordinate each, whatever the user's order
     point = _block(len(names), seed, number // _BLOCK)[number % _BLOCK]
-    drawn = {name: at(dists[name], float(u)) for name, u in zip(names, point, strict=True)}
-    return {name: drawn[name] for name in dists}
+    sampled = {name: at(dists[name], float(u)) for name, u in zip(names, point, strict=True)}
+    return {name: sampled[name] for name in dists}
 
 
 @lru_cache(maxsize=16)

@@ -88,18 +88,18 @@ class SamplerHost:
         ``enqueued`` configurations come first, and names that they leave out are drawn.
         """
         fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
-        wanted = fixed + [{} for _ in range(n - len(fixed))]
+        requested = fixed + [{} for _ in range(n - len(fixed))]
         if spec.space is None and spec.sampler != "nsga2":
-            return Answer(tuple(tuple(params.items()) for params in wanted), exhausted=False)
+            return Answer(tuple(tuple(params.items()) for params in requested), exhausted=False)
         if spec.space is not None and spec.sampler == "grid":
-            return _grid(spec, spec.space, wanted, trials)
+            return _grid(spec, spec.space, requested, trials)
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         view = self._views.setdefault(spec.id, {}).setdefault(None, StudyView(spec, dists))
         model = _model(spec, len(dists), "ask", index)
         if model is not None:
             _show(spec, view, trials)
         answers = []
-        for number, params in enumerate(wanted, start=len(trials)):
+        for number, params in enumerate(requested, start=len(trials)):
             sampler = model
             if sampler is None or (spec.sampler == "bohb" and number % 3 == 0):
                 sampler = _random(spec, "trial", number)
@@ -110,13 +110,13 @@ class SamplerHost:
                 continue
             # Drawn completely even where the user fixed a part, so that this shifts no other value.
             if spec.sampler == "qmc":
-                drawn = quasi_random(dists, spec.seed, number) | params
+                sampled = quasi_random(dists, spec.seed, number) | params
             else:
-                drawn = _draw(spec, sampler, view, view.running(number)) | params
-            drawn = without_inactive(drawn, spec.conditions)
+                sampled = _draw(spec, sampler, view, view.running(number)) | params
+            sampled = without_inactive(sampled, spec.conditions)
             if model is not None:
-                view.shown.append(view.running(number, drawn))
-            answers.append(tuple(drawn.items()))
+                view.shown.append(view.running(number, sampled))
+            answers.append(tuple(sampled.items()))
         notes = [view.notes_of(number) for number in range(len(trials), len(trials) + n)]
         return Answer(tuple(answers), False, tuple(notes) if spec.sampler in NOTING else ())
 
@@ -124,8 +124,8 @@ class SamplerHost:
         """The configuration of trial ``number``, which is forked from a trial with ``params``."""
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         view = StudyView(spec, dists)
-        drawn = _draw(spec, _random(spec, "trial", number), view, view.running(number))
-        return explored(spec, number, params, drawn)
+        sampled = _draw(spec, _random(spec, "trial", number), view, view.running(number))
+        return explored(spec, number, params, sampled)
 
     def suggest(
         self, spec: StudySpec, trial: Trial, name: str, distribution: str, trials: Sequence[Trial]
@@ -152,14 +152,17 @@ class SamplerHost:
 
 
 def _grid(
-    spec: StudySpec, space: Space, wanted: Sequence[Mapping[str, Scalar]], trials: Sequence[Trial]
+    spec: StudySpec,
+    space: Space,
+    requested: Sequence[Mapping[str, Scalar]],
+    trials: Sequence[Trial],
 ) -> Answer:
     """The first grid points, in the order of the space, that no trial has, and if that is all."""
     tried = {trial.params for trial in trials}
     whole = partial(_points, space, spec.conditions)
     rest = (point for point in whole({}) if point not in tried)
     answers: list[Params] = []
-    for fixed in wanted:
+    for fixed in requested:
         if fixed:
             # A value that the user fixed narrows the grid, even if it is not on the grid. A
             # configuration that the user enqueues again is run again.
@@ -277,12 +280,12 @@ def _draw(
     # One thread: the scheduler's machine usually trains as well, and on busy cores a GP takes ten
     # times as long with threads that wait for each other.
     with threadpool_limits(1) if spec.sampler == "gp" else nullcontext():
-        drawn = sampler.sample_relative(study, trial, together) if joint and together else {}
+        sampled = sampler.sample_relative(study, trial, together) if joint and together else {}
     for name, dist in free.items():
-        if name not in drawn:
-            drawn[name] = sampler.sample_independent(study, trial, name, dist)
+        if name not in sampled:
+            sampled[name] = sampler.sample_independent(study, trial, name, dist)
     return {
-        name: _plain(dist, drawn[name]) if name in free else _only(dist)
+        name: _plain(dist, sampled[name]) if name in free else _only(dist)
         for name, dist in view.dists.items()
     }
 

@@ -58,7 +58,7 @@ class LedgerStorage(BaseStorage):
         self._trials: dict[int, tuple[int, list[FrozenTrial]]] = {}
 
     def __getstate__(self) -> NoReturn:
-        raise UsageError("a storage of Penstock's is not sent to other processes: make one there")
+        raise UsageError("a Penstock storage cannot be sent to other processes: create one there")
 
     # -- studies ---------------------------------------------------------------------------------
 

@@ -53,8 +53,8 @@ def propose(ask: AskConfigs) -> tuple[SystemConfig, ...]:
     tried = {(), *(config for config, _ in ask.seen)}
     found: dict[SystemConfig, None] = {}
     for _ in range(TOGETHER * DRAWS):
-        drawn = model.ask(space).params
-        config = tuple(sorted((n, value) for n, value in drawn.items() if value is not None))
+        sampled = model.ask(space).params
+        config = tuple(sorted((n, value) for n, value in sampled.items() if value is not None))
         if config not in tried:
             found[config] = None
         if len(found) == TOGETHER:

@@ -43,8 +43,8 @@ def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
     """Each trial's colour by its rank; trials without a value are grey."""
     order = ranked(study, trials)
     chosen = {trial.id: UNRANKED for trial in trials}
-    for place, trial in enumerate(order):
-        chosen[trial.id] = shade(1.0 - place / max(1, len(order) - 1))
+    for index, trial in enumerate(order):
+        chosen[trial.id] = shade(1.0 - index / max(1, len(order) - 1))
     return chosen
 
 
@@ -55,7 +55,7 @@ def shade(share: float) -> str:
             part = (share - low) / (high - low)
             mixed = (round(a + (b - a) * part) for a, b in zip(dark, light, strict=True))
             return "#{:02x}{:02x}{:02x}".format(*mixed)
-    raise ValueError(f"{share} is no share between 0 and 1")
+    raise ValueError(f"{share} is not a share between 0 and 1")
 
 
 def unit_of(span: float) -> tuple[float, str]:

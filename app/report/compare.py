@@ -21,7 +21,7 @@ from ..common.atomic_file import write_whole
 from ..common.text import duration, label, number
 from ..ledger.codec import spec_from_json
 from ..spec.space import parameter
-from ..views.progress import Standing, final_metrics, reached, standing
+from ..views.progress import StudyProgress, final_metrics, reached, study_progress
 from . import figures
 from .charts import STUDIES
 from .html import NOTHING
@@ -46,7 +46,7 @@ class Compared:
     trials: Sequence[TrialRow]
     #: All its accepted epochs, in order.
     epochs: Sequence[EpochRow]
-    stand: Standing
+    progress: StudyProgress
     #: Its colour in the charts.
     colour: str
 
@@ -60,12 +60,12 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
     rows = [reader.study(each) for each in study_ids]
     check_comparable(rows)
     studies = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         trials, epochs = reader.trials(row.id), reader.epochs(row.id)
         spec = spec_from_json(row.spec_json)
-        stand = standing(row, spec.strategy, trials, epochs)
-        colour = STUDIES[place % len(STUDIES)]
-        studies.append(Compared(row, spec, trials, epochs, stand, colour))
+        progress = study_progress(row, spec.strategy, trials, epochs)
+        colour = STUDIES[index % len(STUDIES)]
+        studies.append(Compared(row, spec, trials, epochs, progress, colour))
     write_whole(path, render(studies, datetime.now(UTC)), "report")
     return path
 
@@ -114,8 +114,8 @@ def _progress(of: Compared) -> list[tuple[int, float, float]]:
     out = {t.id for t in of.trials if t.state == TrialState.FAILED or not t.feasible}
     if of.epochs:
         found = [
-            (place, row.at, row.value)
-            for place, row in enumerate(sorted(of.epochs, key=lambda row: row.rowid), start=1)
+            (index, row.at, row.value)
+            for index, row in enumerate(sorted(of.epochs, key=lambda row: row.rowid), start=1)
             if row.trial not in out
         ]
     else:
@@ -128,16 +128,16 @@ def _progress(of: Compared) -> list[tuple[int, float, float]]:
 
 
 def _results(of: Compared) -> dict[str, str]:
-    study, stand = of.study, of.stand
+    study, progress = of.study, of.progress
     end = study.finished_at
     states = ", ".join(
-        f"{stand.counts[state]} {state}" for state in TrialState if stand.counts[state]
+        f"{progress.counts[state]} {state}" for state in TrialState if progress.counts[state]
     )
     return {
         "Status": escape(study.status),
         "Trials": escape(states),
-        "Epochs": str(stand.epochs),
-        "Training": duration(stand.busy),
+        "Epochs": str(progress.epochs),
+        "Training": duration(progress.busy),
         "On the clock": "not over" if end is None else duration(end - study.created_at),
         "Submitted": moment(study.created_at),
     }
@@ -148,7 +148,7 @@ def _differing(studies: Sequence[Compared]) -> str:
     names = dict.fromkeys(name for each in settings.values() for name in each)
     differ = [n for n in names if len({each.get(n) for each in settings.values()}) > 1]
     if not differ:
-        return '<p class="none">None: they differ in their names only.</p>'
+        return '<p class="none">None: only their names differ.</p>'
     return _table(
         studies,
         {of: {n: each[n] for n in differ if n in each} for of, each in settings.items()},
@@ -171,7 +171,7 @@ def _settings(spec: StudySpec) -> dict[str, str]:
 
 
 def _best(of: Compared) -> dict[str, str]:
-    best = of.stand.best
+    best = of.progress.best
     if best is None:
         return {}
     params = {escape(name): escape(number(value)) for name, value in best.params.items()}

@@ -37,12 +37,12 @@ def history(
     values = [float(trial.value or 0.0) for _, trial in points]
     best = _running_best(study, [t.value if t.feasible else None for _, t in points])
     colour = colours(study, trials)
-    places = [place for place, _ in points]
+    xs = [place for place, _ in points]
     dots = {
         "type": "scatter",
         "mode": "markers",
         "name": "trial",
-        "x": places,
+        "x": xs,
         "y": values,
         "text": [summary(trial) for _, trial in points],
         "hovertemplate": f"%{{text}}<br>{escape(study.metric)} = %{{y:.5g}}<extra></extra>",
@@ -52,7 +52,7 @@ def history(
         "type": "scatter",
         "mode": "lines",
         "name": "best so far",
-        "x": places,
+        "x": xs,
         "y": best,
         "line": {"shape": "hv", "width": 2, "color": "ink"},
         "hovertemplate": "best so far %{y:.5g}<extra></extra>",
@@ -73,13 +73,13 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         return None
     first, second = study.objectives[:2]
     colour, ahead = colours(study, trials), front_of(study, trials)
-    places = [[trial.values[axis] for trial in order] for axis in (0, 1)]
+    coordinates = [[trial.values[axis] for trial in order] for axis in (0, 1)]
     dots = {
         "type": "scatter",
         "mode": "markers",
         "name": "trial",
-        "x": places[0],
-        "y": places[1],
+        "x": coordinates[0],
+        "y": coordinates[1],
         "text": [f"{summary(trial)}<br>{escape(scores(study, trial))}" for trial in order],
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {
@@ -98,7 +98,7 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         "hoverinfo": "skip",
     }
     axes = []
-    for objective, values in zip((first, second), places, strict=True):
+    for objective, values in zip((first, second), coordinates, strict=True):
         title = f"{objective.metric} ({objective.direction})"
         axes.append(axis(title, type="log" if is_log(values) else "linear"))
     lines = [line] if len(study.objectives) == 2 else []
@@ -210,12 +210,12 @@ def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
     return runs
 
 
-def _lanes(places: Collection[tuple[str, int]]) -> dict[tuple[str, int], str]:
+def _lanes(slots: Collection[tuple[str, int]]) -> dict[tuple[str, int], str]:
     """What the lane of a slot is called; one of several slots of its device with its number."""
-    several = {device for device, slot in places if slot > 0}
+    several = {device for device, slot in slots if slot > 0}
     return {
         (device, slot): f"{device} · {slot}" if device in several else device
-        for device, slot in places
+        for device, slot in slots
     }
 
 
@@ -228,9 +228,9 @@ def timeline(
     known = {trial.id: trial for trial in trials}
     colour = colours(study, trials)
     # A gang's epochs are on the lanes of all its members.
-    placed = [(place, bar) for bar in _runs(epochs) for place in bar[0].places]
+    placed = [(slot, bar) for bar in _runs(epochs) for slot in bar[0].slots]
     bars = [bar for _, bar in placed]
-    lane_of = _lanes({place for row in epochs for place in row.places})
+    lane_of = _lanes({slot for row in epochs for slot in row.slots})
     lanes = [lane_of[key] for key in sorted(lane_of)]
     scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
     spans = [(bar[0].at - bar[0].seconds, bar[-1].at) for bar in bars]

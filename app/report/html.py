@@ -73,7 +73,7 @@ def table(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow
     listed = {trial.id for trial in order}
     columns = _columns(study, trials, epochs)
     heads = "".join(
-        column.head(chosen=bool(listed) and place == 2) for place, column in enumerate(columns)
+        column.head(chosen=bool(listed) and index == 2) for index, column in enumerate(columns)
     )
     best = front_of(study, trials)
     rows = [_row(trial, columns, best=trial in best) for trial in order]
@@ -120,7 +120,7 @@ def _columns(
     columns = [
         Column("Trial", lambda t: t.number, named, "n"),
         Column("State", lambda t: t.state, lambda t: f'<i class="{t.state}">{t.state}</i>'),
-        *(_objective(place, each) for place, each in enumerate(study.objectives)),
+        *(_objective(index, each) for index, each in enumerate(study.objectives)),
         Column("Epochs", lambda t: t.epoch, lambda t: str(t.epoch), "n", "descending"),
     ]
     for name in dict.fromkeys(name for trial in trials for name in trial.params):
@@ -141,9 +141,9 @@ def _columns(
     return columns
 
 
-def _objective(place: int, objective: Objective) -> Column:
+def _objective(index: int, objective: Objective) -> Column:
     def value(trial: TrialRow) -> float | None:
-        return trial.values[place] if trial.values else None
+        return trial.values[index] if trial.values else None
 
     better = "descending" if objective.direction == "maximize" else "ascending"
     return Column(objective.metric, value, lambda t: _value(value(t)), "n", better)

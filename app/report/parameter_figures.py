@@ -53,9 +53,9 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         for name in names
         if len({repr(trial.params.get(name)) for trial in order}) > 1
     ]
-    for place, objective in enumerate(study.objectives):
-        dimensions.append(_dimension(objective.metric, [trial.values[place] for trial in order]))
-    shares = [place / (len(order) - 1) for place in range(len(order))]
+    for index, objective in enumerate(study.objectives):
+        dimensions.append(_dimension(objective.metric, [trial.values[index] for trial in order]))
+    shares = [index / (len(order) - 1) for index in range(len(order))]
     stops = [[at, "rgb({},{},{})".format(*rgb)] for at, rgb in SCALE]
     trace = {
         "type": "parcoords",
@@ -71,11 +71,11 @@ def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
     if len(numbers) < len(values) or len(set(numbers)) <= FEW:
         texts = {number(v): v for v in values}
         order = sorted(texts, key=lambda text: (not _is_number(texts[text]), _place(texts[text])))
-        places = {text: place for place, text in enumerate(order)}
+        ticks = {text: index for index, text in enumerate(order)}
         return {
             "label": escape(name),
-            "values": [places[number(v)] for v in values],
-            "tickvals": list(places.values()),
+            "values": [ticks[number(v)] for v in values],
+            "tickvals": list(ticks.values()),
             "ticktext": [escape(text) for text in order],
             "range": [-0.15, len(order) - 0.85],
         }

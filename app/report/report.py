@@ -20,20 +20,20 @@ from ..optuna_bridge.importances import LEAST, Importances, importances
 from ..views import device_sharing
 from ..views.energy import energy_words
 from ..views.progress import (
-    Standing,
+    StudyProgress,
     aim,
     best_words,
     breaks,
     final_metrics,
     reached,
     scores,
-    standing,
+    study_progress,
 )
 from ..views.utilisation import beside, usage_of, words
 from . import figures, lineage, parameter_figures
 from .html import Markup, pairs, table
 from .page import moment, page
-from .system_section import SystemSection, system_section, turned
+from .system_section import SystemSection, configurations_line, system_section
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
@@ -105,7 +105,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
 ) -> str:
     """The page as text; ``now`` is when it was created, ``sharing`` HTML of shared devices."""
     spec = spec_from_json(study.spec_json)
-    stand = standing(study, spec.strategy, trials, epochs)
+    progress = study_progress(study, spec.strategy, trials, epochs)
     system = system or SystemSection()
     charts = {
         **system.charts,
@@ -125,9 +125,11 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "status": escape(study.status),
         "lead": _lead(study, spec),
         "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
-        "tiles": _tiles(study, spec.strategy, stand, epochs, end),
+        "tiles": _tiles(study, spec.strategy, progress, epochs, end),
         "best_title": best_words(study).capitalize(),
-        "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
+        "best": _front(study, progress.front)
+        if study.further
+        else _best(study, progress.best, epochs),
         "pareto": PARETO if study.further else "",
         "facts": _facts(study, spec, trials, epochs, used, energy),
         "shares": _shares(study, shares),
@@ -169,32 +171,36 @@ def strategy_words(spec: StudySpec) -> str:
 
 
 def _tiles(
-    study: StudyRow, plan: StrategySpec, stand: Standing, epochs: Sequence[EpochRow], end: float
+    study: StudyRow,
+    plan: StrategySpec,
+    progress: StudyProgress,
+    epochs: Sequence[EpochRow],
+    end: float,
 ) -> str:
     """Four numbers: trials, epochs, time on the clock, time spent training."""
-    states = ", ".join(f"{stand.counts[s]} {s}" for s in TrialState if stand.counts[s])
+    states = ", ".join(f"{progress.counts[s]} {s}" for s in TrialState if progress.counts[s])
     full = study.n_trials * plan.max_epochs if plan.max_epochs else None
-    share = f"{100 * stand.epochs / full:.0f} % of the full budget of {full}" if full else ""
+    share = f"{100 * progress.epochs / full:.0f} % of the full budget of {full}" if full else ""
     slots = len({(row.device, row.slot) for row in epochs})
-    training = end - (stand.started or end)
-    busy = f"{100 * stand.busy / (slots * training):.0f} %" if training > 0 else ""
+    training = end - (progress.started or end)
+    busy = f"{100 * progress.busy / (slots * training):.0f} %" if training > 0 else ""
     since = f", {busy} of their time since then" if busy else ""
     tiles = (
-        (str(stand.counts.total()), "trials", states or f"of {study.n_trials}"),
-        (str(stand.epochs), "epochs", share),
-        (duration(end - study.created_at), "on the clock", _waited(study, stand)),
-        (duration(stand.busy), "of training", f"on {count(slots, 'slot')}{since}"),
+        (str(progress.counts.total()), "trials", states or f"of {study.n_trials}"),
+        (str(progress.epochs), "epochs", share),
+        (duration(end - study.created_at), "on the clock", _waited(study, progress)),
+        (duration(progress.busy), "of training", f"on {count(slots, 'slot')}{since}"),
     )
     return "".join(
         f"<div class='tile'><b>{value}</b><span>{label}</span><small>{more}</small></div>"
-        for value, label, more in (tiles if stand.epochs else tiles[:3])
+        for value, label, more in (tiles if progress.epochs else tiles[:3])
     )
 
 
-def _waited(study: StudyRow, stand: Standing) -> str:
-    if stand.started is None:
+def _waited(study: StudyRow, progress: StudyProgress) -> str:
+    if progress.started is None:
         return "no epoch has begun"
-    return f"first epoch began after {duration(max(0.0, stand.started - study.created_at))}"
+    return f"first epoch began after {duration(max(0.0, progress.started - study.created_at))}"
 
 
 def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) -> str:
@@ -254,7 +260,11 @@ def _facts(  # noqa: PLR0917 - all that it tells of
         "Finished": moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
         **({"Use": words(used)} if used is not None else {}),
-        **({"System parameters": turned(spec, trials)} if spec.contract == "torch" else {}),
+        **(
+            {"System parameters": configurations_line(spec, trials)}
+            if spec.contract == "torch"
+            else {}
+        ),
         **({"Energy": energy} if energy else {}),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
@@ -271,9 +281,9 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
         return {}
     facts: dict[str, object] = {"Exactness": spec.exactness}
     if broken := breaks(epochs):
-        places = [f"trial {int(row.trial.rpartition('-')[2])} epoch {row.epoch}" for row in broken]
-        more = f" and {len(places) - 6} more" if len(places) > 6 else ""
-        facts["Signature breaks"] = ", ".join(places[:6]) + more
+        labels = [f"trial {int(row.trial.rpartition('-')[2])} epoch {row.epoch}" for row in broken]
+        more = f" and {len(labels) - 6} more" if len(labels) > 6 else ""
+        facts["Signature breaks"] = ", ".join(labels[:6]) + more
     return facts
 
 

@@ -56,24 +56,24 @@ def heat(profiles: Sequence[Profiled]) -> Figure | None:
 
 def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
     """A dot per workload of the history, by cluster; those in ``own`` are squares."""
-    places = service.plane()
-    if len(places) < 2:
+    points = service.plane()
+    if len(points) < 2:
         return None
-    of = [service.clusters.get(name) for name in places]
+    of = [service.clusters.get(name) for name in points]
     trace = {
         "type": "scatter",
         "mode": "markers",
-        "x": [x for x, _ in places.values()],
-        "y": [y for _, y in places.values()],
+        "x": [x for x, _ in points.values()],
+        "y": [y for _, y in points.values()],
         "text": [
             f"workload {name[:12]}{' of this study' if name in own else ''}<br>"
             + ("in no cluster" if label is None else f"cluster {label}")
-            for name, label in zip(places, of, strict=True)
+            for name, label in zip(points, of, strict=True)
         ],
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {
             "size": 12,
-            "symbol": ["square" if name in own else "circle" for name in places],
+            "symbol": ["square" if name in own else "circle" for name in points],
             "color": [UNRANKED if n is None else STUDIES[n % len(STUDIES)] for n in of],
         },
     }
@@ -96,18 +96,18 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
     if len(sizes) < 2:
         return None
     traces = []
-    for place, (config, found) in enumerate(ratios.items()):
-        there = sorted(found)
-        colour = STUDIES[place % len(STUDIES)]
+    for index, (config, found) in enumerate(ratios.items()):
+        widths = sorted(found)
+        colour = STUDIES[index % len(STUDIES)]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers+text",
-                "x": there,
-                "y": [1 / geometric_mean(found[size]) for size in there],
-                "text": [""] * (len(there) - 1) + [escape(config_text(config))],
+                "x": widths,
+                "y": [1 / geometric_mean(found[size]) for size in widths],
+                "text": [""] * (len(widths) - 1) + [escape(config_text(config))],
                 "textposition": "top center",
-                "customdata": [count(len(found[size]), "window") for size in there],
+                "customdata": [count(len(found[size]), "window") for size in widths],
                 "hovertemplate": f"{escape(config_text(config))}<br>batch size %{{x}}: %{{y:.2f}}"
                 ", %{customdata}<extra></extra>",
                 "line": {"color": colour, "width": 2},

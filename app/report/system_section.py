@@ -32,8 +32,8 @@ class SystemSection:
 
 
 #: The section's charts, each with its caption.
-PICTURES = {
-    "system_bought": "Steps an hour under each configuration over those under the default.",
+CAPTIONS = {
+    "system_bought": "Steps an hour under each configuration relative to the default.",
     "system_batch": "The same against the batch size.",
     "system_heat": "What was counted in each profiled epoch; a row by its largest value.",
     "system_clusters": "Workloads of this installation's history, a dot each, by cluster; squares"
@@ -41,14 +41,14 @@ PICTURES = {
 }
 
 
-def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
+def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     """One line about the system configurations that trials ran with."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
-    told = [
+    parts = [
         f"{config_text(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()
     ]
     how = f"{spec.system} by {spec.probing}" if spec.system == "tune" else spec.system
-    return f"{how}: {'; '.join(told) or 'no trial yet'}"
+    return f"{how}: {'; '.join(parts) or 'no trial yet'}"
 
 
 def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> SystemSection:
@@ -62,7 +62,11 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         windows += tried_by_epoch(epochs)
     found = tried(windows, crashed(failures, epochs))
     if not found and not profiles:
-        why = f"system={spec.system}" if spec.contract == "torch" else "the loop is the user's own"
+        why = (
+            f"system={spec.system}"
+            if spec.contract == "torch"
+            else "the training loop is the user's own"
+        )
         return SystemSection(
             _head("")
             + f'<p class="none">No epoch was profiled and nothing was tried: {why}.</p></section>'
@@ -82,13 +86,14 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         )
     elif found:
         lead = (
-            "Measured side by side in windows of a few steps; what of that was no training took"
-            f" {duration(wasted)}. Used is what is faster for sure among all that raced with it;"
-            " intervals are of 95 % for what is shown here and all looks together. Where too little"
-            " of the study is left to pay for more windows, it stays undecided, and the default."
+            "Measured side by side in windows of a few steps; this cost"
+            f" {duration(wasted)}. A configuration is used if it is surely faster than all that"
+            " it raced with; the 95 % intervals hold for all results and looks together. Where"
+            " too little of the study is left to pay for more windows, the race stays undecided"
+            " and the default is kept."
         )
     shown = "".join(
-        f'<p>{PICTURES[name]}</p><div class="chart" data-figure="{name}"></div>'
+        f'<p>{CAPTIONS[name]}</p><div class="chart" data-figure="{name}"></div>'
         for name, chart in charts.items()
         if chart
     )
@@ -144,12 +149,12 @@ def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Fi
     """The clusters in the history of the class of machine on which most of the trials ran."""
     where = Counter(trial.device for trial in trials if trial.device)
     devices = {record.device.name: record.device for record in reader.devices()}
-    there = [devices[name] for name, _ in where.most_common() if name in devices]
-    if not there:
+    used_devices = [devices[name] for name, _ in where.most_common() if name in devices]
+    if not used_devices:
         return None
     # Imported here because they import scikit-learn, which takes a second.
     from ...profiling.similarity.service import Similarity
 
-    entries = reader.history(machine_class(there[0]))
+    entries = reader.history(machine_class(used_devices[0]))
     own = frozenset(entry.workload for entry in entries if entry.source == source_of(spec.id))
     return clusters(Similarity.fit(entries), own)

@@ -27,7 +27,7 @@ from ..ledger.history import entries_from_bodies, entries_to_bodies
 log = logging.getLogger(__name__)
 
 #: The most seconds that an answer may take.
-PATIENCE = 600.0
+ADVICE_TIMEOUT = 600.0
 
 
 class Advice(NamedTuple):
@@ -50,7 +50,7 @@ class Advisor:
         """Ask ``entries``. ``answers`` returns the answer when it is there."""
         if not any(_worth_having(entry) for entry in entries):
             done: Future[Advice] = Future()
-            why = f"the history of {question.machine} knows nothing to reuse"
+            why = f"the history of {question.machine} has nothing to reuse"
             done.set_result(Advice(question.id, question.workload, (), why))
             self._asked.append(done)
             return
@@ -79,7 +79,7 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
             input=json.dumps(asked),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=ADVICE_TIMEOUT,
         )
         found = parse(done.stdout)
         config = tuple((str(name), value) for name, value in found["config"] if name in KNOBS)

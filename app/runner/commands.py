@@ -130,12 +130,12 @@ def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
 
 
 def _freed(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
-    there, within = len(drainable(state)), _seconds(body["within"])
-    if not there:
-        raise UsageError("no device is there to be freed")
+    limit, within = len(drainable(state)), _seconds(body["within"])
+    if not limit:
+        raise UsageError("there is no device to free")
     n = whole("N", body["n"], low=1)
-    if n > there:
-        raise UsageError.refuse("N", n, f"1 to {there}, the devices that are not drained yet")
+    if n > limit:
+        raise UsageError.refuse("N", n, f"1 to {limit}, the devices that are not drained yet")
     return DevicesTakenOut(
         at=at, devices=choose_devices(state, n, at=at, within=within), deadline=at + within
     )
@@ -164,8 +164,8 @@ def _device(name: str, known: list[str], what: str) -> str:
         return meant[0]
     if meant:
         raise UsageError(f"{name!r} may be any of {_listed(meant)}: write more of the name")
-    there = f"there is {_listed(known)}" if known else "there is none"
-    raise UsageError(f"there is no {what} {name!r}; {there}")
+    limit = f"there is {_listed(known)}" if known else "there is none"
+    raise UsageError(f"there is no {what} {name!r}; {limit}")
 
 
 def _listed(names: list[str]) -> str:
@@ -177,8 +177,8 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     spec = spec_from_json(json.dumps(body.get("study")))
     _check_name(spec, state)
     _check_known(spec)
-    there = [each.device for each in state.devices.values()]
-    check_metered(spec.energy_weight, there)
+    limit = [each.device for each in state.devices.values()]
+    check_metered(spec.energy_weight, limit)
     enqueued = tuple(
         check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
     )
@@ -192,27 +192,27 @@ def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: Find
         spec, status, past = find(name)
         if status == "failed":
             raise UsageError(f"{spec.name} failed and cannot be extended: make a new study")
-        there = len(past.trials)
+        limit = len(past.trials)
         if body.get("code"):
             spec = replace(spec, code=Code(**body["code"]))
     else:
         spec = _at_work(state, name).spec
-        there = spec.n_trials
+        limit = spec.n_trials
     if spec.contract == "ask":
-        raise UsageError(f"{spec.name} has as many trials as it is asked for: ask() for more")
+        raise UsageError(f"{spec.name} gets its trials from ask(): call ask() for more")
     if forks(spec):
         raise UsageError(f"{spec.name} is a population, whose size stays: make a new study")
     if body.get("to") is None:
-        n_trials = there + whole("by", body.get("by"), low=1)
+        n_trials = limit + whole("by", body.get("by"), low=1)
     else:
         n_trials = whole("to", body["to"], low=1)
     if spec.sampler == "grid" and spec.space is not None:
         size = grid_size(spec.space, spec.conditions)
-        if there >= size:
+        if limit >= size:
             raise UsageError(f"all {size} points of the grid of {spec.name} are taken")
         n_trials = min(n_trials, size)
-    if n_trials <= there:
-        raise UsageError.refuse("to", n_trials, f"more than the {there} trials of {spec.name}")
+    if n_trials <= limit:
+        raise UsageError.refuse("to", n_trials, f"more than the {limit} trials of {spec.name}")
     return StudyExtended(at=at, study=replace(spec, n_trials=n_trials), past=past)
 
 
@@ -230,7 +230,7 @@ def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     record = event.record
     check_name(record.spec.name)
     if record.spec.id in state.studies or record.spec.id in state.finished:
-        raise UsageError(f"there is a study {record.spec.id} already")
+        raise UsageError(f"study {record.spec.id} exists already")
     _check_name(record.spec, state)
     _check_known(record.spec)
     check_imported(event)
@@ -266,7 +266,9 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
 def _of_asked(body: Mapping[str, Any], state: EngineState, study: StudyState, at: float) -> Event:
     name = study.spec.id
     if study.spec.contract != "ask":
-        raise UsageError(f"{study.spec.name} trains its trials itself: it is no study to be asked")
+        raise UsageError(
+            f"{study.spec.name} trains its trials itself: ask() and tell() do not apply to it"
+        )
     if body["kind"] == "ask":
         return TrialAsked(at=at, study=name, number=len(study.trials))
     if body["kind"] == "close":

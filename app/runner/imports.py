@@ -76,9 +76,9 @@ def _check_value(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
         last = trial.epochs[-1].value
         if not _same(trial.value, last):
             raise refuse("value", trial.value, f"that of its last epoch, {last}")
-    wanted = 0 if trial.value is None else len(spec.further)
-    if len(trial.further) != wanted:
-        raise refuse("further", list(trial.further), f"{wanted} numbers")
+    count = 0 if trial.value is None else len(spec.further)
+    if len(trial.further) != count:
+        raise refuse("further", list(trial.further), f"{count} numbers")
 
 
 def _check_params(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:

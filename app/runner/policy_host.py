@@ -3,7 +3,7 @@
 Theory of operation. A policy is unknown code: it may raise, hang, or print. So it runs in a child
 process, with one line of JSON for each question and each answer. The child limits itself to
 ``BUDGET`` seconds of CPU time for a plan. A timer of the kernel's sends the signal that ends it.
-For a policy that sleeps, the caller waits no longer than ``PATIENCE``. A child that was killed is
+For a policy that sleeps, the caller waits at most ``PLAN_TIMEOUT``. A child that was killed is
 started again for the next question. So is one whose policy failed and whose file has changed since.
 Errors of the child are reported in words; the engine decides what follows from them.
 """
@@ -32,7 +32,7 @@ from ..ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, sna
 #: The most CPU seconds for one plan.
 BUDGET = 0.5
 #: Seconds to wait for one plan. Several times the budget, since the machine may be busy.
-PATIENCE = 3.0
+PLAN_TIMEOUT = 3.0
 #: Seconds in which the child must import the user's module.
 START_WITHIN = 60.0
 
@@ -78,7 +78,7 @@ class PluginHost:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        answer = self._read(START_WITHIN) or {"error": "its import ended or did not end"}
+        answer = self._read(START_WITHIN) or {"error": "its import exited or did not finish"}
         if "error" in answer:
             self.close()
             return str(answer["error"])
@@ -113,7 +113,7 @@ class PluginHost:
         with suppress(BrokenPipeError):
             self._child.stdin.write(snapshot_to_json(snapshot).encode() + b"\n")
             self._child.stdin.flush()
-        answer = self._read(PATIENCE)
+        answer = self._read(PLAN_TIMEOUT)
         if answer is None:
             ended = self._child.poll()
             self.close()
@@ -144,7 +144,7 @@ class PluginHost:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):  # its code wrote to the pipe for answers
-            raise UsageError(f"gave what is no answer: {line[:80]!r}")
+            raise UsageError(f"gave an invalid answer: {line[:80]!r}")
         return found
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class PluginHost:
 def _silence(status: int | None) -> str:
     """Why a child with this exit status (None: it still runs) gave no answer."""
     if status is None:
-        return f"gave no plan within {PATIENCE:g} s"
+        return f"gave no plan within {PLAN_TIMEOUT:g} s"
     if status == -signal.SIGPROF:
         return f"took more than {BUDGET:g} s of CPU time for a plan"
     if status < 0:
@@ -190,18 +190,18 @@ def main() -> None:
     module = sys.modules[sys.argv[1].partition(":")[0]]
     file = module.__file__ or ""
     say(ready=file)
-    told = set()
+    reported = set()
     for line in sys.stdin:
         try:
             plan = _limited(policy, snapshot_from_json(line))
         except Exception as error:
-            if (trace := traceback.format_exc()) not in told:
-                told.add(trace)
+            if (trace := traceback.format_exc()) not in reported:
+                reported.add(trace)
                 sys.stderr.write(trace)
             say(error=f"raised {type(error).__name__}: {error}{_where(error, file)}")
             continue
         if not isinstance(plan, Plan):
-            say(error=f"returned a value of type {type(plan).__name__}, where a Plan is wanted")
+            say(error=f"returned a value of type {type(plan).__name__}, where a Plan is expected")
             continue
         try:
             text = plan_to_json(plan)

@@ -91,11 +91,13 @@ class Reaper:
 
     def _endless(self, attempt: Attempt, state: EngineState, at: float) -> bool:
         """Whether its worker was told to stop, and it will not end before the worker must."""
-        told = [self._draining_since.get(member.device, at) for member in attempt.segment.members]
-        if at - min(told) <= ENDLESS_GRACE:
+        told_at = [
+            self._draining_since.get(member.device, at) for member in attempt.segment.members
+        ]
+        if at - min(told_at) <= ENDLESS_GRACE:
             return False
         ends = state.epoch_ends(attempt)
-        if ends is None or ends > min(told) + DRAIN_GRACE:
+        if ends is None or ends > min(told_at) + DRAIN_GRACE:
             return True
         return at > ends + max(ENDLESS_GRACE, ends - attempt.began)
 
@@ -114,8 +116,8 @@ def _devices(survey: Survey, state: EngineState, at: float, *, blind: bool) -> I
             if not blind:
                 # A draining device was told to stop. Any other that has gone died or cannot be
                 # reached.
-                told = known.draining or name in survey.stopped
-                reason = STOPPED if told else f"{name} stopped answering"
+                stopped = known.draining or name in survey.stopped
+                reason = STOPPED if stopped else f"{name} stopped answering"
                 yield DeviceLeft(at=at, device=name, reason=reason)
         elif survey.devices[name].draining and not known.draining:
             yield DeviceDraining(at=at, device=name)

@@ -51,9 +51,9 @@ def to_question(body: Mapping[str, Any]) -> Question:
         raise Forged("form", f"a malformed question: {error!r}") from error
 
 
-def _check_reply(place: str) -> None:
-    if not REPLY.fullmatch(place):
-        raise ValueError(f"reply = {place!r} is no place for an answer")
+def _check_reply(reply: str) -> None:
+    if not REPLY.fullmatch(reply):
+        raise ValueError(f"reply = {reply!r} is not a place for an answer")
 
 
 def to_event(body: Mapping[str, Any], at: float) -> Event:
@@ -141,7 +141,7 @@ def _config(given: Any) -> SystemConfig:
 
 def _knob(value: Any) -> Value:
     if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) > LARGEST):
-        raise TypeError(f"{value!r} is no value of a knob")
+        raise TypeError(f"{value!r} is not a value of a knob")
     return value
 
 
@@ -192,20 +192,20 @@ def _lost(body: Mapping[str, Any], at: float) -> Event:
 def _amount(value: Any) -> float:
     amount = float(value)
     if not isfinite(amount) or amount < 0:
-        raise ValueError(f"{amount} is no amount")
+        raise ValueError(f"{amount} is not an amount")
     return amount
 
 
 def _natural(value: Any, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
-        raise TypeError(f"{name} = {value!r} is no whole number from 0 to {LARGEST}")
+        raise TypeError(f"{name} = {value!r} is not a whole number from 0 to {LARGEST}")
     return value
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name, "")
     if not isinstance(value, str):
-        raise TypeError(f"{name} = {value!r} is no text")
+        raise TypeError(f"{name} = {value!r} is not a string")
     return value
 
 

@@ -149,8 +149,8 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._ask(ask)
-        for sought in self.engine.config_asks():
-            self._keep(sought)
+        for decision in self.engine.config_asks():
+            self._keep(decision)
         self._turn.consults += self.engine.consults()
         self._plan()
         self._write(())
@@ -300,7 +300,7 @@ class Runner:
         ]
         survey = self._transport.survey(attempts)
         if survey.boot is None:
-            log.warning("the broker has lost its data: everything open is dispatched anew")
+            log.warning("the broker has lost its data: dispatching everything open again")
             self._transport.open()
         blind = now < self._blind_until
         for event in list(self._reaper.findings(survey, state, now, blind=blind)):

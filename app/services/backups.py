@@ -64,17 +64,17 @@ class Backups(threading.Thread):
                 self._made_at = kept[-1].stat().st_mtime
 
     def run(self) -> None:
-        said = ""
+        problem = ""
         while True:
             try:
                 self.look(time.time())
-                said = ""
+                problem = ""
             except (PenstockError, OSError) as error:
-                if str(error) != said:
+                if str(error) != problem:
                     log.warning("no backup of the ledger was made: %s", error)
                 if isinstance(error, LedgerDamaged):
                     self._damaged()
-                said = str(error)
+                problem = str(error)
             time.sleep(min(LOOK, self._settings.backup_every))
 
     def look(self, now: float) -> None:
@@ -121,7 +121,7 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
         to = settings.backup_folder / f"ledger-{moment}.db"
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if to.exists():
-        raise UsageError(f"{to} is there already: give another name")
+        raise UsageError(f"{to} exists already: give another name")
     draft = to.with_name(f".{to.name}.{os.getpid()}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -143,11 +143,11 @@ def listed(settings: Settings) -> list[str]:
     for path in reversed(_kept(settings)):
         try:
             known = look_through(database_at(f"sqlite:///{path}"))
-            said = f"{known.newest} events, {known.studies} studies, sound"
+            problem = f"{known.newest} events, {known.studies} studies, sound"
         except BackendError as error:
-            said = f"not sound: {error}"
+            problem = f"not sound: {error}"
         made = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
-        lines.append(f"{path}  {made:%Y-%m-%d %H:%M:%S}  {said}")
+        lines.append(f"{path}  {made:%Y-%m-%d %H:%M:%S}  {problem}")
     return lines
 
 
@@ -157,15 +157,15 @@ def put_back(settings: Settings, backup: Path) -> str:
     The old ledger stays next to it under another name. Raises UsageError while something runs here
     or if there is no such file, and LedgerDamaged if the backup is not intact.
     """
-    database, place = _file_of(settings, "restore it with pg_restore")
+    database, ledger_file = _file_of(settings, "restore it with pg_restore")
     if not backup.is_file():
         raise UsageError(f"there is no backup {backup} (penstock restore lists them)")
     for name in ("agent", "scheduler"):
         if locks.is_running(settings.run, name):
-            raise UsageError(f"the {name} runs here: penstock down, then restore")
+            raise UsageError(f"the {name} is running here: run `penstock down`, then restore")
     settings.ensure_home()
     with locks.hold(settings.run, "scheduler"):
-        draft = place.with_name(f".{place.name}.{os.getpid()}")
+        draft = ledger_file.with_name(f".{ledger_file.name}.{os.getpid()}")
         try:
             shutil.copyfile(backup, draft)
             draft.chmod(0o600)
@@ -173,16 +173,16 @@ def put_back(settings: Settings, backup: Path) -> str:
             SqlLedger.open(f"sqlite:///{draft}").close()  # migrated, newest event recorded
             lost = _lost(database, known.newest)
             settings.restored.touch(mode=0o600)
-            aside = _set_aside(place)
-            draft.replace(place)
-            Path(f"{draft}-mark").replace(f"{place}-mark")
+            aside = _set_aside(ledger_file)
+            draft.replace(ledger_file)
+            Path(f"{draft}-mark").replace(f"{ledger_file}-mark")
         except OSError as error:
             raise UsageError(f"{backup} cannot be restored: {error.strerror}") from error
         finally:
             _remove(draft)
     kept = f"; what was there is {aside}" if aside else ""
-    said = f"{known.newest} events, {known.studies} studies"
-    return f"restored {backup} to {place}: {said}; {lost}{kept}"
+    problem = f"{known.newest} events, {known.studies} studies"
+    return f"restored {backup} to {ledger_file}: {problem}; {lost}{kept}"
 
 
 def _file_of(settings: Settings, otherwise: str) -> tuple[Database, Path]:
@@ -229,21 +229,21 @@ def _count(events: int) -> str:
     return "no event is lost" if events <= 0 else f"{events} newer events are lost"
 
 
-def _set_aside(place: Path) -> Path | None:
-    """Give the ledger at ``place`` a second name and return that; None if there is no ledger.
+def _set_aside(ledger_file: Path) -> Path | None:
+    """Give the ledger at ``ledger_file`` a second name and return that; None if there is no ledger.
 
     Until another file replaces it, the ledger also keeps its own name and the record of its newest
     event. So after a crash in between, the loss of its write-ahead log is still detected.
     """
-    if not place.exists():
+    if not ledger_file.exists():
         return None
-    aside = place.with_name(f"{place.name}.damaged-{time.time_ns()}")
-    os.link(place, aside)
-    if Path(f"{place}-mark").exists():
-        shutil.copyfile(f"{place}-mark", f"{aside}-mark")
+    aside = ledger_file.with_name(f"{ledger_file.name}.damaged-{time.time_ns()}")
+    os.link(ledger_file, aside)
+    if Path(f"{ledger_file}-mark").exists():
+        shutil.copyfile(f"{ledger_file}-mark", f"{aside}-mark")
     for part in ("-wal", "-shm"):
-        if Path(f"{place}{part}").exists():
-            Path(f"{place}{part}").rename(f"{aside}{part}")
+        if Path(f"{ledger_file}{part}").exists():
+            Path(f"{ledger_file}{part}").rename(f"{aside}{part}")
     return aside
 
 

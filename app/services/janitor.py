@@ -99,7 +99,7 @@ class Janitor(threading.Thread):
         for uri, _ in found:
             delete(uri)
         if found:
-            log.info("swept: %d files of checkpoints that nothing names", len(found))
+            log.info("deleted %d checkpoint files that nothing refers to", len(found))
 
 
 def unnamed(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
@@ -128,7 +128,7 @@ def delete(uri: str) -> None:
     """Delete a checkpoint's file. A file that is already gone is no error."""
     files, path = open_store(uri)
     if not _OURS.search(path):
-        log.warning("%s is no name of a checkpoint: it is left", hide_password(uri))
+        log.warning("%s is not a checkpoint's name: it is left in place", hide_password(uri))
         return
     try:
         files.rm_file(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...profiling.base.errors import BackendError
 from ...profiling.base.urls import hide_password
 from ..broker import server
-from ..broker.ownership import left_to, served_by
+from ..broker.ownership import last_served_by, served_by
 from ..host.settings import PREFIX, Settings
 from ..ledger.databases.open import database_at
 from ..ledger.reader import Reader
@@ -43,7 +43,7 @@ def elsewhere(settings: Settings) -> str | None:
         return None
     with server.connect(settings) as client:
         now = served_by(settings, client)
-        holder = now or left_to(settings, client)
+        holder = now or last_served_by(settings, client)
     if holder is None:
         return None
     which = "serves" if now else "has served"

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 NAME = "agent"
 #: Seconds that the agent waits for a broker that is being revived before it gives up.
-BROKER_LIMIT = 5.0
+BROKER_TIMEOUT = 5.0
 #: Seconds that a scheduler may be away while workers drain. A scheduler that was stopped at the
 #: same time is back by then, if a survivor revives it.
 UNSERVED_GRACE = 4.0
@@ -91,8 +91,8 @@ class Served:
         return f"device-{self.device.name}"
 
 
-class Told(Exception):
-    """The agent was told to stop while it was still joining."""
+class StopRequested(Exception):
+    """The agent was asked to stop while it was still joining."""
 
 
 def main(settings: Settings) -> int:
@@ -126,7 +126,7 @@ class Agent:
     def run(self) -> int:
         try:
             client = self._reach_broker()
-        except Told:
+        except StopRequested:
             return 0
         self._claim_name(client)
         self._end_strays()  # an earlier agent and its workers may have been killed
@@ -134,10 +134,10 @@ class Agent:
             self._join(client)
             names = ", ".join(served.device.name for served in self._served)
             log.info("serving %s", names)
-            while not self._told(self._next_due()):
+            while not self._stop_requested(self._next_due()):
                 self._supervise(client)
             self._drain(client)
-        except Told:
+        except StopRequested:
             return 0
         finally:
             for served in self._served:
@@ -155,7 +155,7 @@ class Agent:
         store.check(installation.store, installation.key)
 
     def _reach_broker(self) -> redis.Redis:
-        deadline = time.monotonic() + BROKER_LIMIT
+        deadline = time.monotonic() + BROKER_TIMEOUT
         while True:
             left = deadline - time.monotonic()
             try:
@@ -185,17 +185,17 @@ class Agent:
     def _claim_name(self, client: redis.Redis) -> None:
         """Refuse a node name under which another state folder already serves."""
         node = self._served[0].device.node
-        ours = _identity(self._settings.run / "identity")
+        own_identity = _identity(self._settings.run / "identity")
         key = f"{protocol.PREFIX}node:{node}"
         with connection.answering(self._url):
             holder = client.get(key)
-            if holder is not None and holder != ours:
+            if holder is not None and holder != own_identity:
                 names = [served.device.name for served in self._served]
                 if client.exists(*map(protocol.alive_key, names)):
                     raise UsageError.refuse(
                         "PENSTOCK_NODE", node, "a name under which no other node serves"
                     )
-            client.set(key, ours)
+            client.set(key, own_identity)
 
     # -- supervising -----------------------------------------------------------------------------
 
@@ -203,15 +203,15 @@ class Agent:
         idle = [served.due for served in self._served if served.process is None]
         return max(0.0, min(idle) - time.monotonic()) if idle else 3600.0
 
-    def _told(self, timeout: float) -> bool:
+    def _stop_requested(self, timeout: float) -> bool:
         """Wait for a signal, a worker's end or ``timeout`` seconds; True if it was a signal."""
         ends = [served.ended for served in self._served if served.process is not None]
         ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
         return self._wake in ready and bool(os.read(self._wake, 1))
 
     def _pause(self, seconds: float) -> None:
-        if self._told(seconds):
-            raise Told
+        if self._stop_requested(seconds):
+            raise StopRequested
 
     def _supervise(self, client: redis.Redis) -> None:
         now = time.monotonic()
@@ -227,7 +227,7 @@ class Agent:
                     if not any(other.process for other in self._served):
                         raise
                     served.due = now + LONGEST_WAIT
-                    log.warning("no worker of %s can be started: %s", served.device.name, error)
+                    log.warning("the worker of %s cannot be started: %s", served.device.name, error)
 
     def _ended(self, served: Served, now: float) -> str:
         """Record that the worker ended; returns a message if that is no accident."""
@@ -235,7 +235,9 @@ class Agent:
         served.soon = 0 if now - served.began > WELL else served.soon + 1
         wait = 0.0 if served.soon <= 1 else min(LONGEST_WAIT, 0.25 * 2 ** (served.soon - 2))
         how = _how(served.process.returncode)
-        log.warning("the worker of %s ended (%s): again in %g s", served.device.name, how, wait)
+        log.warning(
+            "the worker of %s ended (%s): starting it again in %g s", served.device.name, how, wait
+        )
         os.close(served.ended)
         served.process = None
         served.due = now + wait
@@ -246,12 +248,12 @@ class Agent:
         path = self._log(served.device)
         why = logs.last_error(path) or hidden(ImportError(name="celery")) or how
         return (
-            f"the worker of {served.device.name} ends as soon as it is started: {why} (see {path})"
+            f"the worker of {served.device.name} exits as soon as it is started: {why} (see {path})"
         )
 
     def _end_strays(self) -> None:
         if found := end_strays(str(self._settings.home)):
-            log.warning("ended what a worker that is gone had left: %s", ", ".join(found))
+            log.warning("ended processes that an earlier worker left behind: %s", ", ".join(found))
 
     def _forget(self, client: redis.Redis, served: Served, words: str) -> None:
         """Tell the scheduler at once, with the reason, before the device's entry expires."""
@@ -316,14 +318,14 @@ class Agent:
         seen = time.monotonic()
         deadline = seen + DRAIN_GRACE
         while self._running() and (left := deadline - time.monotonic()) > 0:
-            if self._told(min(left, SERVED_LOOK)):
-                log.info("told again: not waiting")
+            if self._stop_requested(min(left, SERVED_LOOK)):
+                log.info("asked to stop again: not waiting")
                 return
             now = time.monotonic()
             if self._is_served(client):
                 seen = now
             elif now - seen > UNSERVED_GRACE:
-                log.info("no scheduler is there to cut what runs: not waiting")
+                log.info("no scheduler is there to end the running segments: not waiting")
                 return
 
     def _is_served(self, client: redis.Redis) -> bool:

@@ -98,33 +98,33 @@ class Scheduler:
         )
         if is_ledger_gone(self._settings):
             shown = self._settings.ledger_url
-            log.warning("there is no ledger at %s, and there was one. %s", shown, GONE_ADVICE)
+            log.warning("the ledger at %s is missing, though there was one. %s", shown, GONE_ADVICE)
         backups = backups_of(self._settings, self._doubted.set)
-        said = ""
+        last_error = ""
         while not stop.is_set():
             try:
                 ledger, engine = self._open(key)
             except BackendError as error:
-                if str(error) != said:
+                if str(error) != last_error:
                     log.error("%s", error)
-                said = str(error)
+                last_error = str(error)
                 if not isinstance(error, Taken):  # otherwise its clients are another scheduler's
-                    self._tell(said, lasts=isinstance(error, LedgerRefused))
+                    self._tell(last_error, lasts=isinstance(error, LedgerRefused))
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
                     # A check reads all of it again, and only a person can repair it.
                     again = time.monotonic() + DAMAGED_LOOK
                     while not stop.is_set() and time.monotonic() < again:
-                        self._tell(said, lasts=True)  # the message expires soon
+                        self._tell(last_error, lasts=True)  # the message expires soon
                         stop.wait(1.0)
                 continue
-            said = ""
+            last_error = ""
             self._doubted.clear()
             if backups is not None and not backups.is_alive():
                 backups.start()
             if not janitor.is_alive():
                 janitor.start()
-            log.info("took up %d events of %s", engine.state.seq, self._settings.home)
+            log.info("restored %d events of %s", engine.state.seq, self._settings.home)
             transport = RedisTransport(
                 server.broker_url(self._settings),
                 key,
@@ -190,7 +190,7 @@ class Scheduler:
                     self._busy_at = time.time()
             except BackendError as error:
                 if runner.broken or isinstance(error, LedgerDamaged):
-                    log.error("%s; the engine is rebuilt from what is written", error)
+                    log.error("%s; rebuilding the engine from the ledger", error)
                     stop.wait(1.0)
                     return
                 if not away:
@@ -210,7 +210,7 @@ class Scheduler:
     def _begin(self, runner: Runner, stop: threading.Event) -> bool:
         at, restored = self._clock.now(), self._settings.restored
         chosen = PolicyChosen(at=at, policy=self._settings.policy)
-        said = ""
+        last_error = ""
         while not stop.is_set():
             try:
                 if restored.exists():
@@ -218,9 +218,9 @@ class Scheduler:
                     restored.unlink()
                 runner.start(chosen)
             except BackendError as error:
-                if str(error) != said:
+                if str(error) != last_error:
                     log.warning("%s", error)
-                said = str(error)
+                last_error = str(error)
                 if runner.broken:
                     stop.wait(1.0)
                     return False
@@ -235,7 +235,7 @@ class Scheduler:
             self._in_place = time.monotonic()
         displaced = time.monotonic() - self._in_place > DISPLACED
         if displaced:
-            log.warning("the file of this scheduler's lock was put aside: ending")
+            log.warning("the lock file of this scheduler was moved or deleted: exiting")
         return displaced
 
     def _idle(self, runner: Runner) -> bool:

@@ -65,7 +65,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredState:
     """What should run. ``at`` is when a client last asked for it (seconds since 1970).
 
     ``stays`` means that ``penstock up`` asked for it, so idleness does not end it.
@@ -102,7 +102,7 @@ def ensure_up(
     *,
     stays: bool = False,
     services: Sequence[Service] | None = None,
-) -> Wanted:
+) -> DesiredState:
     """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
 
     ``devices`` None keeps the devices that are up, or else takes those of the settings.
@@ -119,12 +119,12 @@ def ensure_up(
         database_at(settings.ledger).check()
     _tell_of_change(settings)
     with locks.hold(settings.run, CHANGE, wait=True):
-        before = wanted(settings)
+        before = desired_state(settings)
         _check_same(settings)
         if not locks.is_running(settings.run, "scheduler"):
             _check_policy(settings.policy)
         spec = _devices(settings, devices, before)
-        wish = Wanted(
+        desired = DesiredState(
             devices=spec,
             services=tuple(services) if services is not None else roster(spec),
             at=time.time(),
@@ -136,17 +136,17 @@ def ensure_up(
             with server.connect(settings) as client:
                 if services is None:
                     check_free(settings, client)
-        _write(settings, wish)
-        for service in wish.services:
+        _write(settings, desired)
+        for service in desired.services:
             spawn(settings, service)
-    return wish
+    return desired
 
 
 def _tell_of_change(settings: Settings) -> None:
     """Report that another process holds the lock and does not release it soon."""
     if not locks.wait_gone(settings.run, CHANGE, CHANGE_SILENCE):
         sys.stderr.write(
-            "the services are being taken down, which takes up to"
+            "the services are being stopped, which takes up to"
             f" {DRAIN_GRACE:g} s: waiting for them\n"
         )
 
@@ -177,7 +177,7 @@ def is_served_by_others(settings: Settings) -> bool:
     if settings.broker is None:
         return False
     with server.connect(settings) as client:
-        if wanted(settings) is None:
+        if desired_state(settings) is None:
             return presence.is_served(client, settings.broker)
         return served_by(settings, client) is not None
 
@@ -198,27 +198,27 @@ def _check_same(settings: Settings) -> None:
     if pid is None:
         return
     try:
-        theirs = psutil.Process(pid).environ()
+        environ = psutil.Process(pid).environ()
     except psutil.Error:
         return  # it has just ended or belongs to another user
     for field in READ_AT_START & settings.model_fields_set:
-        name, there = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
-        if name in theirs:  # in the scheduler's form, where a path has become a URL
-            there = getattr(Settings.model_validate({field: theirs[name]}), field)
+        name, current = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
+        if name in environ:  # in the scheduler's form, where a path has become a URL
+            current = getattr(Settings.model_validate({field: environ[name]}), field)
         value = getattr(settings, field)
-        if value != there:
+        if value != current:
             raise UsageError.refuse(
                 name,
                 hide_password(str(value)),
-                f"{hide_password(str(there))}, with which services run that are up; "
-                "`penstock down` makes room for others",
+                f"{hide_password(str(current))}, as the running services have it; to change it, run"
+                " `penstock down` first",
             )
 
 
-def wanted(settings: Settings) -> Wanted | None:
+def desired_state(settings: Settings) -> DesiredState | None:
     """What should run in this state folder; None if nothing should."""
     try:
-        return _wanted().validate_json(_file(settings).read_bytes())
+        return _adapter().validate_json(_file(settings).read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -228,8 +228,8 @@ def wanted(settings: Settings) -> Wanted | None:
 
 
 @cache
-def _wanted() -> TypeAdapter[Wanted]:
-    return TypeAdapter(Wanted)
+def _adapter() -> TypeAdapter[DesiredState]:
+    return TypeAdapter(DesiredState)
 
 
 def statuses(settings: Settings) -> tuple[Status, ...]:
@@ -253,12 +253,12 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
         _file(settings).unlink(missing_ok=True)
         ended = [
             name
-            for name, patience in (
+            for name, timeout in (
                 ("agent", grace),
                 ("scheduler", SCHEDULER_GRACE),
                 ("flower", FLOWER_GRACE),
             )
-            if locks.stop(settings.run, name, grace=patience)
+            if locks.stop(settings.run, name, grace=timeout)
         ]
         return ended + _stop_broker(settings)
 
@@ -270,12 +270,12 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
     Services that were asked to stay, or that Penstock did not start, stay.
     """
     with locks.hold(settings.run, CHANGE, wait=True):
-        wish = wanted(settings)
+        desired = desired_state(settings)
         # A clock set back must not keep services up for ever.
         now = time.time()
-        if wish is None or wish.stays:
+        if desired is None or desired.stays:
             return False
-        if now - max(idle_since, min(wish.at, now)) < settings.idle_stop:
+        if now - max(idle_since, min(desired.at, now)) < settings.idle_stop:
             return False
         _file(settings).unlink(missing_ok=True)
         locks.stop(settings.run, "agent", grace=AGENT_GRACE)
@@ -283,15 +283,18 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
         return True
 
 
-def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> str:
+def _devices(settings: Settings, asked: str | None, before: DesiredState | None) -> str:
     if asked is None and "devices" in settings.model_fields_set:
         asked = settings.devices
-    standing = before.devices if before is not None else settings.devices
-    spec = standing if asked is None else asked
+    current = before.devices if before is not None else settings.devices
+    spec = current if asked is None else asked
     devices_of(settings, spec)
     if before is not None and spec != before.devices and locks.is_running(settings.run, "agent"):
         raise UsageError.refuse(
-            "devices", spec, f"{before.devices}, which is up; `penstock down` makes room for others"
+            "devices",
+            spec,
+            f"{before.devices}, as the running services have it; to change it, run `penstock"
+            " down` first",
         )
     return spec
 
@@ -319,7 +322,7 @@ def _file(settings: Settings) -> Path:
     return settings.run / "up.json"
 
 
-def _write(settings: Settings, wish: Wanted) -> None:
+def _write(settings: Settings, desired: DesiredState) -> None:
     draft = _file(settings).with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(wish)))
+    draft.write_text(json.dumps(asdict(desired)))
     draft.replace(_file(settings))

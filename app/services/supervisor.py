@@ -62,13 +62,13 @@ class Reviver(threading.Thread):
                 self._look()
             except (PenstockError, OSError) as error:
                 # The thread must survive this, or nothing would be revived; the next look retries.
-                log.warning("a service could not be revived: %s", error)
+                log.warning("a service could not be restarted: %s", error)
 
     def _look(self) -> None:
-        wish = services.wanted(self._settings)
-        if wish is None:
+        desired = services.desired_state(self._settings)
+        if desired is None:
             return
-        names = [service.name for service in wish.services]
+        names = [service.name for service in desired.services]
         if self._settings.broker is None:
             names.insert(0, server.NAME)
         if all(locks.is_running(self._settings.run, name) for name in names):
@@ -80,12 +80,12 @@ class Reviver(threading.Thread):
             return  # another process is changing the services
 
     def _revive(self) -> None:
-        wish = services.wanted(self._settings)
-        if wish is None:
+        desired = services.desired_state(self._settings)
+        if desired is None:
             return
         if self._settings.broker is None and self._is_due(server.NAME):
             server.start(self._settings)
-        for service in wish.services:
+        for service in desired.services:
             if self._is_due(service.name):
                 services.spawn(self._settings, service)
 
@@ -97,7 +97,7 @@ class Reviver(threading.Thread):
         if now < past.not_before:
             return False
         self._revivals[name] = past.another(now)
-        log.warning("%s was not running and is started", name)
+        log.warning("%s was not running: starting it", name)
         return True
 
 

@@ -31,7 +31,7 @@ from .workload import KnownCosts, SimulatedTraining, Workload
 
 MOST_DEVICES = 100_000
 _ALLOWED = (
-    f"cpu:<devices>x<cores> or gpu:<devices>, each with *<slots> if wanted, at most {MOST_DEVICES}"
+    f"cpu:<devices>x<cores> or gpu:<devices>, each optionally with *<slots>, at most {MOST_DEVICES}"
 )
 
 
@@ -103,8 +103,8 @@ class Simulation:
     def notes(self) -> tuple[str, ...]:
         """The assumptions behind the figures beyond the workload, a sentence each."""
         failed = [
-            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the plan before"
-            f" stood: it {each.planless[-1]}"
+            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the previous"
+            f" plan stayed in force: it {each.planless[-1]}"
             for each in self.outcomes
             if each.planless
         ]
@@ -118,8 +118,10 @@ class Simulation:
         epochs = [len(each.epochs) for each in self.outcomes]
         if min(epochs) == max(epochs):
             return ()
-        told = f"the tuner stopped other trials under each policy: {min(epochs)} to {max(epochs)}"
-        return (f"{told} epochs, each with a bound of its own, so makespans are what to compare",)
+        note = (
+            f"the tuner stopped different trials under each policy: {min(epochs)} to {max(epochs)}"
+        )
+        return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
 
     def unseen(self) -> tuple[str, ...]:
         """A note for each policy under which epochs ran that the workload has no record of."""
@@ -288,8 +290,8 @@ def lower_bound(
         for study in workload.studies:
             if study.arrives < start:
                 continue
-            mine = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
-            for name in sorted(mine, key=number_of):
+            trial_ids = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
+            for name in sorted(trial_ids, key=number_of):
                 trial = workload.trial(study.spec.id, name)
                 shape = trial.shape[: study.spec.max_width]
                 levels = [trial.seconds(e, 1) for e in range(1, epochs[name] + 1)]

@@ -74,11 +74,11 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
     if not 1 <= count <= MOST:
         raise UsageError.refuse("count", count, f"a whole number from 1 to {MOST}")
     rng = Random(f"penstock {family} seed {seed}")  # noqa: S311 - a workload is no secret
-    drawn = [_drawn(rng, family, devices, rng.choice(TRIALS), fitted()) for _ in range(count)]
-    total = sum(trial.epochs * trial.level for work, _, _ in drawn for trial in work)
+    sampled = [_sampled(rng, family, devices, rng.choice(TRIALS), fitted()) for _ in range(count)]
+    total = sum(trial.epochs * trial.level for work, _, _ in sampled for trial in work)
     gap = total / count / (devices * LOAD)
     arrives, left, studies = 0.0, _burst(rng), []
-    for number, (work, _, _) in enumerate(drawn):
+    for number, (work, _, _) in enumerate(sampled):
         if left == 0:
             arrives, left = arrives + rng.expovariate(1 / (gap * BURST)), _burst(rng)
         left -= 1
@@ -90,7 +90,7 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
             params=[trial.params for trial in work],
         )
         studies.append(StudyWork(spec, work, arrives, budgets=True))
-    return Workload(f"generated:{family} (seed {seed})", tuple(studies), resize=drawn[0][1])
+    return Workload(f"generated:{family} (seed {seed})", tuple(studies), resize=sampled[0][1])
 
 
 def _burst(rng: Random) -> int:
@@ -109,11 +109,11 @@ def instance(family: str, number: int, curves: Curves) -> Instance:
     """Instance ``number`` of a family."""
     rng = Random(f"penstock {family} {number}")  # noqa: S311 - a workload is no secret
     devices, trials = rng.choice(DEVICES), rng.choice(TRIALS)
-    work, price, about = _drawn(rng, family, devices, trials, curves)
+    work, price, about = _sampled(rng, family, devices, trials, curves)
     return Instance(f"{family}-{number}", devices, work, price, about)
 
 
-def _drawn(
+def _sampled(
     rng: Random, family: str, devices: int, trials: int, curves: Curves
 ) -> tuple[tuple[TrialWork, ...], float, str]:
     """Trials, the seconds of a resize, and a description."""

@@ -29,9 +29,9 @@ def render(simulation: Simulation, now: datetime) -> str:
     """The page as text; ``now`` is when it was created."""
     longest = max(each.makespan for each in simulation.outcomes)
     sections = [
-        f'<section id="gantt{place}"><div class="head"><h2>{escape(each.policy)}</h2>'
+        f'<section id="gantt{index}"><div class="head"><h2>{escape(each.policy)}</h2>'
         f"<p>{_sentence(each)}</p></div>{gantt(simulation, each, longest)}</section>"
-        for place, each in enumerate(simulation.outcomes)
+        for index, each in enumerate(simulation.outcomes)
     ]
     work = simulation.workload
     notes = [*([work.about] if work.about else []), *simulation.notes()]
@@ -66,7 +66,7 @@ def _sentence(of: ExperimentResult) -> str:
 
 def _legend(simulation: Simulation) -> str:
     return "".join(
-        _swatch(colour(place), each.policy) for place, each in enumerate(simulation.outcomes)
+        _swatch(colour(index), each.policy) for index, each in enumerate(simulation.outcomes)
     )
 
 

@@ -42,7 +42,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     """
     spec = spec_from_json(study.spec_json)
     if study.finished_at is None:
-        raise UsageError(f"study {study.name} is not over: what it comes to is not known yet")
+        raise UsageError(f"study {study.name} is not over: its results are not known yet")
     if spec.strategy.name == "pbt":
         raise UsageError(f"study {study.name} forks trials: other plans fork others, unrecorded")
     rows: dict[str, list[EpochRow]] = {trial.id: [] for trial in reader.trials(study.id)}
@@ -66,7 +66,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     kind = {kinds[device] for row in epochs for device, _ in row.members if device in kinds}
     end = max(row.at for row in epochs)
     took = end - min(row.at - row.seconds for row in epochs)
-    used = len({place for row in epochs for place in row.members})
+    used = len({slot for row in epochs for slot in row.members})
     rivals = beside(reader, study, end)
     shared = ", beside other studies, which are not simulated" if rivals else ""
     return Workload(
@@ -76,7 +76,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
         overhead=overhead,
         kind=kind.pop() if len(kind) == 1 else "",
         assumed=tuple(assumed),
-        about=f"really it took {duration(took)} from its first step to its last, on"
+        about=f"in fact it took {duration(took)} from its first step to its last, on"
         f" {count(used, 'slot')}{shared}",
     )
 
@@ -137,8 +137,8 @@ def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
     """Seconds from a segment's last step to the next one's first, on the same slot."""
     slots: dict[tuple[str, int], list[EpochRow]] = defaultdict(list)
     for row in epochs:
-        for place in row.members:
-            slots[place].append(row)
+        for slot in row.members:
+            slots[slot].append(row)
     found = []
     for rows in slots.values():
         for before, after in pairwise(sorted(rows, key=lambda row: row.at)):

@@ -72,7 +72,7 @@ class SimulatedTransport:
     #: The width at which each trial was trained last.
     _widths: dict[str, int] = field(default_factory=dict)
     #: The device of each open segment that may share it, by fence.
-    _places: dict[int, str] = field(default_factory=dict)
+    _device_of: dict[int, str] = field(default_factory=dict)
     #: When the present epoch of each such segment began, by fence.
     _since: dict[int, float] = field(default_factory=dict)
     #: Breaks ties in the heap.
@@ -89,7 +89,7 @@ class SimulatedTransport:
             if self._open.get(body["trial"]) != fence:
                 continue
             self.clock.advance_to(max(at, self.clock.now()))
-            if fence in self._places:
+            if fence in self._device_of:
                 body["seconds"] = at - self._since[fence]
                 self._since[fence] = at
             if body["closes"]:
@@ -137,7 +137,7 @@ class SimulatedTransport:
         if shared:
             at_work += self._at_work(device)
             self._rescale(device, at_work - 1, at_work)
-            self._places[segment.fence], self._since[segment.fence] = device, at
+            self._device_of[segment.fence], self._since[segment.fence] = device, at
         stretch = self.work.stretch(at_work)
         for epoch in range(segment.first, segment.last + 1):
             seconds, value = self.work.epoch(dispatch, spec, epoch)
@@ -163,11 +163,11 @@ class SimulatedTransport:
         return {device.name: device.slots for device in self.devices}
 
     def _at_work(self, device: str) -> int:
-        return sum(place == device for place in self._places.values())
+        return sum(used == device for used in self._device_of.values())
 
     def _end(self, trial: str) -> None:
         fence = self._open.pop(trial)
-        device = self._places.pop(fence, None)
+        device = self._device_of.pop(fence, None)
         if device is not None:
             left = self._at_work(device)
             self._rescale(device, left + 1, left)
@@ -178,7 +178,7 @@ class SimulatedTransport:
         if factor == 1.0:
             return
         now = self.clock.now()
-        fences = {fence for fence, place in self._places.items() if place == device}
+        fences = {fence for fence, used in self._device_of.items() if used == device}
         self._heap = [
             (now + (at - now) * factor if fence in fences else at, number, fence, body)
             for at, number, fence, body in self._heap
@@ -186,9 +186,9 @@ class SimulatedTransport:
         heapq.heapify(self._heap)
 
     def _cut(self, cut: Cut) -> None:
-        mine = [entry for entry in self._heap if entry[2] == cut.fence]
-        if mine:
-            min(mine)[3]["closes"] = True
+        entries = [entry for entry in self._heap if entry[2] == cut.fence]
+        if entries:
+            min(entries)[3]["closes"] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,7 @@ def study_spec(
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):
         values.setdefault(name_of, {})[value] = None
-    drawn = {parameter: list(each) for parameter, each in values.items()}
+    space = {parameter: list(each) for parameter, each in values.items()}
     return StudySpec(
         id=f"s{number}",
         name=name,
@@ -225,7 +225,7 @@ def study_spec(
         metric="loss",
         direction="minimize",
         n_trials=trials,
-        space=parse_space(drawn) if drawn else SPACE,
+        space=parse_space(space) if space else SPACE,
         strategy=strategy or StrategySpec("full", 1),
         shards=width,
         max_width=width,

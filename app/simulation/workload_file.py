@@ -16,7 +16,7 @@ from ...profiling.base.errors import UsageError
 from ...profiling.costs.reference_curves import curve
 from ...profiling.costs.throughput import Shape
 from ...scheduler.model.study import StrategySpec
-from ..common.yaml_file import Place, YamlFile
+from ..common.yaml_file import KeyPath, YamlFile
 from ..study.study_file import strategy_from
 from .simulator import OVERHEAD
 from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, widest
@@ -93,56 +93,56 @@ class _Reading:
             raise self._refused(("sharing",), value, allowed)
         return tuple(map(float, value))
 
-    def _study(self, place: Place, value: Any, number: int, seed: int) -> StudyWork:
-        given = self._mapping(place, value)
-        self._document.check_keys(place, given, (*_STUDY, "learning"), str(place[-1]))
+    def _study(self, key_path: KeyPath, value: Any, number: int, seed: int) -> StudyWork:
+        given = self._mapping(key_path, value)
+        self._document.check_keys(key_path, given, (*_STUDY, "learning"), str(key_path[-1]))
         if ("trials" in given) == ("tuner" in given):
-            raise self._document.error(place, f"{place[-1]} has either trials or a tuner")
+            raise self._document.error(key_path, f"{key_path[-1]} has either trials or a tuner")
         plan: StrategySpec | None = None
         if "tuner" in given:
-            plan = strategy_from(self._document, (*place, "tuner"), given["tuner"])
+            plan = strategy_from(self._document, (*key_path, "tuner"), given["tuner"])
             if plan.max_epochs is None:
-                raise self._refused((*place, "tuner"), plan.name, "a strategy with max_epochs")
+                raise self._refused((*key_path, "tuner"), plan.name, "a strategy with max_epochs")
             rng = Random(f"penstock {seed} {number}")  # noqa: S311 - a workload is no secret
-            trials = self._tuned(place, given, plan, rng)
+            trials = self._tuned(key_path, given, plan, rng)
         else:
             self._document.check_keys(
-                place, given, ("arrives", "max_width", "trials"), f"{place[-1]} with trials"
+                key_path, given, ("arrives", "max_width", "trials"), f"{key_path[-1]} with trials"
             )
-            trials = self._trials((*place, "trials"), given["trials"])
-        width = self._whole(place, given, "max_width", low=1, default=widest(trials))
-        spec = study_spec(str(place[-1]), len(trials), width, strategy=plan, number=number)
-        arrives = self._number(place, given, "arrives", default=0.0)
+            trials = self._trials((*key_path, "trials"), given["trials"])
+        width = self._whole(key_path, given, "max_width", low=1, default=widest(trials))
+        spec = study_spec(str(key_path[-1]), len(trials), width, strategy=plan, number=number)
+        arrives = self._number(key_path, given, "arrives", default=0.0)
         return StudyWork(spec, trials, arrives, budgets=plan is None)
 
-    def _trials(self, place: Place, value: Any) -> tuple[TrialWork, ...]:
+    def _trials(self, key_path: KeyPath, value: Any) -> tuple[TrialWork, ...]:
         found: list[TrialWork] = []
-        for at, each in enumerate(self._list(place, value, "at least one trial")):
-            here = (*place, at)
-            given = self._mapping(here, each)
-            self._document.check_keys(here, given, _TRIAL, "a trial")
-            epochs = self._whole(here, given, "epochs", low=1)
-            level, shape = self._timed(here, given)
-            copies = self._whole(here, given, "count", low=1, default=1)
+        for at, each in enumerate(self._list(key_path, value, "at least one trial")):
+            item_path = (*key_path, at)
+            given = self._mapping(item_path, each)
+            self._document.check_keys(item_path, given, _TRIAL, "a trial")
+            epochs = self._whole(item_path, given, "epochs", low=1)
+            level, shape = self._timed(item_path, given)
+            copies = self._whole(item_path, given, "count", low=1, default=1)
             found += [TrialWork(level, shape, epochs)] * copies
         return tuple(found)
 
     def _tuned(
-        self, place: Place, given: dict[str, Any], plan: StrategySpec, rng: Random
+        self, key_path: KeyPath, given: dict[str, Any], plan: StrategySpec, rng: Random
     ) -> tuple[TrialWork, ...]:
         """The trials of a tuner: times are lognormal around ``seconds``, values follow a power law.
 
         The value after epoch e is ``best + (start - best) e ** -rate``, with ``best`` and ``rate``
         drawn uniformly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
         """
-        count = self._whole(place, given, "n_trials", low=1)
+        count = self._whole(key_path, given, "n_trials", low=1)
         assert plan.max_epochs is not None  # refused above
         if count * plan.max_epochs > MOST_VALUES:
             allowed = f"so many that n_trials times max_epochs is at most {MOST_VALUES}"
-            raise self._refused((*place, "n_trials"), count, allowed)
-        level, shape = self._timed(place, given)
-        spread = self._number(place, given, "spread", default=0.0, high=MOST_SPREAD)
-        inner = (*place, "learning")
+            raise self._refused((*key_path, "n_trials"), count, allowed)
+        level, shape = self._timed(key_path, given)
+        spread = self._number(key_path, given, "spread", default=0.0, high=MOST_SPREAD)
+        inner = (*key_path, "learning")
         learning = self._mapping(inner, given.get("learning", {}))
         self._document.check_keys(inner, learning, _LEARNING, "learning")
         start = self._number(inner, learning, "start", default=1.0)
@@ -157,12 +157,12 @@ class _Reading:
             found.append(TrialWork(own, shape, values=values))
         return tuple(found)
 
-    def _timed(self, place: Place, given: dict[str, Any]) -> tuple[float, Shape]:
+    def _timed(self, key_path: KeyPath, given: dict[str, Any]) -> tuple[float, Shape]:
         """The seconds of an epoch on one device, and the shape, from a curve, seconds or both."""
         level: float | None = None
         shape: Shape = ((1, 1.0),)
         if "curve" in given:
-            value, at = given["curve"], (*place, "curve")
+            value, at = given["curve"], (*key_path, "curve")
             if isinstance(value, str):
                 if value not in self._curves:
                     known = ", ".join(self._curves) or "none: curves is missing"
@@ -171,69 +171,69 @@ class _Reading:
             else:
                 level, shape = self._curve(at, value)
         if "seconds" in given:
-            level = self._number(place, given, "seconds", positive=True)
+            level = self._number(key_path, given, "seconds", positive=True)
         if level is None:
             raise self._document.error(
-                place, "seconds is missing: of an epoch on one device, or a curve that has them"
+                key_path, "seconds is missing: of an epoch on one device, or a curve that has them"
             )
         return level, shape
 
-    def _curve(self, place: Place, value: Any) -> tuple[float | None, Shape]:
+    def _curve(self, key_path: KeyPath, value: Any) -> tuple[float | None, Shape]:
         """Seconds on one device (None where only ratios are known), and the shape."""
         if isinstance(value, list):
-            return shape_of(self._points(place, value))
-        given = self._mapping(place, value)
+            return shape_of(self._points(key_path, value))
+        given = self._mapping(key_path, value)
         if "application" in given:
-            self._document.check_keys(place, given, _FAMILY, "a curve of a family")
+            self._document.check_keys(key_path, given, _FAMILY, "a curve of a family")
             try:
-                batch = self._number(place, given, "batch", positive=True)
+                batch = self._number(key_path, given, "batch", positive=True)
                 found = curve(given["application"], given.get("cluster", ""), batch, 10**6)
             except UsageError as error:
                 if not error.field:
                     raise
-                raise self._document.error(place, str(error)) from error
+                raise self._document.error(key_path, str(error)) from error
             if not found:
-                raise self._refused((*place, "batch"), batch, "at least one example")
+                raise self._refused((*key_path, "batch"), batch, "at least one example")
             return shape_of(found)
-        self._document.check_keys(place, given, _AMDAHL, "a curve")
-        serial = self._number(place, given, "serial", high=1.0)
-        cost = self._number(place, given, "cost", default=0.0)
-        last = self._whole(place, given, "widest", low=1, default=WIDEST)
+        self._document.check_keys(key_path, given, _AMDAHL, "a curve")
+        serial = self._number(key_path, given, "serial", high=1.0)
+        cost = self._number(key_path, given, "cost", default=0.0)
+        last = self._whole(key_path, given, "widest", low=1, default=WIDEST)
         return None, tuple(
             (width, serial + (1 - serial) / width + cost * (width - 1))
             for width in range(1, last + 1)
         )
 
-    def _points(self, place: Place, value: list[Any]) -> list[tuple[int, float]]:
+    def _points(self, key_path: KeyPath, value: list[Any]) -> list[tuple[int, float]]:
         allowed = (
             "pairs of a width and seconds, as [[1, 60], [2, 34]]; the first width is 1,"
             f" seconds are {SHORTEST:g} to {LONGEST:g}"
         )
         found: list[tuple[int, float]] = []
-        for at, pair in enumerate(self._list(place, value, allowed)):
+        for at, pair in enumerate(self._list(key_path, value, allowed)):
             fits = isinstance(pair, list) and len(pair) == 2
             fits = fits and type(pair[0]) is int and _is_number(pair[1])
             if not fits or not SHORTEST <= pair[1] <= LONGEST:
-                raise self._refused((*place, at), pair, allowed)
+                raise self._refused((*key_path, at), pair, allowed)
             if pair[0] <= (found[-1][0] if found else 0):
-                raise self._refused((*place, at), pair, "a width above the one before")
+                raise self._refused((*key_path, at), pair, "a width above the one before")
             found.append((pair[0], float(pair[1])))
         if found[0][0] != 1:
-            raise self._refused((*place, 0), value[0], allowed)
+            raise self._refused((*key_path, 0), value[0], allowed)
         return found
 
     def _range(
-        self, place: Place, given: dict[str, Any], key: str, default: tuple[float, float]
+        self, key_path: KeyPath, given: dict[str, Any], key: str, default: tuple[float, float]
     ) -> tuple[float, float]:
         value = given.get(key, default)
         fits = isinstance(value, Sequence) and len(value) == 2 and all(map(_is_number, value))
         if not fits or not 0 <= value[0] <= value[1]:
-            raise self._refused((*place, key), value, "two numbers from 0 on, the smaller first")
+            raise self._refused((*key_path, key), value, "two numbers from 0 on, the smaller first")
         return float(value[0]), float(value[1])
 
     def _number(
         self,
-        place: Place,
+        key_path: KeyPath,
         given: dict[str, Any],
         key: str,
         *,
@@ -241,38 +241,44 @@ class _Reading:
         positive: bool = False,
         high: float = LONGEST,
     ) -> float:
-        value = self._given(place, given, key, default)
+        value = self._given(key_path, given, key, default)
         low = SHORTEST if positive else 0.0
         if not _is_number(value) or not low <= value <= high:
-            raise self._refused((*place, key), value, f"a number from {low:g} to {high:g}")
+            raise self._refused((*key_path, key), value, f"a number from {low:g} to {high:g}")
         return float(value)
 
     def _whole(
-        self, place: Place, given: dict[str, Any], key: str, *, low: int, default: int | None = None
+        self,
+        key_path: KeyPath,
+        given: dict[str, Any],
+        key: str,
+        *,
+        low: int,
+        default: int | None = None,
     ) -> int:
-        value = self._given(place, given, key, default)
+        value = self._given(key_path, given, key, default)
         if type(value) is not int or not low <= value <= MOST:
-            raise self._refused((*place, key), value, f"a whole number from {low} to {MOST}")
+            raise self._refused((*key_path, key), value, f"a whole number from {low} to {MOST}")
         return value
 
-    def _given(self, place: Place, given: dict[str, Any], key: str, default: Any) -> Any:
+    def _given(self, key_path: KeyPath, given: dict[str, Any], key: str, default: Any) -> Any:
         value = given.get(key, default)
         if value is None:
-            raise self._document.error(place, f"{key} is missing")
+            raise self._document.error(key_path, f"{key} is missing")
         return value
 
-    def _mapping(self, place: Place, value: Any) -> dict[str, Any]:
-        return self._document.mapping(place, ".".join(map(str, place)), value)
+    def _mapping(self, key_path: KeyPath, value: Any) -> dict[str, Any]:
+        return self._document.mapping(key_path, ".".join(map(str, key_path)), value)
 
-    def _list(self, place: Place, value: Any, allowed: str) -> list[Any]:
+    def _list(self, key_path: KeyPath, value: Any, allowed: str) -> list[Any]:
         if not isinstance(value, list) or not value:
-            raise self._refused(place, value, allowed)
+            raise self._refused(key_path, value, allowed)
         return value
 
-    def _refused(self, place: Place, value: Any, allowed: str) -> UsageError:
-        names = [str(step) for step in place if not isinstance(step, int)]
+    def _refused(self, key_path: KeyPath, value: Any, allowed: str) -> UsageError:
+        names = [str(step) for step in key_path if not isinstance(step, int)]
         return self._document.error(
-            place, f"{'.'.join(names)} = {value!r} is refused: allowed is {allowed}"
+            key_path, f"{'.'.join(names)} = {value!r} is refused: allowed is {allowed}"
         )
 
 

@@ -96,7 +96,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     check_contract(plan, contract, target, checked, strategy)
     weight = plan.system.energy_weight
     if weight and contract != "torch":
-        allowed = f"0 for {target}, whose loop is its own; for a TorchTrainable {ALLOWED}"
+        allowed = f"0 for {target}, which has its own training loop; for a TorchTrainable {ALLOWED}"
         raise UsageError.refuse(FIELD, weight, allowed)
     if contract == "torch":
         _check_shards(plan.resources.shards, checked, code.batch_size)
@@ -134,13 +134,12 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 
 def _check_text(path: str, target: str) -> None:
     """Refuse code whose path is not valid text: messages and the ledger hold text only."""
-    for place in (path, target.rpartition(":")[0]):
-        if place.encode("utf-8", "replace").decode() != place:
-            shown = os.fsencode(place).decode("utf-8", "backslashreplace")
+    for path_part in (path, target.rpartition(":")[0]):
+        if path_part.encode("utf-8", "replace").decode() != path_part:
+            shown = os.fsencode(path_part).decode("utf-8", "backslashreplace")
             raise UsageError(
-                f"{target.rpartition(':')[2]} is in {shown}, a path that is not UTF-8, by which no"
-                " trainer could be told of it: rename that folder or file, or copy the code"
-                " elsewhere"
+                f"{target.rpartition(':')[2]} is in {shown}, a path that is not UTF-8 and cannot"
+                " be sent to a trainer: rename that folder or file, or copy the code elsewhere"
             )
 
 
@@ -186,12 +185,12 @@ def _space(
     plan: StudyPlan, space: Mapping[str, Any] | None
 ) -> tuple[Space | None, tuple[Condition, ...]]:
     if plan.space is not None and space is not None:
-        raise UsageError("the GridSampler brings its own space: give no other to optimize()")
+        raise UsageError("GridSampler has its own space: do not pass another to optimize()")
     checked = plan.space if space is None else parse_space(space)
     conditions = () if space is None else parse_conditions(space)
     check_space(plan.sampler, checked, conditions)
     if conditions and plan.strategy is not None and plan.strategy.name == "pbt":
-        allowed = "nothing with PBT, whose trials keep the parameters that they go on with"
+        allowed = "no condition with PBT, whose trials keep all their parameters"
         raise UsageError.refuse("when", conditions[0].name, allowed)
     return checked, conditions
 
@@ -201,8 +200,12 @@ def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> N
     sizes = [batch_size]
     given = dict(space or ()).get("batch_size")
     if given is not None:
-        drawn = parameter(given)
-        sizes = [*drawn.choices] if isinstance(drawn, Categorical) else [drawn.low]
+        given_parameter = parameter(given)
+        sizes = (
+            [*given_parameter.choices]
+            if isinstance(given_parameter, Categorical)
+            else [given_parameter.low]
+        )
     numbers = [size for size in sizes if isinstance(size, (int, float))]
     if shards is not None and numbers and shards > min(numbers):
         raise UsageError.refuse("resources.shards", shards, f"1 to the batch size, {min(numbers)}")

@@ -39,18 +39,18 @@ def _conditions(
         allowed = "a mapping of a parameter's name to its value or values"
         raise UsageError.refuse(field, when, allowed)
     found = []
-    for parent, wanted in when.items():
+    for parent, given in when.items():
         if parent not in above:
-            there = f"{', '.join(above) or 'there is none'}"
+            names_above = f"{', '.join(above) or 'names_above is none'}"
             raise UsageError.refuse(
-                field, parent, f"the name of a list of choices above it: {there}"
+                field, parent, f"the name of a list of choices above it: {names_above}"
             )
-        values = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+        values = given if isinstance(given, (list, tuple)) else [given]
         choices = list(above[parent])
         wrong = [value for value in values if value not in choices]
         if wrong or not values:
             allowed = f"one or several of {choices}"
-            raise UsageError.refuse(f"{field}[{parent!r}]", wrong[0] if wrong else wanted, allowed)
+            raise UsageError.refuse(f"{field}[{parent!r}]", wrong[0] if wrong else given, allowed)
         kept = tuple(choices[choices.index(value)] for value in values)
         found.append(Condition(name, parent, kept))
     return found

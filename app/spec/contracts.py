@@ -39,14 +39,14 @@ def contract_of(code: Any) -> str:
     marked, used = is_epoch_function(code), _used(code)
     if not marked and "epochs" in used:
         raise UsageError(
-            f"{code.__name__} loops over trial.epochs() and is not marked as an epoch function:"
+            f"{code.__name__} loops over trial.epochs() but is not marked as an epoch function:"
             " write @penstock.epoch_function above it"
         )
     optunas = sorted(name for name in used if name.startswith("suggest_") or name == "should_prune")
     if marked and optunas:
         raise UsageError(
-            f"{code.__name__} is an epoch function and uses trial.{optunas[0]}(), which is for"
-            " objectives: its parameters are in trial.params, their space is given to optimize()"
+            f"{code.__name__} is an epoch function but calls trial.{optunas[0]}(), which only"
+            " objectives have: read trial.params, and pass the space to optimize()"
         )
     return "epochs" if marked else "objective"
 
@@ -56,7 +56,7 @@ def check_contract(
 ) -> None:
     """Refuse a study that lacks what its contract needs or asks what it cannot. UsageError."""
     if contract != "objective":
-        _check_told(plan, target, space, strategy, NAMES[contract])
+        _check_ask_tell(plan, target, space, strategy, NAMES[contract])
     if contract != "torch":
         _check_own_loop(plan, contract)
     if strategy.name == "pbt":
@@ -64,22 +64,24 @@ def check_contract(
 
 
 def check_asked(plan: StudyPlan, space: Space | None) -> None:
-    """As ``check_contract``, for users who train themselves and tell one value per trial."""
+    """As ``check_contract``, for users who train in their own process and tell one value."""
     if space is None:
         allowed = "a mapping of names to Float, Int or lists of choices, at the first ask()"
         raise UsageError.refuse("space", None, allowed)
     if plan.strategy is not None:
-        allowed = "None for ask and tell: who trains by himself says for how long"
+        allowed = "None for ask and tell: your own code decides how long to train"
         raise UsageError.refuse("strategy", plan.strategy, allowed)
     if plan.further or plan.constraints:
-        raise UsageError.refuse("directions", "several", "one for ask and tell: tell() takes one")
+        raise UsageError.refuse(
+            "directions", "several", "one for ask and tell: tell() takes one value"
+        )
     if plan.resources.memory is not None:
-        allowed = "None for ask and tell: it trains in a process of its user's"
+        allowed = "None for ask and tell, which trains in your own process"
         raise UsageError.refuse("resources.memory", plan.resources.memory, allowed)
     _check_own_loop(plan, "ask")
 
 
-def _check_told(
+def _check_ask_tell(
     plan: StudyPlan, target: str, space: Space | None, strategy: StrategySpec, kind: str
 ) -> None:
     """Refuse a study that leaves open what only an objective can state while it runs."""
@@ -88,9 +90,9 @@ def _check_told(
         raise UsageError.refuse("space", None, allowed)
     if plan.metric is None:
         raise UsageError(
-            f"{target} is {kind}, so the study must say what it is judged by:"
-            " create_study(metric='loss') or another name that is reported, and metrics=[...] with"
-            " directions=[...] where there are several",
+            f"{target} is {kind}, so the study must name the metric to optimize:"
+            " create_study(metric='loss') or another reported name, or metrics=[...] with"
+            " directions=[...] for several",
             field="metric",
         )
     if strategy.max_epochs is None:
@@ -101,7 +103,10 @@ def _check_told(
 def _check_pbt(plan: StudyPlan, contract: str, space: Space | None, strategy: StrategySpec) -> None:
     """Refuse population based training without checkpoints or without parameters to explore."""
     if contract == "objective":
-        allowed = "another strategy for an objective: PBT copies checkpoints, and it has none"
+        allowed = (
+            "another strategy for an objective: PBT copies checkpoints, which objectives do"
+            " not have"
+        )
         raise UsageError.refuse("strategy", "PBT", allowed)
     known = [name for name, _ in space or ()]
     for name in strategy.explore or ():
@@ -116,22 +121,26 @@ def _check_own_loop(plan: StudyPlan, contract: str) -> None:
         value = getattr(plan.resources, field)
         if (value or 1) > 1:
             raise UsageError.refuse(
-                f"resources.{field}", value, f"1 for {kind}, whose loop is its own"
+                f"resources.{field}", value, f"1 for {kind}, which has its own training loop"
             )
     if plan.system.mode == "tune":
-        raise UsageError.refuse("system", "tune", f"reuse or off for {kind}, whose loop is its own")
+        raise UsageError.refuse(
+            "system", "tune", f"reuse or off for {kind}, which has its own training loop"
+        )
     if contract == "objective" and plan.constraints:
-        allowed = "None for an objective: it says trial.set_constraint(name, excess) itself"
+        allowed = "None for an objective, which calls trial.set_constraint(name, excess)"
         raise UsageError.refuse("constraints", dict(plan.constraints), allowed)
     if contract == "objective" and plan.exactness.mode == "statistical":
-        allowed = "nothing for an objective, whose restarts are its own"
+        allowed = "None for an objective, which handles its own restarts"
         raise UsageError.refuse("exactness", plan.exactness.mode, allowed)
     if contract == "epochs" and plan.exactness.mode == "bitwise":
-        allowed = "statistical or None for an epoch function, whose bits nobody checks"
+        allowed = (
+            "statistical or None for an epoch function, whose results are not checked bit by bit"
+        )
         raise UsageError.refuse("exactness", plan.exactness.mode, allowed)
     change = plan.exactness.on_signature_change
     if contract == "epochs" and change == "refuse":
-        allowed = "record or None for an epoch function, whose bits nobody checks"
+        allowed = "record or None for an epoch function, whose results are not checked bit by bit"
         raise UsageError.refuse("exactness.on_signature_change", change, allowed)
 
 

@@ -22,9 +22,9 @@ def check_energy_weight(weight: object, mode: str, probing: str) -> float:
     if not 0 <= found <= 1:
         raise UsageError.refuse(FIELD, weight, ALLOWED)
     if found and mode == "off":
-        raise UsageError.refuse(FIELD, weight, '0 where mode="off": nothing is chosen')
+        raise UsageError.refuse(FIELD, weight, '0 with mode="off", which chooses nothing')
     if found and PROBING[probing].by_epoch:
-        raise UsageError.refuse(FIELD, weight, f'0 where probing="{probing}", the paper\'s')
+        raise UsageError.refuse(FIELD, weight, f'0 with probing="{probing}", which ignores energy')
     return found
 
 

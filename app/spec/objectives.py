@@ -51,7 +51,7 @@ def parse_objectives(
             allowed = f"as many names as there are directions, {len(ways)}"
             raise UsageError.refuse("metrics", metrics, allowed)
         if len(set(names)) < len(names):
-            raise UsageError.refuse("metrics", metrics, "names that differ")
+            raise UsageError.refuse("metrics", metrics, "distinct names")
     further = [Objective(str(name), way) for name, way in zip(names[1:], ways[1:], strict=True)]
     return names[0] if metrics is not None else None, ways[0], tuple(further)
 
@@ -93,5 +93,5 @@ def _metric(field: str, value: Any) -> str | None:
 
 def _list(field: str, value: Any) -> list[Any]:
     if isinstance(value, str) or not isinstance(value, (list, tuple)) or not value:
-        raise UsageError.refuse(field, value, "a list with one entry an objective")
+        raise UsageError.refuse(field, value, "a list with one entry for each objective")
     return list(value)

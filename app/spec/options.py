@@ -161,10 +161,10 @@ class SystemTuning:
             raise UsageError.refuse("system.mode", mode, ", ".join(SYSTEM))
         if check_probing(self.probing) != "race" and mode != "tune":
             tried = "only what the history advises" if mode == "reuse" else "nothing"
-            allowed = f'race where mode="{mode}": {tried} is tried'
+            allowed = f'race with mode="{mode}", which tries {tried}'
             raise UsageError.refuse("system.probing", self.probing, allowed)
         if mode == "off" and self.knobs is not None:
-            allowed = 'None where mode="off": nothing is turned'
+            allowed = 'None with mode="off", which sets no knob'
             raise UsageError.refuse("system.knobs", self.knobs, allowed)
         weight = check_energy_weight(self.energy_weight, mode, self.probing)
         knobs = check_knobs(self.knobs, weight, probes=mode == "tune")

@@ -138,7 +138,7 @@ def check_space(sampler: str, space: Space | None, conditions: tuple[Condition, 
         raise UsageError.refuse("space", None, allowed)
     if conditions and sampler in UNCONDITIONAL:
         able = ", ".join(name for name in SAMPLERS if name not in UNCONDITIONAL)
-        allowed = f"{able} where a parameter is only there when another has certain values"
+        allowed = f"{able} in a space with conditions"
         raise UsageError.refuse("sampler", sampler, allowed)
     if space is not None and sampler == "grid":
         grid_size(space, conditions)

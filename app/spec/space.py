@@ -213,10 +213,10 @@ def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
     parents = {each.parent for each in conditions}
 
     def size(names: Sequence[str], chosen: Mapping[str, Scalar]) -> int:
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             if not is_active(name, conditions, chosen):
                 continue
-            rest = names[place + 1 :]
+            rest = names[index + 1 :]
             if name in parents:
                 return sum(size(rest, {**chosen, name: value}) for value in axes[name])
             return len(axes[name]) * size(rest, chosen)

@@ -57,11 +57,15 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
 def of_study(study: Any, direction: str) -> list[Observation]:
     """The results of a study of ours or of Optuna's. UsageError if its direction differs."""
     if len(study.directions) > 1:
-        raise UsageError(f"warm_start: {study.study_name} has several objectives, and no one value")
-    theirs = study.direction if isinstance(study.direction, str) else study.direction.name.lower()
-    if theirs != direction:
         raise UsageError(
-            f"warm_start: {study.study_name} has its best values with {theirs}, this study"
+            f"warm_start: {study.study_name} has several objectives, so it has no single value"
+        )
+    their_direction = (
+        study.direction if isinstance(study.direction, str) else study.direction.name.lower()
+    )
+    if their_direction != direction:
+        raise UsageError(
+            f"warm_start: {study.study_name} has its best values with {their_direction}, this study"
             f" {direction}s: what is good there is bad here"
         )
     return of_frozen(study.get_trials(), study.study_name)
@@ -78,12 +82,12 @@ def fitting(
         except UsageError:
             continue
         names = dict(params)
-        wanted = [name for name, _ in space or () if is_active(name, conditions, names)]
-        if space is None or names.keys() == set(wanted):
+        needed = [name for name, _ in space or () if is_active(name, conditions, names)]
+        if space is None or names.keys() == set(needed):
             found.append(Observation(params, each.value, each.values, each.source))
     if len(found) < len(given):
         warnings.warn(
-            f"{len(given) - len(found)} of {len(given)} copied trials are not of this study's"
+            f"{len(given) - len(found)} of {len(given)} copied trials do not fit this study's"
             " space and are left out",
             stacklevel=2,
         )

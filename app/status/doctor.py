@@ -118,7 +118,7 @@ def _home(settings: Settings) -> Iterator[Finding]:
                 "state folder", "fail", f"{what}; cannot be made", _ADVICE["state folder"]
             )
             return
-        what += "; made at the first run"
+        what += "; created at the first run"
     else:
         if (open_to := settings.close_home()) is not None:
             yield Finding(
@@ -139,10 +139,10 @@ def _devices(settings: Settings) -> Iterator[Finding]:
     else:
         names = ", ".join(nvml.name(index) for index in range(nvml.count()))
         yield Finding("GPUs", "ok", names or "none: the driver sees none")
-    here = machine(settings, nvml)
-    found = find_devices(settings.devices, here)
+    device_list = machine(settings, nvml)
+    found = find_devices(settings.devices, device_list)
     names = ", ".join(device.name for device in found)
-    yield Finding("devices", "ok", f"{here}; {settings.devices} means {names}")
+    yield Finding("devices", "ok", f"{device_list}; {settings.devices} means {names}")
 
 
 def _counters(_: Settings) -> Iterator[Finding]:
@@ -217,15 +217,16 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
     if dropped:
         shown = ", ".join(f"{n} of {place} ({check})" for (place, check), n in dropped.items())
         advice = (
-            "nothing of yours is lost; the log of who dropped it says which. Something else writes"
-            f" to this broker. `redis-cli DEL {protocol.DROPPED}` forgets the counts"
+            "none of your results are lost; the log of the process that dropped them has"
+            f" details. Something else writes to this broker. `redis-cli DEL {protocol.DROPPED}`"
+            " resets the counts"
         )
         yield Finding("dropped messages", "warn", shown, advice)
 
 
 def _services(settings: Settings) -> Iterator[Finding]:
-    wish = services.wanted(settings)
-    wanted = {service.name for service in wish.services} if wish else set()
+    desired = services.desired_state(settings)
+    should_run = {service.name for service in desired.services} if desired else set()
     for status in services.statuses(settings):
         if status.name == server.NAME:
             continue
@@ -236,12 +237,12 @@ def _services(settings: Settings) -> Iterator[Finding]:
                 yield Finding(status.name, "ok", what)
             else:
                 yield Finding(status.name, "fail", f"{what} and cannot serve: {trouble}")
-        elif status.name in wanted:
+        elif status.name in should_run:
             words = logs.tail(status.log, lines=3)
-            what = f"should run and does not; its last words: {words or 'none'}"
+            what = f"should be running but is not; its log ends with: {words or 'none'}"
             yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
         else:
-            yield Finding(status.name, "ok", "does not run (it is started when needed)")
+            yield Finding(status.name, "ok", "not running (it is started when needed)")
 
 
 def _trouble(settings: Settings, service: str) -> str | None:
@@ -274,9 +275,11 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
     try:
         if reader.is_empty():
             if is_ledger_gone(settings):
-                yield Finding("ledger", "fail", f"{shown} is gone: there was one", GONE_ADVICE)
+                yield Finding(
+                    "ledger", "fail", f"{shown} is missing, though there was one", GONE_ADVICE
+                )
                 return
-            words = f"{shown}; made at the first run"
+            words = f"{shown}; created at the first run"
             with suppress(BackendError):  # that finding is the broker's
                 words = elsewhere(settings) or words
             yield Finding("ledger", "ok", words)
@@ -296,23 +299,23 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 def _store(settings: Settings) -> Iterator[Finding]:
     """The store in use if a scheduler serves, and where these settings differ from it."""
-    name, mine = "checkpoint store", hide_password(settings.store_url)
+    name, configured = "checkpoint store", hide_password(settings.store_url)
     installation, served = _installation(settings)
     # A node that is given only a broker learns its store from the broker.
-    told = settings.store is None and settings.broker is not None
-    if installation is not None and (served or told):
+    joins = settings.store is None and settings.broker is not None
+    if installation is not None and (served or joins):
         store.check(installation.store, installation.key)
         shown = hide_password(installation.store)
-        if told or installation.store == settings.store_url:
+        if joins or installation.store == settings.store_url:
             yield Finding(name, "ok", f"{shown}: usable")
         else:
-            what = f"{shown}: usable, and in use; these settings say {mine}"
-            advice = f"`penstock down`, then `penstock up`, where {PREFIX}STORE is as it should be"
+            what = f"{shown}: usable, and in use; these settings say {configured}"
+            advice = f"run `penstock down`, then `penstock up` with the right {PREFIX}STORE"
             yield Finding(name, "warn", what, advice)
     elif store.probe(settings.store_url):
-        yield Finding(name, "ok", f"{mine}: usable")
+        yield Finding(name, "ok", f"{configured}: usable")
     else:
-        yield Finding(name, "ok", f"{mine}; made at the first run")
+        yield Finding(name, "ok", f"{configured}; created at the first run")
 
 
 def _installation(settings: Settings) -> tuple[presence.Installation | None, bool]:

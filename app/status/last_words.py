@@ -24,11 +24,11 @@ def last_words(
 
     Services count while the study runs. Logs on other machines are not visible here.
     """
-    wish = None if study.finished_at is not None else services.wanted(settings)
-    needed = {server.NAME, *(service.name for service in wish.services)} if wish else set()
+    desired = None if study.finished_at is not None else services.desired_state(settings)
+    needed = {server.NAME, *(service.name for service in desired.services)} if desired else set()
     for status in services.statuses(settings):
         if status.pid is None and status.name in needed and (words := tail(status.log, LINES)):
-            yield f"{status.name} should run and does not; {status.log} ends with", words
+            yield f"{status.name} should be running but is not; {status.log} ends with", words
     died = {(t.device, t.slot) for t in trials if t.failure_kind == "died" and t.device}
     for device, slot in sorted(died):
         log = settings.logs / f"trainer-{device}.s{slot}.log"

@@ -14,7 +14,7 @@ from rich.text import Text
 from ..common.text import duration, number, share_words
 from ..views.live import Watcher
 from ..views.progress import View
-from ..views.screen import STATUS_STYLE, picture
+from ..views.screen import STATUS_STYLE, study_screen
 from ..views.utilisation import usage_of, words
 from .last_words import last_words
 
@@ -35,8 +35,8 @@ def study_facts(reader: Reader, study: StudyRow) -> Facts:
 
 
 def _facts(view: View) -> Facts:
-    study, stand = view.study, view.stand
-    best = stand.best
+    study, progress = view.study, view.progress
+    best = progress.best
     return {
         "id": study.id,
         "name": study.name,
@@ -55,12 +55,12 @@ def _facts(view: View) -> Facts:
         "priority": study.priority,
         "n_trials": study.n_trials,
         "copied_trials": study.observations,
-        "trials": {str(state): count for state, count in sorted(stand.counts.items())},
-        "epochs": stand.epochs,
-        "epochs_expected": stand.expected,
-        "eta_seconds": stand.eta,
+        "trials": {str(state): count for state, count in sorted(progress.counts.items())},
+        "epochs": progress.epochs,
+        "epochs_expected": progress.expected,
+        "eta_seconds": progress.eta,
         "best": None if best is None or study.further else _trial(best),
-        "front": [trial.number for trial in stand.front],
+        "front": [trial.number for trial in progress.front],
     }
 
 
@@ -90,7 +90,7 @@ def _trial(trial: TrialRow) -> Facts:
 def study_table(studies: list[Facts]) -> RenderableType:
     """The studies, oldest first, one line each unless a name is too long for the terminal."""
     if not studies:
-        return Text("no study is here yet: penstock run SCRIPT starts one", style="dim")
+        return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("study", overflow="fold")
     for title in ("status", "trials", "epochs", "took", "best"):
@@ -98,11 +98,11 @@ def study_table(studies: list[Facts]) -> RenderableType:
     table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
     for facts in studies:
         best, expected = facts["best"], facts["epochs_expected"]
-        there = sum(facts["trials"].values())
+        n_trials = sum(facts["trials"].values())
         table.add_row(
             Text(facts["name"], style="bold"),
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
-            f"{_short(there)}/{_short(max(there, facts['n_trials']))}",
+            f"{_short(n_trials)}/{_short(max(n_trials, facts['n_trials']))}",
             _short(facts["epochs"]) + (f"/{_short(expected)}" if expected else ""),
             "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
             number(best["value"]) if best else _front(facts),
@@ -126,7 +126,7 @@ def _front(facts: Facts) -> str:
     return f"front of {len(facts['front'])}" if facts["front"] else ""
 
 
-def standing_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
+def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
     """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``)."""
     view = Watcher(reader, study.id).look()
     found = usage_of(reader, study)
@@ -137,7 +137,7 @@ def standing_facts(reader: Reader, study: StudyRow, waits: str | None = None) ->
     }
 
 
-def standing_view(
+def status_view(
     reader: Reader, study: StudyRow, settings: Settings, waits: str | None = None
 ) -> RenderableType:
     """A study as the live view shows it, why it makes no progress, all failures, and logs.
@@ -145,7 +145,7 @@ def standing_view(
     Of the logs it shows the ends that tell why.
     """
     view = Watcher(reader, study.id).look()
-    parts: list[RenderableType] = [picture(view, time.time())]
+    parts: list[RenderableType] = [study_screen(view, time.time())]
     if waits:
         parts.append(Text(waits, style="yellow"))
     if (found := usage_of(reader, study)) is not None:

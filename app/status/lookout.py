@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EVERY = 0.5
 HOLDS = 1.0
 #: Seconds within which the broker must answer, so that watchers are not held up for longer.
-PATIENCE = 0.5
+BROKER_TIMEOUT = 0.5
 _PROBE = f"{protocol.PREFIX}probe"
 
 
@@ -66,7 +66,7 @@ class Lookout:
         """
         now = time.monotonic()
         if now < self._due:
-            return self._told(now)
+            return self._shown(now)
         with contextlib.suppress(BackendError):
             self._words = self.now(study)
         if self._words is None:
@@ -74,9 +74,9 @@ class Lookout:
         elif self._since is None:
             self._since = now
         self._due = time.monotonic() + EVERY
-        return self._told(now)
+        return self._shown(now)
 
-    def _told(self, now: float) -> str:
+    def _shown(self, now: float) -> str:
         held = self._since is not None and now - self._since >= HOLDS
         return self._words or "" if held else ""
 
@@ -124,20 +124,20 @@ class Lookout:
             return ""
         log = self._settings.logs / "scheduler.log"
         words = logs.tail(log, lines=1).strip()
-        return f"it ends each time that it is started: {words} (see {log})"
+        return f"it exits every time it is started: {words} (see {log})"
 
     def _asked(self) -> Services:
         """The services as a broker that answers describes them."""
         settings, url = self._settings, broker_url(self._settings)
         if self._redis is None:
-            self._redis = connection.connect(url, timeout=PATIENCE)
+            self._redis = connection.connect(url, timeout=BROKER_TIMEOUT)
         client = self._redis
         client.set(_PROBE, 1, px=1000)
         served, trouble = presence.is_served(client, url), presence.trouble(client, url)
         pid = locks.pid_of(settings.run, "scheduler")
         if not served and trouble is None and pid is not None:
             log = settings.logs / "scheduler.log"
-            trouble = f"its process {pid} says nothing to the broker: is it stopped? See {log}"
+            trouble = f"its process {pid} does not report to the broker: is it suspended? See {log}"
         records: Any = client.hgetall(protocol.DEVICES)
         leaving = {name for name, record in records.items() if _is_leaving(name, record)}
         return Services(
@@ -150,11 +150,11 @@ class Lookout:
     def _agent(self) -> str:
         """Why the devices of this machine are not served although they should be; else empty."""
         settings = self._settings
-        if services.wanted(settings) is None or locks.is_running(settings.run, "agent"):
+        if services.desired_state(settings) is None or locks.is_running(settings.run, "agent"):
             return ""
         log = settings.logs / "agent.log"
         words = logs.tail(log, lines=1).strip()
-        return f"the node agent ends as soon as it is started: {words} (see {log})"
+        return f"the node agent exits as soon as it is started: {words} (see {log})"
 
 
 def _is_shown(event: Event) -> bool:

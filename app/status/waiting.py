@@ -69,20 +69,20 @@ def why_waiting(
         return None
     if words := _held(study) or _unserved(services):
         return words
-    there = [record for record in devices if not record.gone]
+    present = [record for record in devices if not record.gone]
     at_work = any(work.study == study.name for work in running.values())
-    if not at_work and (words := _untaken(devices, there, setbacks, services)):
+    if not at_work and (words := _untaken(devices, present, setbacks, services)):
         return words
     if len(setbacks) >= AGAIN:
         log = f" (its log ends: {setbacks[0].log})" if setbacks[0].log else ""
-        return f"attempt after attempt comes to nothing: {setbacks[0].reason}{log}"
-    return None if at_work else _in_use(there, running)
+        return f"several attempts in a row failed: {setbacks[0].reason}{log}"
+    return None if at_work else _in_use(present, running)
 
 
 def _held(study: StudyRow) -> str:
     """What its user has to do; empty if nothing."""
     if study.status == "paused":
-        return f"it is paused and goes on with: penstock resume {study.id}"
+        return f"it is paused: continue it with `penstock resume {study.id}`"
     if study.contract == "ask":
         return "it is open for ask() and tell(); study.close() ends it"
     return ""
@@ -95,23 +95,23 @@ def _unserved(services: Services) -> str:
     if services.trouble:
         return f"the scheduler cannot serve: {services.trouble}"
     if not services.scheduler:
-        return "no scheduler is running: the study goes on when one does (penstock up)"
+        return "no scheduler is running: start one with `penstock up`"
     return ""
 
 
 def _untaken(
     devices: Sequence[DeviceRecord],
-    there: Sequence[DeviceRecord],
+    present: Sequence[DeviceRecord],
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str:
     """Why no device takes any of its trials; empty if one may."""
-    if there and setbacks and setbacks[0].refused:
+    if present and setbacks and setbacks[0].refused:
         return (
-            f"no device takes it: {setbacks[0].reason}. Mend that, and start the worker anew"
+            f"no device accepts it: {setbacks[0].reason}. Fix that, and restart the worker"
             " (penstock down, penstock up)"
         )
-    return _unusable(there, services) if there else _absent(devices, services)
+    return _unusable(present, services) if present else _absent(devices, services)
 
 
 def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
@@ -119,37 +119,37 @@ def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
     if services.agent:
         return f"no device serves: {services.agent}"
     if not devices:
-        return "no device has joined yet: penstock up, or penstock worker, starts some"
+        return "no device has joined yet: start workers with `penstock up` or `penstock worker`"
     left = max(devices, key=lambda record: record.at)
     return (
-        f"no device serves: {left.device.name} left ({left.reason}); penstock up, or penstock"
-        " worker on another machine, starts some"
+        f"no device serves: {left.device.name} left ({left.reason}). Start workers with"
+        " `penstock up`, or `penstock worker` on another machine"
     )
 
 
-def _unusable(there: Sequence[DeviceRecord], services: Services) -> str:
+def _unusable(present: Sequence[DeviceRecord], services: Services) -> str:
     """Why none of the devices takes a trial; empty if one does or is only resting."""
-    if {record.device.name for record in there} <= {*services.leaving}:
+    if {record.device.name for record in present} <= {*services.leaving}:
         return (
-            f"the services were told to stop and are draining, for up to {DRAIN_GRACE:g} s;"
-            " the study goes on when they are back"
+            f"the services are stopping, which takes up to {DRAIN_GRACE:g} s; the study"
+            " continues when they run again"
         )
-    if {record.state for record in there} <= {"drained", "draining"}:
-        return "every device is drained: penstock devices undrain NAME gives one back"
+    if {record.state for record in present} <= {"drained", "draining"}:
+        return "every device is drained: return one with `penstock devices undrain NAME`"
     return ""
 
 
-def _in_use(there: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Work]) -> str | None:
+def _in_use(present: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Work]) -> str | None:
     """A message naming the studies that occupy all devices; None if one is free."""
-    free = {record.device.name for record in there if record.state == "joined"}
+    free = {record.device.name for record in present if record.state == "joined"}
     free -= {device for device, _ in running}
     if free:
         return None
     if not running:
-        return "no device may be used: they rest after losses in a row"
+        return "no device may be used: they back off after losses in a row"
     studies = sorted({work.study for work in running.values()})
     more = " and others" if len(studies) > NAMED else ""
     return (
-        f"it waits for a device: all are at work for {', '.join(studies[:NAMED])}{more};"
-        " penstock plan shows the line"
+        f"it waits for a device: all are busy with {', '.join(studies[:NAMED])}{more};"
+        " `penstock plan` shows the queue"
     )

@@ -101,8 +101,8 @@ def create_study(
         known = _find(settings, name)
         if known is not None and not load_if_exists:
             raise UsageError(
-                f"there is a study {name!r} already: give this one another study_name,"
-                " or take that one up with load_if_exists=True",
+                f"study {name!r} exists already: give this one another study_name,"
+                " or continue that one with load_if_exists=True",
                 field="study_name",
             )
         if known is not None:

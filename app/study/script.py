@@ -21,7 +21,7 @@ from ...scheduler.model.trial import TrialState
 from ..common.console import PlainConsole
 from ..common.text import count, duration, label, number
 from ..report.report import write_report
-from ..views.progress import Standing, best_words, final_metrics, scores, standing
+from ..views.progress import StudyProgress, best_words, final_metrics, scores, study_progress
 from ..views.story import planless
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
 
 
 @contextmanager
-def users_code(name: str, place: str) -> Iterator[None]:
-    """Show what users' code raises, from its first frame in a file that begins with ``place``.
+def users_code(name: str, folder: str) -> Iterator[None]:
+    """Show what users' code raises, from its first frame in a file that begins with ``folder``.
 
     It then raises TrialFailed. Penstock's errors, SystemExit and Ctrl-C pass through.
     """
@@ -53,7 +53,7 @@ def users_code(name: str, place: str) -> Iterator[None]:
         raise
     except BaseException as error:
         trace = error.__traceback__
-        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(place):
+        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(folder):
             trace = trace.tb_next
         traceback.print_exception(error.with_traceback(trace))
         why = f"{name} raised {type(error).__name__}{import_hint(error)}"
@@ -86,7 +86,7 @@ class Outcome:
     """The outcome of a study. Times are in seconds."""
 
     study: StudyRow
-    stand: Standing
+    progress: StudyProgress
     #: The metrics of the best trial's last epoch; empty if it has none.
     metrics: dict[str, float]
     #: The failed trials.
@@ -110,17 +110,20 @@ def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcom
 
     study, trials = reader.study(study_id), reader.trials(study_id)
     epochs: Sequence[EpochRow] = reader.epochs(study_id)
-    stand = standing(study, spec_from_json(study.spec_json).strategy, trials, epochs)
+    progress = study_progress(study, spec_from_json(study.spec_json).strategy, trials, epochs)
     began = monotonic()
     written = write_report(reader, study_id, report)
-    started, last = stand.started, study.finished_at or max((row.at for row in epochs), default=0.0)
-    if started is None and stand.counts[TrialState.COMPLETED]:
+    started, last = (
+        progress.started,
+        study.finished_at or max((row.at for row in epochs), default=0.0),
+    )
+    if started is None and progress.counts[TrialState.COMPLETED]:
         started = min(trial.created_at for trial in trials)
         last = max(trial.finished_at or started for trial in trials)
     return Outcome(
         study=study,
-        stand=stand,
-        metrics=final_metrics(stand.best, epochs) if stand.best else {},
+        progress=progress,
+        metrics=final_metrics(progress.best, epochs) if progress.best else {},
         failed=tuple(trial for trial in trials if trial.state == TrialState.FAILED),
         report=written,
         start_up=None if started is None else started - since,
@@ -136,12 +139,14 @@ def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcom
 
 def show(console: PlainConsole, result: Outcome) -> None:
     """Print ``result``: best trial, its parameters and metrics, failures, report, time in parts."""
-    study, best = result.study, result.stand.best if not result.study.further else None
+    study, best = result.study, result.progress.best if not result.study.further else None
     console.print()
-    if study.further and result.stand.front:
-        words = f" {study.status}: {best_words(study)}, {count(len(result.stand.front), 'trial')}"
+    if study.further and result.progress.front:
+        words = (
+            f" {study.status}: {best_words(study)}, {count(len(result.progress.front), 'trial')}"
+        )
         console.print(Text.assemble((study.name, "bold"), words))
-        for trial in result.stand.front:
+        for trial in result.progress.front:
             line = Text.assemble(f"  trial {trial.number}  ", (scores(study, trial), "bold green"))
             params = "  ".join(f"{n} {number(value, 3)}" for n, value in trial.params.items())
             console.print(line.append(f"  {params}", style="dim"), soft_wrap=True)
@@ -183,19 +188,19 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
         line.append(" on validation data")
     for name, value in tests.items():
         line.append(f", {name} ").append(number(value), style="bold green")
-    if not result.stand.epochs:  # an objective reported none: there was no budget
-        return line.append(f"  ({count(result.stand.final, 'trial')})", style="dim")
-    how = f"{count(result.stand.epochs, 'epoch')}, {label(result.study.strategy)}"
+    if not result.progress.epochs:  # an objective reported none: there was no budget
+        return line.append(f"  ({count(result.progress.final, 'trial')})", style="dim")
+    how = f"{count(result.progress.epochs, 'epoch')}, {label(result.study.strategy)}"
     return line.append(f"  ({how})", style="dim")
 
 
 def _times(result: Outcome) -> str:
     if result.start_up is None:
         return f"nothing was trained, report {duration(result.reporting)}"
-    trials = f"{count(result.stand.final, 'trial')} in"
+    trials = f"{count(result.progress.final, 'trial')} in"
     parts = (
         ("start-up", result.start_up),
-        ("training" if result.stand.epochs else trials, result.training),
+        ("training" if result.progress.epochs else trials, result.training),
         ("report", result.reporting),
     )
     total = sum(seconds for _, seconds in parts)

@@ -22,7 +22,7 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import StrategySpec
 from ...tasks.contracts.code import import_script
-from ..common.yaml_file import Place, YamlFile, near
+from ..common.yaml_file import KeyPath, YamlFile, near
 from ..spec import strategies
 from ..spec.options import GROUPS
 from ..spec.sampler_options import SAMPLERS, Sampler
@@ -62,12 +62,12 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
     if not file.is_file():
         raise UsageError(f"there is no file {file}")
     if arguments:
-        raise UsageError(f"{file} is no script: it takes no arguments, as {arguments[0]!r}")
+        raise UsageError(f"{file} is not a script: it takes no arguments such as {arguments[0]!r}")
     document = YamlFile(file)
     given = document.mapping((), "the study")
     for name in given:
         if (now := new_key(name, given)) is not None:
-            raise document.error((name,), f"{name} is no key of the study any more: now {now}")
+            raise document.error((name,), f"{name} is no longer a key of the study: write {now}")
     document.check_keys((), given, _KEYS, "the study")
     if "code" not in given:
         raise document.error((), "code is missing: train.py:Net, or module:name")
@@ -90,11 +90,11 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
             create_study(**settings).optimize(code, **size)
 
 
-def strategy_from(document: YamlFile, place: Place, value: Any) -> StrategySpec:
+def strategy_from(document: YamlFile, key_path: KeyPath, value: Any) -> StrategySpec:
     """The strategy in ``ASHA: {max_epochs: 9}``, or in a name alone if it needs no arguments."""
     if isinstance(value, str):
         value = {value: {}}
-    found: StrategySpec = _called(document, place, value, _STRATEGIES)
+    found: StrategySpec = _called(document, key_path, value, _STRATEGIES)
     return found
 
 
@@ -102,20 +102,20 @@ def _space(document: YamlFile, value: Any) -> dict[str, Any]:
     """The space: lists stay lists; ``Float: {low: 0, high: 1}`` becomes a ``Float``."""
     space = document.mapping(("space",), "space", value)
     for name, given in space.items():
-        place = ("space", name)
+        key_path = ("space", name)
         if isinstance(given, dict):
-            space[name] = _called(document, place, given, _PARAMETERS)
+            space[name] = _called(document, key_path, given, _PARAMETERS)
         elif isinstance(given, list):
-            with _located(document, place, "Categorical.choices"):
+            with _located(document, key_path, "Categorical.choices"):
                 space[name] = Categorical(given)
     return space
 
 
 def _called(
-    document: YamlFile, place: Place, value: Any, known: Mapping[str, Callable[..., Any]]
+    document: YamlFile, key_path: KeyPath, value: Any, known: Mapping[str, Callable[..., Any]]
 ) -> Any:
     """The result of a call that is written as a name with a mapping of arguments."""
-    inner, name, arguments = _named(document, place, value, list(known))
+    inner, name, arguments = _named(document, key_path, value, list(known))
     signature = inspect.signature(known[name]).parameters
     document.check_keys(inner, arguments, list(signature), name)
     for needed, parameter in signature.items():
@@ -133,17 +133,17 @@ def _sampler(document: YamlFile, value: Any) -> Sampler:
 
 
 def _named(
-    document: YamlFile, place: Place, value: Any, known: Sequence[str]
-) -> tuple[Place, str, dict[str, Any]]:
+    document: YamlFile, key_path: KeyPath, value: Any, known: Sequence[str]
+) -> tuple[KeyPath, str, dict[str, Any]]:
     """The place of a call's arguments, the call's name, and the arguments as written."""
-    what = ".".join(map(str, place))
-    call = document.mapping(place, what, value)
+    what = ".".join(map(str, key_path))
+    call = document.mapping(key_path, what, value)
     if len(call) != 1:
         words = f"{what} is one name with its arguments, not {len(call)}: one of {', '.join(known)}"
-        raise document.error(place, words)
-    document.check_keys(place, call, known, what)
+        raise document.error(key_path, words)
+    document.check_keys(key_path, call, known, what)
     [(name, given)] = call.items()
-    inner = (*place, name)
+    inner = (*key_path, name)
     return inner, name, document.mapping(inner, name, {} if given is None else given)
 
 
@@ -169,8 +169,8 @@ def _code(document: YamlFile, folder: Path, value: Any) -> Any:
             found = importlib.import_module(where)
     for part in name.split("."):
         if not hasattr(found, part):
-            there = [each for each in vars(found) if not each.startswith("_")]
-            raise refused(f"{where} has no {part}{near(part, there)}")
+            names = [each for each in vars(found) if not each.startswith("_")]
+            raise refused(f"{where} has no {part}{near(part, names)}")
         found = getattr(found, part)
     return found
 
@@ -183,8 +183,8 @@ def _is_module(name: str) -> bool:
 
 
 @contextmanager
-def _located(document: YamlFile, place: Place = (), named: str = "") -> Iterator[None]:
-    """Report a refused argument with the line of its key; errors call ``place`` ``named``."""
+def _located(document: YamlFile, key_path: KeyPath = (), named: str = "") -> Iterator[None]:
+    """Report a refused argument with the line of its key; errors call ``key_path`` ``named``."""
     try:
         yield
     except UsageError as error:
@@ -192,9 +192,9 @@ def _located(document: YamlFile, place: Place = (), named: str = "") -> Iterator
         steps = re.findall(r"\['([^']*)'\]|\[(\d+)\]|([^.\[\]]+)", field)
         path = tuple(text or int(index) if index else text or word for text, index, word in steps)
         words = str(error)
-        if not place and path and path[0] in _KEYS and not document.has(path[:1]):
+        if not key_path and path and path[0] in _KEYS and not document.has(path[:1]):
             words = f"{path[0]} is missing: {words}"
-        elif place and place[0] != named:
-            called = place[:-1] if named == place[-1] else place
+        elif key_path and key_path[0] != named:
+            called = key_path[:-1] if named == key_path[-1] else key_path
             words = f"{'.'.join(map(str, called))}: {words}"
-        raise document.error((*place, *path), words) from error
+        raise document.error((*key_path, *path), words) from error

@@ -1,1 +1,1 @@
-"""Rows of the ledger as numbers and as pictures in a terminal."""
+"""Rows of the ledger as numbers and as tables in a terminal."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..ledger.rows import DurableRow, EpochRow, StudyRow, TrialRow
 
 #: Seconds within which the stores must say which files exist.
-STORE_LIMIT = 5.0
+STORE_TIMEOUT = 5.0
 
 
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _trial(
 def _gone(uris: Sequence[str]) -> dict[str, bool]:
     """Whether the file of each of ``uris`` is gone; those that cannot be checked are left out.
 
-    All are checked within ``STORE_LIMIT`` together, because a store that hangs does so for each.
+    All are checked within ``STORE_TIMEOUT`` together, because a store that hangs does so for each.
     """
     found: dict[str, bool] = {}
 
@@ -107,7 +107,7 @@ def _gone(uris: Sequence[str]) -> dict[str, bool]:
                 found[uri] = not files.exists(path)
 
     with suppress(TimeoutError):
-        within(STORE_LIMIT, "store-look", look)
+        within(STORE_TIMEOUT, "store-look", look)
     return dict(found)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow
 
 #: Device, slot, and the trial there.
-Place = tuple[str, int, str]
+TrialSlot = tuple[str, int, str]
 #: The longest gap in seconds between two epochs in which a trial counts as on the device.
 GAP = 1.0
 #: The number of spans listed, the longest ones.
@@ -43,18 +43,18 @@ def together(study: str, epochs: Iterable[EpochRow]) -> list[Together]:
 
     ``epochs`` are the study's own and those of other studies that may have run at the same time.
     """
-    there: defaultdict[str, list[tuple[float, float, Place]]] = defaultdict(list)
-    for begin, end, place in _stays(epochs):
-        there[place[0]].append((begin, end, place))
+    stays_on: defaultdict[str, list[tuple[float, float, TrialSlot]]] = defaultdict(list)
+    for begin, end, trial_slot in _stays(epochs):
+        stays_on[trial_slot[0]].append((begin, end, trial_slot))
     found = []
-    for device, stays in there.items():
+    for device, stays in stays_on.items():
         edges = sorted({edge for begin, end, _ in stays for edge in (begin, end)})
-        comes: defaultdict[float, set[Place]] = defaultdict(set)
-        goes: defaultdict[float, set[Place]] = defaultdict(set)
-        for begin, end, place in stays:
-            comes[begin].add(place)
-            goes[end].add(place)
-        at_work: set[Place] = set()
+        comes: defaultdict[float, set[TrialSlot]] = defaultdict(set)
+        goes: defaultdict[float, set[TrialSlot]] = defaultdict(set)
+        for begin, end, trial_slot in stays:
+            comes[begin].add(trial_slot)
+            goes[end].add(trial_slot)
+        at_work: set[TrialSlot] = set()
         for begin, end in itertools.pairwise(edges):
             at_work = (at_work - goes[begin]) | comes[begin]
             trials = {trial for _, _, trial in at_work}
@@ -63,24 +63,24 @@ def together(study: str, epochs: Iterable[EpochRow]) -> list[Together]:
     return sorted(found, key=lambda each: (each.begin, each.device))
 
 
-def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, Place]]:
+def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
     """(begin, end, place) of each stay: the epochs of a trial in a slot, joined across short gaps.
 
     The begin of an epoch is known only to some milliseconds. A slot holds one trial at a time, so a
     stay never begins before the stay before it in the slot has ended.
     """
-    last: dict[tuple[str, int], tuple[float, float, Place]] = {}
+    last: dict[tuple[str, int], tuple[float, float, TrialSlot]] = {}
     found = []
     for row in sorted(epochs, key=lambda row: row.at):
         begin = row.at - row.seconds
-        for slot in row.places:
-            place, known = (*slot, row.trial), last.get(slot)
-            if known is not None and known[2] == place and begin - known[1] <= GAP:
+        for slot in row.slots:
+            trial_slot, known = (*slot, row.trial), last.get(slot)
+            if known is not None and known[2] == trial_slot and begin - known[1] <= GAP:
                 begin = known[0]
             elif known is not None:
                 found.append(known)
                 begin = max(begin, known[1])
-            last[slot] = (begin, row.at, place)
+            last[slot] = (begin, row.at, trial_slot)
     return [*found, *last.values()]
 
 

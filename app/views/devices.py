@@ -44,7 +44,11 @@ def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
     found = [_facts(record, works) for record in reader.devices()]
     for facts in found if not served else ():
         if facts["state"] not in _GONE:
-            facts |= {"state": "left", "since": None, "reason": "no scheduler runs: penstock up"}
+            facts |= {
+                "state": "left",
+                "since": None,
+                "reason": "no scheduler runs: penstock up",
+            }
     return found
 
 
@@ -82,7 +86,9 @@ def device_table(devices: list[Facts]) -> RenderableType:
     the least important columns are left out.
     """
     if not devices:
-        return Text("no device is here yet: penstock up, or penstock worker, joins some", "dim")
+        return Text(
+            "there is no device yet: start workers with `penstock up` or `penstock worker`", "dim"
+        )
     now = time.time()
     shown = [facts for facts in devices if not _left_long_ago(facts, now)]
     order = sorted(shown, key=lambda facts: facts["state"] in _GONE)
@@ -168,8 +174,8 @@ _DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 
 
 def _work(work: Facts, now: float) -> str:
-    said = f"{work['study']}/{work['trial']} epoch {work['epoch']}"
-    return said if work["since"] is None else f"{said}, {duration(max(0.0, now - work['since']))}"
+    label = f"{work['study']}/{work['trial']} epoch {work['epoch']}"
+    return label if work["since"] is None else f"{label}, {duration(max(0.0, now - work['since']))}"
 
 
 def wait_free(

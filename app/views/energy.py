@@ -43,7 +43,7 @@ def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) ->
 
 def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
     """The reasons, in brackets, why epochs on the devices ``names`` have no joules."""
-    here = {record.device.name: record.device.unmetered for record in devices}
-    known = {here[name] for name in names if name in here}
-    told = sorted(reason or "a reading was lost" for reason in known)
-    return f" ({'; '.join(told)})" if told else ""
+    unmetered = {record.device.name: record.device.unmetered for record in devices}
+    known = {unmetered[name] for name in names if name in unmetered}
+    reasons = sorted(reason or "a reading was lost" for reason in known)
+    return f" ({'; '.join(reasons)})" if reasons else ""

@@ -1,7 +1,7 @@
 """Follows a running study on the terminal: a header, trials, devices and the time left.
 
 Theory of operation. ``follow`` reads the ledger a few times a second and knows nothing else. So
-anyone may start and stop it at any time. ``screen.picture`` is a pure function of the rows, so what
+anyone may start and stop it at any time. ``study_screen`` is a pure function of the rows, so what
 is shown can be tested as text. If the output is not a terminal, plain lines are written as things
 happen. In a notebook one output is replaced again and again. Everything goes to standard error,
 because standard output belongs to the user.
@@ -25,10 +25,10 @@ from rich.text import Text
 from ...profiling.base.errors import BackendError, LedgerRefused
 from ...scheduler.model.trial import FINAL
 from ..common.console import PlainConsole
-from ..common.timeouts import patiently
+from ..common.timeouts import call_with_notices
 from ..ledger.codec import spec_from_json
-from .progress import View, standing
-from .screen import picture, progress, sentence
+from .progress import View, study_progress
+from .screen import progress_words, sentence, study_screen
 
 if TYPE_CHECKING:
     from ..ledger.reader import Reader
@@ -90,8 +90,8 @@ class Watcher:
         for row in self.epochs:
             curves.setdefault(row.trial, []).append(row.value)
         plan = spec_from_json(study.spec_json).strategy
-        stand = standing(study, plan, trials, self.epochs)
-        return View(study, stand, trials, curves, self.reader.devices(), self.reader.running())
+        progress = study_progress(study, plan, trials, self.epochs)
+        return View(study, progress, trials, curves, self.reader.devices(), self.reader.running())
 
 
 def follow(
@@ -119,12 +119,12 @@ def follow(
     begun = time.monotonic()
     end = None if timeout is None else begun + timeout
     idle = not show and on_trial is None and on_look is None
-    watcher, told, view = Watcher(reader, study_id, idle), set[str](), None
+    watcher, reported, view = Watcher(reader, study_id, idle), set[str](), None
     with _screen(PlainConsole(stderr=True)) if show else contextlib.nullcontext(Quiet()) as screen:
         while True:
             trouble = ""
             try:
-                view = patiently(
+                view = call_with_notices(
                     SILENCE, "ledger-look", watcher.look, partial(screen.draw, view, WAITING)
                 )
             except LedgerRefused:
@@ -138,8 +138,8 @@ def follow(
                     on_look(view, watcher.epochs)
             finished = not trouble and view is not None and view.study.finished_at is not None
             for trial in view.trials if view and not trouble else ():
-                if trial.state in FINAL and trial.id not in told:
-                    told.add(trial.id)
+                if trial.state in FINAL and trial.id not in reported:
+                    reported.add(trial.id)
                     if on_trial is not None:
                         on_trial(trial)
             screen.draw(view, trouble or ("" if view is None else why(view.study)))
@@ -206,7 +206,7 @@ def _shown(view: View | None, trouble: str) -> RenderableType:
     notice = Text(trouble, style="yellow")
     if view is None:
         return notice
-    shown = picture(view, time.time())
+    shown = study_screen(view, time.time())
     return Group(shown, notice) if trouble else shown
 
 
@@ -229,7 +229,7 @@ class Lines(Screen):
     """Plain lines: each trial that is over, progress every few seconds, and trouble once."""
 
     console: PlainConsole
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
     _next: float = 0.0
     _over: bool = False
     _quiet: Quiet = field(init=False)
@@ -243,14 +243,14 @@ class Lines(Screen):
         if view is None:
             return
         for trial in view.trials:
-            if trial.state in FINAL and trial.id not in self._told:
-                self._told.add(trial.id)
+            if trial.state in FINAL and trial.id not in self._reported:
+                self._reported.add(trial.id)
                 self._write(sentence(view.study, trial))
         over = view.study.finished_at is not None and not self._over
         if over or (not self._over and time.monotonic() >= self._next):
             self._next = time.monotonic() + LINE_PERIOD
             self._over = over
-            self._write(f"{view.study.name}: {view.study.status}, {progress(view)}")
+            self._write(f"{view.study.name}: {view.study.status}, {progress_words(view)}")
             if over and view.study.message:
                 self._write(view.study.message)
 

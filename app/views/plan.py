@@ -17,7 +17,7 @@ def plan_view(plan: Facts) -> RenderableType:
     """What runs, what waits, and when the next slot is expected to be free."""
     if not plan["studies"]:
         trouble = f"; {_trouble(plan)}" if plan["trouble"] else ""
-        return Text(f"no study is at work: there is nothing to plan{trouble}", style="dim")
+        return Text(f"no study is running: there is nothing to plan{trouble}", style="dim")
     parts: list[RenderableType] = [Text(_head(plan)), Text()]
     rows = [
         (*_first(row, ", ".join(row["slots"])), _time(row["ends"]), row["why"])
@@ -66,7 +66,7 @@ def _head(plan: Facts) -> str:
     if plan["trouble"]:
         words.append(_trouble(plan))
     if plan["dirty"]:
-        words.append("to be planned anew with the next free slot")
+        words.append("to be planned again with the next free slot")
     if plan["free"]:
         words.append(f"free now: {', '.join(plan['free'])}")
     else:
@@ -76,7 +76,7 @@ def _head(plan: Facts) -> str:
 
 def _trouble(plan: Facts) -> str:
     """How the policy failed and what follows. Only a user's own policy is set aside."""
-    follows = instead(plan["aside"]) if plan["aside"] else "the plan before stands"
+    follows = instead(plan["aside"]) if plan["aside"] else "the previous plan stays in force"
     return f"{plan['trouble']}: {follows}"
 
 

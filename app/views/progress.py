@@ -29,7 +29,7 @@ RECENT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StudyProgress:
     """A study's numbers at one moment. Times are in seconds; None is unknown so far."""
 
     #: The number of trials in each state.
@@ -64,7 +64,7 @@ class View:
     """All that is shown of a study at one moment."""
 
     study: StudyRow
-    stand: Standing
+    progress: StudyProgress
     #: The study's trials, by number.
     trials: Sequence[TrialRow]
     #: The values of each trial's epochs, in order, by the trial's id.
@@ -111,7 +111,7 @@ def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
     found = [trial for trial in valued if trial.feasible]
     signs = [each.sign for each in study.objectives]
     rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
-    return [found[place] for place in front(rows)]
+    return [found[index] for index in front(rows)]
 
 
 def scores(study: StudyRow, trial: TrialRow) -> str:
@@ -192,21 +192,21 @@ def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
 
 def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
     """Sentences about forks: the trial that this one was forked from, and the forks of this one."""
-    said = []
+    sentences = []
     if trial.origin_trial is not None:
         source = number_of(trial.origin_trial)
-        said.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
-    heirs = [other for other in trials if other.origin_trial == trial.id]
-    said += [
-        f"trial {heir.number} goes on from its state after epoch {heir.origin_epoch}"
-        for heir in heirs
+        sentences.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
+    successors = [other for other in trials if other.origin_trial == trial.id]
+    sentences += [
+        f"trial {successor.number} goes on from its state after epoch {successor.origin_epoch}"
+        for successor in successors
     ]
-    said += [
+    sentences += [
         f"it fell behind after epoch {trial.epoch}, and trial {other.number} took its place"
         for other in trials
         if other.replaces == trial.id
     ]
-    return said
+    return sentences
 
 
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
@@ -240,12 +240,12 @@ def _halving(levels: Sequence[int], n_trials: int, eta: int) -> int:
     return total
 
 
-def standing(
+def study_progress(
     study: StudyRow,
     plan: StrategySpec,
     trials: Sequence[TrialRow],
     epochs: Sequence[EpochRow],
-) -> Standing:
+) -> StudyProgress:
     """The progress of ``study``, given all its rows."""
     done = len(epochs)
     expected = expected_epochs(plan, study.n_trials)
@@ -253,7 +253,7 @@ def standing(
         # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
         known = done + _to_do(study, plan, trials)
         expected = done if study.finished_at is not None else max(expected, known)
-    return Standing(
+    return StudyProgress(
         counts=Counter(TrialState(trial.state) for trial in trials),
         front=front_of(study, trials),
         trials=max(study.n_trials, len(trials)),

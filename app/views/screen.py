@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...scheduler.model.trial import TrialState
 from ..common.text import count, duration, label, number, share_words, sparkline
-from .progress import Standing, aim, best_words, ranked, reached, scores, so_far
+from .progress import StudyProgress, aim, best_words, ranked, reached, scores, so_far
 
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow
@@ -48,28 +48,30 @@ def sentence(study: StudyRow, trial: TrialRow) -> str:
     return text if trial.value is None else f"{text}, {scores(study, trial)}"
 
 
-def progress(view: View) -> str:
-    stand = view.stand
-    parts = [part for part in (_epochs(stand), f"{stand.final}/{stand.trials} trials") if part]
-    if view.study.further and stand.front:
-        parts.append(f"{best_words(view.study)}: {count(len(stand.front), 'trial')}")
-    elif stand.best is not None:
-        best = f"best{so_far(view.study)} {view.study.metric} {number(stand.best.value)}"
-        trained = f", {count(stand.best.epoch, 'epoch')}" if stand.best.epoch else ""
-        parts.append(f"{best} (trial {stand.best.number}{trained})")
-    if stand.eta is not None:
-        parts.append(f"about {duration(stand.eta)} left")
+def progress_words(view: View) -> str:
+    progress = view.progress
+    parts = [
+        part for part in (_epochs(progress), f"{progress.final}/{progress.trials} trials") if part
+    ]
+    if view.study.further and progress.front:
+        parts.append(f"{best_words(view.study)}: {count(len(progress.front), 'trial')}")
+    elif progress.best is not None:
+        best = f"best{so_far(view.study)} {view.study.metric} {number(progress.best.value)}"
+        trained = f", {count(progress.best.epoch, 'epoch')}" if progress.best.epoch else ""
+        parts.append(f"{best} (trial {progress.best.number}{trained})")
+    if progress.eta is not None:
+        parts.append(f"about {duration(progress.eta)} left")
     return ", ".join(parts)
 
 
-def _epochs(stand: Standing) -> str:
+def _epochs(progress: StudyProgress) -> str:
     """``9/63 epochs``; empty for an objective that has reported none and may never do so."""
-    if stand.expected:
-        return f"{stand.epochs}/{stand.expected} epochs"
-    return count(stand.epochs, "epoch") if stand.epochs else ""
+    if progress.expected:
+        return f"{progress.epochs}/{progress.expected} epochs"
+    return count(progress.epochs, "epoch") if progress.epochs else ""
 
 
-def picture(view: View, now: float) -> RenderableType:
+def study_screen(view: View, now: float) -> RenderableType:
     """What the terminal shows of ``view`` at ``now`` (seconds)."""
     shown = select(view.study, view.trials)
     parts = [_header(view, now), Text(), _table(view, shown)]
@@ -91,7 +93,7 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 
 
 def _header(view: View, now: float) -> RenderableType:
-    study, stand = view.study, view.stand
+    study, progress = view.study, view.progress
     how = f"{aim(study)} · {label(study.strategy)} · {label(study.sampler)}"
     if shares := share_words(study.weight, study.priority):
         how += f" · {shares}"
@@ -99,8 +101,8 @@ def _header(view: View, now: float) -> RenderableType:
         how += f" · {study.observations} copied"
     status = (study.status, STATUS_STYLE.get(study.status, ""))
     title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
-    total = stand.expected or stand.trials
-    done = stand.epochs if stand.expected else stand.final
+    total = progress.expected or progress.trials
+    done = progress.epochs if progress.expected else progress.final
     bar = Table.grid(padding=(0, 2))
     bar.add_row(
         ProgressBar(
@@ -110,19 +112,19 @@ def _header(view: View, now: float) -> RenderableType:
             complete_style="cyan",
             finished_style="green",
         ),
-        _epochs(stand),
-        f"{stand.final}/{stand.trials} trials",
+        _epochs(progress),
+        f"{progress.final}/{progress.trials} trials",
         _clock(view, now),
     )
     parts: list[RenderableType] = [title, bar]
-    if study.further and stand.front:
-        numbers = ", ".join(str(trial.number) for trial in stand.front)
-        words = (count(len(stand.front), "trial"), "bold green")
+    if study.further and progress.front:
+        numbers = ", ".join(str(trial.number) for trial in progress.front)
+        words = (count(len(progress.front), "trial"), "bold green")
         parts.append(Text.assemble(f"{best_words(study)}  ", words, (f"  {numbers}", "dim")))
-    elif stand.best is not None:
-        value = (number(stand.best.value, 5), "bold green")
-        who = f"  trial {stand.best.number}, {reached(stand.best)}  "
-        params = (_params(stand.best), "dim")
+    elif progress.best is not None:
+        value = (number(progress.best.value, 5), "bold green")
+        who = f"  trial {progress.best.number}, {reached(progress.best)}  "
+        params = (_params(progress.best), "dim")
         parts.append(Text.assemble(f"best{so_far(study)} ", value, who, params))
     if study.message:
         parts.append(Text(study.message, style="yellow"))
@@ -133,7 +135,7 @@ def _clock(view: View, now: float) -> str:
     passed = duration(max(0.0, (view.study.finished_at or now) - view.study.created_at))
     if view.study.finished_at is not None:
         return f"in {passed}"
-    left = "" if view.stand.eta is None else f", about {duration(view.stand.eta)} left"
+    left = "" if view.progress.eta is None else f", about {duration(view.progress.eta)} left"
     return f"{passed}{left}"
 
 
@@ -152,7 +154,7 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
         table.add_column(title, no_wrap=True, overflow="ellipsis", **more)
     table.expand = True
     low, high = _range(view.curves)
-    front = {trial.id for trial in view.stand.front}
+    front = {trial.id for trial in view.progress.front}
     for trial in shown:
         mark, style = LOOKS[TrialState(trial.state)]
         best = trial.id in front

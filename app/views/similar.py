@@ -57,7 +57,7 @@ def look(reader: Reader, study: StudyRow, trial: TrialRow) -> Likeness:
 def _why_none(reader: Reader, study: StudyRow) -> str:
     profiled = [event.trial for _, event in reader.of_trials(study.id, Profiled)]
     if not profiled:
-        return "of its study none has, as system= was off or none has run so long"
+        return "no trial of its study has one: system= was off, or none ran long enough"
     others = ", ".join(list(dict.fromkeys(profiled))[:SHOWN])
     return f"only the first trials of a workload are profiled, here {others}"
 
@@ -85,7 +85,7 @@ def likeness_view(found: Likeness) -> RenderableType:
     from rich.text import Text
 
     answer = found.answer
-    aside = f", {found.aside} of them set aside as absurd" if found.aside else ""
+    aside = f", {found.aside} of them set aside as implausible" if found.aside else ""
     lines = [
         f"{found.trial}: {'known' if answer.known else 'unknown'}: {answer.why}",
         f"history of {found.machine}: {count(found.windows, 'window')}{aside}",

@@ -94,8 +94,8 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         if max(study.created_at, trial.created_at - POLICY_BACKOFF) <= event.at <= until
     )
     lines = tuple(sorted(lines, key=lambda line: line.seq))
-    told = origins(trial, reader.trials(study.id))
-    return Story(study, trial, lines, final_metrics(trial, epochs), tuple(told))
+    parts = origins(trial, reader.trials(study.id))
+    return Story(study, trial, lines, final_metrics(trial, epochs), tuple(parts))
 
 
 def planless(event: happened.PolicyFailed) -> str:
@@ -129,8 +129,8 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
             text = _returned(event)
         case happened.TrialTold():
             failed = f"that it failed {event.reason}".rstrip()
-            told = failed if event.value is None else f"{metric} {number(event.value)}"
-            text = f"its user told {told}"
+            outcome = failed if event.value is None else f"{metric} {number(event.value)}"
+            text = f"its user told {outcome}"
         case happened.AttemptFailed():
             why = KINDS.get(event.kind, event.kind)
             tried = f" while {config_text(event.trying)} was tried" if event.trying else ""
@@ -166,17 +166,17 @@ def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
     if isinstance(event, happened.Profiled):
         return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
     found = tried([event])
-    told = [
+    parts = [
         f"{config_text(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
         + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
         for each in found
         if each.speed
     ]
-    told += [
+    parts += [
         f"{config_text(each.config)} cannot be run: {each.failed}" for each in found if each.failed
     ]
     wasted = sum(window.wasted for window in event.windows)
-    return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(told)}"
+    return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(parts)}"
 
 
 def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
@@ -290,8 +290,8 @@ def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
     if not slash:
         for study in reversed(reader.studies()):
             if name in (study.id, study.name):
-                there = _numbers(study, reader.trials(study.id))
-                raise UsageError(f"{name} is a whole study; {there}")
+                advice = _numbers(study, reader.trials(study.id))
+                raise UsageError(f"{name} is a whole study; {advice}")
         study_name, _, last = name.rpartition("-")
     if not study_name or not last.isdecimal():
         raise UsageError.refuse("trial", name, "a trial's id, or STUDY/NUMBER")

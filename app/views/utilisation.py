@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
 Span = tuple[float, float]
-Place = tuple[str, int]
+Slot = tuple[str, int]
 
 #: Relative accuracy of the bound where slots went away.
 _NEAR = 1e-3
@@ -91,17 +91,17 @@ def usage(
     rests = _union(_at_rungs(chains, rungs))
     began = min(row.at - row.seconds for row in epochs)
     away = {record.device.name: record.at for record in devices if record.state != "joined"}
-    busy, theirs = _by_place(epochs), _by_place(others)
+    busy, other_busy = _by_slot(epochs), _by_slot(others)
     moved = _moved(chains)
     idle = dict.fromkeys(CAUSES, 0.0)
     trained = taken = 0.0
-    for place, spans in busy.items():
+    for slot, spans in busy.items():
         trained += sum(b - a for a, b in spans)
-        other = _union(theirs.get(place, ()))
+        other = _union(other_busy.get(slot, ()))
         for a, b in _gaps(_union(spans), study.created_at, end):
             taken += _overlap(other, a, b)
             for left, right in _gaps(_clipped(other, a, b), a, b):
-                _blame(idle, place, (left, right), began, away, moved, ready, rests)
+                _blame(idle, slot, (left, right), began, away, moved, ready, rests)
     return Usage(
         len(busy),
         len(busy) * (end - study.created_at),
@@ -135,11 +135,11 @@ def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
 
 def _blame(  # noqa: PLR0917 - what a gap is held against, one kind each
     idle: dict[str, float],
-    place: Place,
+    slot: Slot,
     gap: Span,
     began: float,
     away: dict[str, float],
-    moved: set[tuple[Place, float]],
+    moved: set[tuple[Slot, float]],
     ready: list[Span],
     rests: list[Span],
 ) -> None:
@@ -148,10 +148,10 @@ def _blame(  # noqa: PLR0917 - what a gap is held against, one kind each
     if left < began:
         idle["start-up"] += min(right, began) - left
         left = min(right, began)
-    if (gone := away.get(place[0])) is not None and gone < right:
+    if (gone := away.get(slot[0])) is not None and gone < right:
         idle["device"] += right - max(left, gone)
         right = max(left, gone)
-    if (place, gap[1]) in moved:
+    if (slot, gap[1]) in moved:
         idle["resize"] += right - left
         return
     waited = _overlap(ready, left, right)
@@ -188,22 +188,22 @@ def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Itera
                 yield before.at, after.at - after.seconds
 
 
-def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Place, float]]:
+def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
     """Place and begin of each epoch whose trial was on other devices in the epoch before."""
     return {
-        (place, after.at - after.seconds)
+        (slot, after.at - after.seconds)
         for rows in chains.values()
         for before, after in itertools.pairwise(rows)
         if before.width != after.width
-        for place in after.places
+        for slot in after.slots
     }
 
 
-def _by_place(epochs: Iterable[EpochRow]) -> dict[Place, list[Span]]:
-    found: dict[Place, list[Span]] = {}
+def _by_slot(epochs: Iterable[EpochRow]) -> dict[Slot, list[Span]]:
+    found: dict[Slot, list[Span]] = {}
     for row in epochs:
-        for place in row.places:
-            found.setdefault(place, []).append((row.at - row.seconds, row.at))
+        for slot in row.slots:
+            found.setdefault(slot, []).append((row.at - row.seconds, row.at))
     return found
 
 
@@ -246,12 +246,12 @@ def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
     return sum(b - a for a, b in _clipped(union, begin, end))
 
 
-def _there_until(busy: dict[Place, list[Span]], away: dict[str, float]) -> list[float]:
+def _there_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> list[float]:
     """When each slot went away; infinite if it was still there at the last epoch's end."""
-    ends = {place: max(b for _, b in spans) for place, spans in busy.items()}
+    ends = {slot: max(b for _, b in spans) for slot, spans in busy.items()}
     last = max(ends.values())
     # A draining device still ends its epoch.
-    until = [max(end, away.get(place[0], math.inf)) for place, end in ends.items()]
+    until = [max(end, away.get(slot[0], math.inf)) for slot, end in ends.items()]
     return [each if each < last else math.inf for each in until]
 
 

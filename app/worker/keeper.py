@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
 #: An idle trainer that says so many messages in a row is ended: none of our code does that.
-MOST_HEARD = 10_000
+MOST_MESSAGES = 10_000
 
 
 class Listener(Protocol):
@@ -148,7 +148,7 @@ class Keeper(threading.Thread):
                 try:
                     self._event(fd)
                 except Exception:  # as below
-                    log.exception("the keeper stumbled over an event")
+                    log.exception("the keeper failed to handle an event")
             try:
                 self._send()
             except BackendError as error:
@@ -158,7 +158,7 @@ class Keeper(threading.Thread):
                 self._due = time.monotonic() + self._period()
             except Exception:
                 # A worker without its keeper loses every lease. So the error is logged instead.
-                log.exception("the keeper stumbled")
+                log.exception("the keeper failed")
                 self._due = time.monotonic() + self._period()
 
     def _event(self, fd: int) -> None:
@@ -179,14 +179,14 @@ class Keeper(threading.Thread):
             return  # a session has taken it meanwhile
         gone = ""
         try:
-            heard = 0
+            received = 0
             while (line := trainer.receive(0)) is not None:
                 if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
-                heard += 1
-                if heard == MOST_HEARD:  # the leases must not wait
+                received += 1
+                if received == MOST_MESSAGES:  # the leases must not wait
                     trainer.kill()
-                    gone = f"it said {heard:,} messages in a row"
+                    gone = f"it sent {received:,} messages in a row"
                     break
         except TrainerGone as error:
             gone = str(error)
@@ -248,7 +248,7 @@ class Keeper(threading.Thread):
             if trial:
                 self._listener.released(trial)
         for session, answer in zip(sessions, answers[3:], strict=True):
-            session.heard(int(answer))
+            session.on_beat(int(answer))
         self._listener.beat()
 
 

@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which a report is repeated while the broker is away. By then the lease expired long
 #: ago, and the trial stays warm in its trainer.
-REPORT_PATIENCE = 60.0
+REPORT_TIMEOUT = 60.0
 #: The same for a claim: the scheduler soon sends an unclaimed message anew.
-CLAIM_PATIENCE = 5.0
-#: Seconds between two checks that a meeting is still wanted.
-MEET_LOOK = 0.25
+CLAIM_TIMEOUT = 5.0
+#: Seconds between two checks that a rendezvous is still needed.
+RENDEZVOUS_LOOK = 0.25
 #: Seconds after which an unanswered question is repeated (the scheduler may have been killed).
 ASK_AGAIN = 2.0
 
@@ -81,7 +81,7 @@ class Link:
             except OSError as error:
                 raise redis.ConnectionError(str(error)) from error
 
-        return self._patiently(REPORT_PATIENCE, look)
+        return self._retry(REPORT_TIMEOUT, look)
 
     def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
         """Claim a segment: ``ok``, or why not (``stale``, ``done``, ``dup``). Raises BackendError.
@@ -89,14 +89,14 @@ class Link:
         ``trainer`` is the identity of the trainer that will be this rank of a gang.
         """
         ranks = range(len(task.queues)) if len(task.queues) > 1 else ()
-        meetings = [protocol.meeting_key(task.trial, task.fence, rank) for rank in ranks]
-        keys = (*self._keys(task), *meetings)
+        rendezvous = [protocol.rendezvous_key(task.trial, task.fence, rank) for rank in ranks]
+        keys = (*self._keys(task), *rendezvous)
         args = (
             *(task.fence, owner, task.lease_ms, task.rank),
-            *(trainer, protocol.MEETING_EXPIRES),
+            *(trainer, protocol.RENDEZVOUS_EXPIRES),
         )
-        return self._patiently(
-            CLAIM_PATIENCE, lambda: str(protocol.call(self.client, protocol.CLAIM, keys, *args))
+        return self._retry(
+            CLAIM_TIMEOUT, lambda: str(protocol.call(self.client, protocol.CLAIM, keys, *args))
         )
 
     def meet(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
@@ -104,16 +104,16 @@ class Link:
 
         None if ``still`` becomes false before that.
         """
-        key = protocol.meeting_key(task.trial, task.fence, task.rank)
+        key = protocol.rendezvous_key(task.trial, task.fence, task.rank)
         while still() and not self.closing.is_set():
-            found: Any = self._patiently(
-                REPORT_PATIENCE, lambda: self.client.blpop([key], timeout=MEET_LOOK)
+            found: Any = self._retry(
+                REPORT_TIMEOUT, lambda: self.client.blpop([key], timeout=RENDEZVOUS_LOOK)
             )
             if found:
                 try:
                     return _IDENTITIES.validate_json(found[1])
                 except ValidationError as error:
-                    log.warning("%s is no list of trainers: %s", key, error)
+                    log.warning("%s is not a list of trainers: %s", key, error)
                     return None
         return None
 
@@ -125,8 +125,8 @@ class Link:
         text = dumps(body)
         keys = (*self._keys(task), protocol.REPORTS)
         args = (task.fence, owner, task.rank, int(closes), text, seal(self._key, text))
-        return self._patiently(
-            REPORT_PATIENCE, lambda: str(protocol.call(self.client, protocol.REPORT, keys, *args))
+        return self._retry(
+            REPORT_TIMEOUT, lambda: str(protocol.call(self.client, protocol.REPORT, keys, *args))
         )
 
     def ask(
@@ -146,8 +146,8 @@ class Link:
         while still():
             if self.report(task, owner, question, closes=False) in ("stale", "done"):
                 return None
-            found: Any = self._patiently(
-                REPORT_PATIENCE,
+            found: Any = self._retry(
+                REPORT_TIMEOUT,
                 lambda: self.client.blpop([protocol.PREFIX + name], timeout=ASK_AGAIN),
             )
             if found:
@@ -165,8 +165,8 @@ class Link:
     def _keys(self, task: SegmentTask) -> tuple[str, str]:
         return protocol.attempt_key(task.trial), protocol.lease_key(task.trial, task.rank)
 
-    def _patiently(self, patience: float, attempt: Callable[[], _T]) -> _T:
-        until = time.monotonic() + patience
+    def _retry(self, timeout: float, attempt: Callable[[], _T]) -> _T:
+        until = time.monotonic() + timeout
         pause = 0.02
         while True:
             try:

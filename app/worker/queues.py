@@ -64,10 +64,10 @@ def _channel(channel: Any, url: str) -> Any:
                 keys = [self._q_for_pri(queue, n) for n in self.priority_steps for queue in queues]
                 dropped.mend(client, keys)
             except (ValueError, RecursionError) as error:
-                dropped.note("queues", where, Forged("json", f"it is no message: {error!r}"))
+                dropped.note("queues", where, Forged("json", f"it is not a message: {error!r}"))
             except Exception as error:
                 log.debug("Celery failed over %s", where, exc_info=True)
-                dropped.note("queues", where, Forged("handling", f"it is no message: {error!r}"))
+                dropped.note("queues", where, Forged("handling", f"it is not a message: {error!r}"))
             else:
                 return
             dropped.count(client)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 STOP_GRACE = 2.0
 #: Seconds in which a new trainer must start. The user's code and data must be loaded in as much
 #: time if epochs have a time limit (in that limit if it is longer).
-START_LIMIT = 120.0
+START_TIMEOUT = 120.0
 #: Seconds in which a member of a broken gang may say what happened, before the others do.
 BROKEN_GRACE = 0.5
 #: The most seconds without a look at the clock.
@@ -35,7 +35,7 @@ Result = dict[str, Any]
 
 
 class Session:
-    """One segment's session. The slot's thread calls ``run``, the keeper's ``heard``."""
+    """One segment's session. The slot's thread calls ``run``, the keeper's ``on_beat``."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class Session:
         self._cut = False
         self._stop_by = 0.0
         self._due = 0.0
-        self._limit = 0.0
+        self._timeout = 0.0
         self._preparing = False
         self._epoch = task.first
         self._progress: tuple[float, int] | None = None
         self._step_seconds = 0.0
         self._trying: list[Any] = []
 
-    def heard(self, beat: int) -> None:
+    def on_beat(self, beat: int) -> None:
         """The broker's answer about the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
         with self._lock:
             if self._over or self.fenced_off:
@@ -109,10 +109,10 @@ class Session:
             trainer.send_text(f'{{"op":"run","members":{members},"task":{self._text}}}')
             if self._cut:
                 trainer.send({"op": "cut"})
-        self._set_due(None if trainer.ready else START_LIMIT)
+        self._set_due(None if trainer.ready else START_TIMEOUT)
         while True:
-            line = trainer.receive(self._patience())
-            result = None if line is None else self._hear(trainer, line)
+            line = trainer.receive(self._receive_timeout())
+            result = None if line is None else self._handle(trainer, line)
             # A trainer that talks without a pause is ended as well when it is fenced off.
             if result is None and (line is None or self.fenced_off):
                 result = self._overdue(trainer)
@@ -122,10 +122,10 @@ class Session:
     # -- time ------------------------------------------------------------------------------------
 
     def _set_due(self, limit: float | None = None) -> None:
-        self._limit = limit or self.task.epoch_timeout or 0.0
-        self._due = time.monotonic() + self._limit if self._limit else 0.0
+        self._timeout = limit or self.task.epoch_timeout or 0.0
+        self._due = time.monotonic() + self._timeout if self._timeout else 0.0
 
-    def _patience(self) -> float:
+    def _receive_timeout(self) -> float:
         deadline = self._stop_by or self._due
         return min(LOOK, deadline - time.monotonic()) if deadline else LOOK
 
@@ -143,13 +143,13 @@ class Session:
             return None
         trainer.kill()
         if not trainer.ready:
-            return self._lost(f"its trainer was not ready after {START_LIMIT:g} s")
+            return self._lost(f"its trainer was not ready after {START_TIMEOUT:g} s")
         what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
-        return self._failed("timeout", f"{what} took longer than {self._limit:g} s")
+        return self._failed("timeout", f"{what} took longer than {self._timeout:g} s")
 
     # -- what the trainer says -------------------------------------------------------------------
 
-    def _hear(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+    def _handle(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         op = line.get("op")
         if op == "ready":
             self._set_due()
@@ -160,11 +160,11 @@ class Session:
         if line.get("trial") != self.task.trial or line.get("fence") != self.task.fence:
             return None  # the end of an earlier segment that was fenced off
         try:
-            return self._HEARD[str(op)](self, trainer, line)
+            return self._HANDLERS[str(op)](self, trainer, line)
         except _MALFORMED as error:
             raise trainer.nonsense(line) from error
 
-    def _hear_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+    def _on_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         closes = bool(line["closes"])
         epoch = int(line["epoch"])
         self._epoch = epoch + 1
@@ -179,7 +179,7 @@ class Session:
         metric = self.task.metric
         return {"epoch": epoch, metric: line["metrics"].get(metric)}
 
-    def _hear_progress(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_progress(self, trainer: Trainer, line: dict[str, Any]) -> None:
         now, step, epoch = time.monotonic(), int(line["step"]), int(line["epoch"])
         if self._progress and step > self._progress[1]:
             before, earlier = self._progress
@@ -191,37 +191,37 @@ class Session:
             self._set_due()
         self._show(str(line["text"]))
 
-    def _hear_replayed(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_replayed(self, trainer: Trainer, line: dict[str, Any]) -> None:
         if self.task.rank == 0:
             body = {name: line[name] for name in ("first", "last", "reason")}
             self._report({"kind": "replayed", **body}, closes=False)
 
-    def _hear_trying(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_trying(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._trying = list(line["config"])
 
-    def _hear_windows(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_windows(self, trainer: Trainer, line: dict[str, Any]) -> None:
         body = {name: line[name] for name in ("windows", "failed")}
         self._report({"kind": "windows", **body}, closes=False)
 
-    def _hear_profiled(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_profiled(self, trainer: Trainer, line: dict[str, Any]) -> None:
         body = {name: line[name] for name in ("epoch", "values")}
         self._report({"kind": "profiled", **body}, closes=False)
 
-    def _hear_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._set_due()  # the user's code does not cause this wait
         self._show(str(line["text"]))
 
-    def _hear_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._preparing = True
         if self.task.epoch_timeout is not None:
-            self._set_due(max(START_LIMIT, self.task.epoch_timeout))
+            self._set_due(max(START_TIMEOUT, self.task.epoch_timeout))
 
-    def _hear_prepared(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_prepared(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._preparing = False
         self._epoch = self.task.first
         self._set_due()
 
-    def _hear_suggest(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+    def _on_suggest(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         if self.fenced_off:
             return None
         question = {"kind": "suggest", "name": line["name"], "distribution": line["distribution"]}
@@ -237,7 +237,7 @@ class Session:
             answer = None
         self._set_due()
         if answer is None:
-            self.heard(-1)
+            self.on_beat(-1)
         elif "error" in answer:
             trainer.send({"op": "stop"})  # its objective waits for the value
             return self._failed("exception", f"no value for {line['name']!r}: {answer['error']}")
@@ -245,16 +245,16 @@ class Session:
             trainer.send({"op": "suggested", "name": line["name"], "value": answer["value"]})
         return None
 
-    def _hear_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+    def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         names = ("value", "further", "constraints", "pruned", "unasked")
-        said = {name: line[name] for name in names if name in line}
-        self._report({"kind": "returned", "left": trainer.children} | said, closes=True)
+        fields = {name: line[name] for name in names if name in line}
+        self._report({"kind": "returned", "left": trainer.children} | fields, closes=True)
         return {"returned": line["value"]}
 
-    def _hear_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+    def _on_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         return self._failed(str(line["kind"]), str(line["message"]), str(line["traceback"]))
 
-    def _hear_refused(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+    def _on_refused(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         return self._lost(
             str(line["reason"]),
             refused=True,
@@ -262,30 +262,30 @@ class Session:
             expected=str(line.get("expected", "")),
         )
 
-    def _hear_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+    def _on_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         """The gang broke up. Gives the member that can say why the time to do so."""
         self._link.closing.wait(BROKEN_GRACE)
         return self._lost(str(line["reason"]), blamed=False)
 
-    def _hear_stopped(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+    def _on_stopped(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         return {"dropped": "fenced off"} if self.fenced_off else self._lost("its trainer stopped")
 
-    _HEARD: dict[str, Callable[[Session, Trainer, dict[str, Any]], Result | None]] = {  # noqa: RUF012 - a table, never changed
-        "epoch": _hear_epoch,
-        "preparing": _hear_preparing,
-        "prepared": _hear_prepared,
-        "progress": _hear_progress,
-        "replayed": _hear_replayed,
-        "trying": _hear_trying,
-        "windows": _hear_windows,
-        "profiled": _hear_profiled,
-        "waiting": _hear_waiting,
-        "suggest": _hear_suggest,
-        "returned": _hear_returned,
-        "failed": _hear_failed,
-        "refused": _hear_refused,
-        "broken": _hear_broken,
-        "stopped": _hear_stopped,
+    _HANDLERS: dict[str, Callable[[Session, Trainer, dict[str, Any]], Result | None]] = {  # noqa: RUF012 - a table, never changed
+        "epoch": _on_epoch,
+        "preparing": _on_preparing,
+        "prepared": _on_prepared,
+        "progress": _on_progress,
+        "replayed": _on_replayed,
+        "trying": _on_trying,
+        "windows": _on_windows,
+        "profiled": _on_profiled,
+        "waiting": _on_waiting,
+        "suggest": _on_suggest,
+        "returned": _on_returned,
+        "failed": _on_failed,
+        "refused": _on_refused,
+        "broken": _on_broken,
+        "stopped": _on_stopped,
     }
 
     # -- what the scheduler is told --------------------------------------------------------------
@@ -332,10 +332,10 @@ class Session:
             log.warning("%s was given up: %s", self.task.task_id, error)
             answer = "stale"
         if answer == "cut":
-            self.heard(1)
+            self.on_beat(1)
         elif answer == "stale":
             log.warning("%s: a report came too late: %s", self.task.task_id, dumps(body)[:200])
-            self.heard(-1)
+            self.on_beat(-1)
 
 
 #: What is raised by a message whose fields, or their types, are not as they should be.

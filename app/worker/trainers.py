@@ -51,7 +51,7 @@ STARTING = 60.0
 #: study's next trial may be on its way.
 LINGER = 5.0
 #: Seconds after which a trainer that does not read what is sent to it is ended.
-SEND_LIMIT = 10.0
+SEND_TIMEOUT = 10.0
 #: Seconds in which a trainer whose socket is closed may end by itself.
 LAST_WORDS = 1.0
 #: The kernel's ``struct ucred``: process, user, group.
@@ -117,7 +117,7 @@ class Trainer:
         ours, theirs = socket.socketpair()
         # With each message the kernel says which process sent it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_LIMIT))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT))
         with theirs, listen(address) as listening, open_log(output) as file:
             self._output, self._before = output, os.fstat(file.fileno()).st_size
             port = listening.getsockname()[1]
@@ -183,7 +183,7 @@ class Trainer:
                 self._socket.sendall(f"{text}\n".encode())
             except BlockingIOError:
                 # Half a message may have been sent: nothing after it could be understood.
-                log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_LIMIT)
+                log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_TIMEOUT)
                 self.kill()
             except OSError as error:
                 log.debug("trainer %d does not listen: %s", self.pid, error)
@@ -234,10 +234,10 @@ class Trainer:
         """Whether it is new and still imports what its first work needs."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
-    def nonsense(self, said: object) -> TrainerGone:
-        """``said`` is no message. Ends the process, since what follows could mean anything."""
+    def nonsense(self, line: object) -> TrainerGone:
+        """``line`` is no message. Ends the process, since what follows could mean anything."""
         self.kill()
-        words = f"its process told the worker what is no message: {ascii(said)[:120]}"
+        words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:
@@ -253,7 +253,9 @@ class Trainer:
         else:
             how, code = f"exit code {status}", status
         if left:
-            how += f"; ended with it, for it had started them: {', '.join(left[:5])}"
+            how += (
+                f"; these processes that it had started were ended with it: {', '.join(left[:5])}"
+            )
             how += f" and {len(left) - 5} more" if len(left) > 5 else ""
         error = uncaught(self._output, self._before) if code == UNCAUGHT else ""
         return TrainerGone(how, code, error)

@@ -111,7 +111,7 @@ class Worker:
             return {"dropped": str(error)}
         slot = self._slots.get(task.queues[task.rank]) if task.rank < len(task.queues) else None
         if slot is None:
-            return self._drop(task.task_id, Forged("form", "its queue is none of this worker's"))
+            return self._drop(task.task_id, Forged("form", "its queue is not one of this worker's"))
         owner = f"{self._keeper.incarnation}.{next(self._count)}"
 
         def show(words: str) -> None:
@@ -166,7 +166,7 @@ class Worker:
         def work() -> Result:
             members = self._link.meet(session.task, lambda: not session.fenced_off)
             if members is None:
-                return {"dropped": "its gang did not meet"}
+                return {"dropped": "not all members of its gang arrived"}
             session.members = members
             return self._in_slot(session, slot, trainer)
 
@@ -233,7 +233,7 @@ class Worker:
             cause = trainer.causes.get(str(body["trial"]), "")
             command = self._link.durable({"kind": kind, "cause": cause, **body})
         except (KeyError, RecursionError) as error:
-            log.warning("trainer %d said what is no message: %r", trainer.pid, error)
+            log.warning("trainer %d sent an invalid message: %r", trainer.pid, error)
             return
         self._keeper.post(command)
 
@@ -260,7 +260,7 @@ class Worker:
 
         It ends at once, without asking Celery: a warm shutdown would wait for the segments.
         """
-        log.warning("the node agent is gone: %s ends", self._device.name)
+        log.warning("the node agent is gone: stopping %s", self._device.name)
         # Before its segments are lost, so that none of them is sent here again.
         self._keeper.sign_off()
         self.end()

@@ -47,11 +47,11 @@ class HuggingFaceCallback(TrainerCallback):
         self.folder = self._passes.folder()
         self.checkpoint: str | None = None
         if (state := self._passes.take()) is not None:
-            place = Path(self.folder) / state["name"]
-            place.mkdir()
+            target = Path(self.folder) / state["name"]
+            target.mkdir()
             for file, content in state["files"].items():
-                (place / file).write_bytes(content)
-            self.checkpoint = str(place)
+                (target / file).write_bytes(content)
+            self.checkpoint = str(target)
 
     def on_train_begin(
         self,

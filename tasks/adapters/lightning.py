@@ -127,7 +127,7 @@ class LightningTrainable(TorchTrainable):
         out = self._training(batch)
         loss = out.get("loss") if isinstance(out, dict) else out
         if not isinstance(loss, torch.Tensor):
-            raise _unserved(f"training_step returned {loss!r}, which is no loss")
+            raise _unserved(f"training_step returned {loss!r}, which is not a loss")
         return loss
 
     def metrics(self, model: torch.nn.Module, batch: Any) -> Mapping[str, torch.Tensor | float]:
@@ -135,8 +135,8 @@ class LightningTrainable(TorchTrainable):
         out = self._validation(batch)
         values = self._logs.values
         if self._monitor is not None and self._monitor not in values:
-            there = ", ".join(sorted(values))
-            raise TrialFailed("metric", f"no monitor {self._monitor!r}; those there are: {there}")
+            logged = ", ".join(sorted(values))
+            raise TrialFailed("metric", f"no monitor {self._monitor!r}; those there are: {logged}")
         # The value for a plateau schedule. NaN if the module has none, which is not reported.
         found = values.get(self._monitor or "loss", values.get("val_loss", out))
         if not isinstance(found, torch.Tensor | float):
@@ -204,7 +204,7 @@ class _Logs:
             raise _unserved(f"log({name!r}, reduce_fx={reduce_fx!r})")
         if isinstance(value, torch.nn.Module | dict):
             # It would accumulate in attributes, which do not move with a trial.
-            raise _unserved(f"log({name!r}) of a {type(value).__name__}, which is no number")
+            raise _unserved(f"log({name!r}) of a {type(value).__name__}, which is not a number")
         self.values[name] = value.detach() if isinstance(value, torch.Tensor) else value
 
 
@@ -234,10 +234,10 @@ def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, An
     made_by = getattr(maker, "__init__") if isinstance(maker, type) else maker  # noqa: B009
     if made_by in (LightningModule.__init__, LightningDataModule.__init__):
         return {}  # they accept anything and ignore it
-    wanted = inspect.signature(made_by).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in wanted):
+    parameters = inspect.signature(made_by).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return dict(params)
-    return {each.name: params[each.name] for each in wanted if each.name in params}
+    return {each.name: params[each.name] for each in parameters if each.name in params}
 
 
 def _step(module: LightningModule, name: str) -> Callable[[Any], Any]:

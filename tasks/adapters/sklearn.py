@@ -135,7 +135,9 @@ def _remade(packed: dict[str, Any]) -> Any:
     if module.startswith("sklearn."):
         found = getattr(importlib.import_module(module), qualname, None)
     if not isinstance(found, type) or found.__module__ != module:
-        raise UsageError(f"the trial's checkpoint names {name}, which is no class of scikit-learn")
+        raise UsageError(
+            f"the trial's checkpoint names {name}, which is not a class of scikit-learn"
+        )
     if "call" in packed:
         return found(*_unpacked(packed["call"]))
     made: Any = object.__new__(found)

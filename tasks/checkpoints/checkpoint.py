@@ -150,16 +150,16 @@ def load(uri: str, expected: str) -> dict[str, Any]:
     except Exception as error:  # pickle, zip and torch raise their own classes
         raise BackendError(f"checkpoint {uri} cannot be loaded: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("state"), dict):
-        raise BackendError(f"checkpoint {uri} is none of Penstock's")
+        raise BackendError(f"checkpoint {uri} was not written by Penstock")
     if document.get("format") != FORMAT:
         raise BackendError(f"checkpoint {uri} has format {document.get('format')!r}, not {FORMAT}")
     state: dict[str, Any] = document["state"]
     if _holds_more(state, len(content)):
-        raise BackendError(f"checkpoint {uri} holds what is no state: its parts hold each other")
+        raise BackendError(f"checkpoint {uri} does not hold a state: its parts contain each other")
     try:
         found = state_hash(state)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BackendError(f"checkpoint {uri} holds what is no state: {error}") from error
+        raise BackendError(f"checkpoint {uri} does not hold a state: {error}") from error
     if found != expected:
         raise BackendError(f"checkpoint {uri} holds state {found}, the ledger has {expected}")
     return state
@@ -198,7 +198,7 @@ class StateCopy:
 class Writer:
     """Writes checkpoints in a thread of its own.
 
-    ``said(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
+    ``on_saved(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
     when it could not be written. Training goes on in that case, and the trial would be replayed
     from an older checkpoint. Only the newest waiting state of a trial is written, since an older
     one would never be asked for. A store that cannot be opened counts as one more failed write:
@@ -207,11 +207,11 @@ class Writer:
 
     def __init__(
         self,
-        said: Callable[[StateCopy, str], None],
+        on_saved: Callable[[StateCopy, str], None],
         failed: Callable[[StateCopy, str], None],
     ) -> None:
-        self._said = said
-        self._failed = failed
+        self._on_saved = on_saved
+        self._on_failed = failed
         self._stores: dict[str, Store] = {}
         self._opening = threading.Lock()
         self._waiting: dict[str, StateCopy] = {}
@@ -268,12 +268,12 @@ class Writer:
             except Exception as error:  # the store is down or full; training goes on
                 why = reason(error)
                 print(f"checkpoint of {snapshot.trial} failed: {why}", file=sys.stderr)  # noqa: T201
-                self._failed(snapshot, why)
+                self._on_failed(snapshot, why)
                 continue
             self._cost = snapshot.copied + time.monotonic() - began
             if snapshot.trial in self._last:  # otherwise it has left meanwhile
                 self._costs[snapshot.trial] = self._cost
-            self._said(snapshot, uri)
+            self._on_saved(snapshot, uri)
 
 
 def reason(error: Exception) -> str:

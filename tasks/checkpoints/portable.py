@@ -88,5 +88,5 @@ def _unpacked(value: Any, path: Path, arrays: set[Path]) -> Any:
 
 
 def _refusal(path: Path, what: str) -> UsageError:
-    place = "".join(f"[{name!r}]" for name in path)
-    return UsageError(f"checkpoint{place} {what}, which is refused: allowed are {ALLOWED}")
+    where = "".join(f"[{name!r}]" for name in path)
+    return UsageError(f"checkpoint{where} {what}, which is refused: allowed are {ALLOWED}")

@@ -55,8 +55,9 @@ def _feed(update: Any, value: Any) -> None:
                 _feed(update, item)
         case _:
             raise TypeError(
-                f"the training state holds a {type(value).__qualname__}, which has no stable bits: "
-                "keep numbers, strings, tensors, lists and dicts in optimiser and schedule"
+                f"the training state holds a {type(value).__qualname__}, which has no stable"
+                " bytes: keep only numbers, strings, tensors, lists and dicts in optimiser and"
+                " schedule"
             )
 
 

@@ -26,7 +26,7 @@ from ..process.pipe import Run
 from . import rng
 from .contract import EpochTrial, is_epoch_function
 from .metrics import checked
-from .suspended import Function, Paused, Report
+from .suspended import Function, PausedFunctions, Report
 
 if TYPE_CHECKING:
     from ...profiling.counters.energy import Mark
@@ -39,7 +39,7 @@ class EpochFunctions:
     def __init__(self, identity: str) -> None:
         """``identity`` is the identity by which the scheduler knows this trainer."""
         self._identity = identity
-        self._paused: Paused[EpochFunction] = Paused()
+        self._paused: PausedFunctions[EpochFunction] = PausedFunctions()
         self._stores: dict[str, Store] = {}
 
     def run(self, run: Run, load: Callable[[], Any]) -> None:
@@ -80,7 +80,7 @@ class EpochFunction(Function):
         self._epoch = 0
         self._open = False
         self._since = 0.0
-        self._drawn: Mark | None = None
+        self._energy_mark: Mark | None = None
         self._reported: Report | None = None
         super().__init__("epoch function", run)
 
@@ -100,7 +100,7 @@ class EpochFunction(Function):
         function: Callable[[EpochTrial], Any] = self._load()
         if not is_epoch_function(function):
             target = self.run.task.code.target
-            raise TrialFailed("code", f"{target} is no @penstock.epoch_function")
+            raise TrialFailed("code", f"{target} is not marked with @penstock.epoch_function")
         rng.seed(rng.key("function", *self._names))
         function(EpochTrial(self, self.run.task.params, self.run.task.number))
         if self._reported is not None:
@@ -123,8 +123,8 @@ class EpochFunction(Function):
         if self._epoch < self.run.task.origin:
             raise TrialFailed(
                 "checkpoint",
-                f"the trial is to go on from another one's state after epoch {self.run.task.origin}"
-                " (PBT), and the function loops without calling trial.load()",
+                f"the trial must continue another one's state after epoch {self.run.task.origin}"
+                " (PBT), but the function loops without calling trial.load()",
             )
         self._looped, self._state = True, None
         if self._epoch + 1 < self.run.task.first:
@@ -148,7 +148,7 @@ class EpochFunction(Function):
         if checkpoint is None and task.durable and self._epoch == task.last:
             raise TrialFailed(
                 "checkpoint",
-                "PBT with a trainable that has no checkpoint: other trials go on from the state"
+                "PBT with a trainable that has no checkpoint: other trials continue the state"
                 f" after epoch {self._epoch}, so pass it: trial.report(metrics, checkpoint=...)",
             )
         state_hash = uri = ""
@@ -166,7 +166,7 @@ class EpochFunction(Function):
         rng.seed(rng.key("function", *self._names, self._epoch))
         self._open = True
         self._since = time.perf_counter()
-        self._drawn = self.run.metering.now()
+        self._energy_mark = self.run.metering.now()
 
     def _close(self, *, returned: bool = False) -> None:
         """Send the report of the epoch, and wait if its segment ends with it."""
@@ -184,7 +184,7 @@ class EpochFunction(Function):
             seconds,
             reported.state_hash,
             reported.uri,
-            self.run.metering.since(self._drawn),
+            self.run.metering.since(self._energy_mark),
         )
         # A function that has returned closes its segment by saying so.
         if self.send(self._epoch, closes=False if returned else None):

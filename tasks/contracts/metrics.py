@@ -17,8 +17,8 @@ def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict
     for name in (task.metric, *task.also):
         value = metrics.get(name)
         if value is None:
-            there = ", ".join(sorted(metrics))
-            raise TrialFailed("metric", f"no metric {name!r}; those there are: {there}")
+            names = ", ".join(sorted(metrics))
+            raise TrialFailed("metric", f"no metric {name!r}; those there are: {names}")
         if not math.isfinite(value):
             raise TrialFailed("nan", f"{name} is {value} after epoch {epoch}")
     return {name: number for name, number in metrics.items() if math.isfinite(number)}

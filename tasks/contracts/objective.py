@@ -34,7 +34,7 @@ from ...profiling.base.wording import named, worded
 from ..process.messages import Scalar
 from ..process.pipe import Run
 from . import rng
-from .suspended import Function, Paused, Report
+from .suspended import Function, PausedFunctions, Report
 
 if TYPE_CHECKING:
     from ...profiling.counters.energy import Mark
@@ -46,7 +46,7 @@ class Objectives:
     """The objectives of one trainer: one runs at a time, a few wait in ``report``."""
 
     def __init__(self) -> None:
-        self._paused: Paused[RunningObjective] = Paused()
+        self._paused: PausedFunctions[RunningObjective] = PausedFunctions()
 
     def run(self, run: Run, load: Callable[[], Any]) -> None:
         """Run one segment. ``load`` returns the objective if the trial is not paused here.
@@ -82,7 +82,7 @@ class RunningObjective(Function):
     def __init__(self, load: Callable[[], Any], run: Run) -> None:
         self._load = load
         self._since = 0.0
-        self._drawn: Mark | None = None
+        self._energy_mark: Mark | None = None
         self._seed = rng.key("objective", run.task.seed, run.task.number)
         #: The values that the objective returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
@@ -115,7 +115,7 @@ class RunningObjective(Function):
         run = self.run
         metrics = {run.task.metric: _finite(value, f"reported at step {step}"), "step": float(step)}
         epoch = len(self.reports) + 1
-        seconds, joules = time.perf_counter() - self._since, run.metering.since(self._drawn)
+        seconds, joules = time.perf_counter() - self._since, run.metering.since(self._energy_mark)
         self.reports[epoch] = Report(metrics, seconds, joules=joules)
         if epoch < run.task.first:
             run.replaying(epoch)
@@ -130,7 +130,7 @@ class RunningObjective(Function):
     def _begin(self) -> None:
         """Begin the next epoch."""
         self._since = time.perf_counter()
-        self._drawn = self.run.metering.now()
+        self._energy_mark = self.run.metering.now()
 
     def _values(self, returned: object) -> list[float]:
         n = 1 + len(self.run.task.also)
@@ -141,11 +141,11 @@ class RunningObjective(Function):
         except (TypeError, ValueError, OverflowError):
             values = []
         if len(values) != n or (several and n == 1):
-            wanted = "one number" if n == 1 else f"{n} numbers, one for each direction"
+            allowed = "one number" if n == 1 else f"{n} numbers, one for each direction"
             kind = named(type(returned))
             raise TrialFailed(
                 "exception",
-                f"the objective must return {wanted}, not {worded(returned, limit=200)} ({kind})",
+                f"the objective must return {allowed}, not {worded(returned, limit=200)} ({kind})",
             )
         return [_finite(value, "returned") for value in values]
 
@@ -156,7 +156,7 @@ def _finite(value: float, how: str) -> float:
     return value
 
 
-def _tellable(value: object) -> bool:
+def _sendable(value: object) -> bool:
     """Whether a value can be sent to the sampler and kept in the ledger unchanged."""
     if not isinstance(value, Scalar | None):
         return False
@@ -193,7 +193,7 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         return int(self._suggest(name, IntDistribution(low, high, log=log, step=step)))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        bad = [choice for choice in choices if not _tellable(choice)]
+        bad = [choice for choice in choices if not _sendable(choice)]
         if bad:
             allowed = "None, bool, int, finite float or str, as JSON and UTF-8 can hold them"
             raise UsageError.refuse(f"choices of {worded(name)}", bad[0], allowed)
@@ -213,7 +213,7 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
             check_distribution_compatibility(self._distributions[name], distribution)
             return self._params[name]
         self._session.check()
-        if not (isinstance(name, str) and _tellable(name)):
+        if not (isinstance(name, str) and _sendable(name)):
             raise UsageError.refuse("the name of a parameter", name, "a str that UTF-8 can hold")
         run = self._session.run
         if name in run.task.params:
@@ -261,7 +261,7 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
 
     def set_constraint(self, key: str, value: float) -> None:
         """A value above 0 violates the constraint, and the trial is never best. As in Optuna."""
-        if not (isinstance(key, str) and _tellable(key)):
+        if not (isinstance(key, str) and _sendable(key)):
             raise UsageError.refuse("the key of a constraint", key, "a str that UTF-8 can hold")
         self._session.constraints[key] = _finite(float(value), f"of constraint {key!r}")
 

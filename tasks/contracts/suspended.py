@@ -114,15 +114,15 @@ class Function(ABC):
 
         A report that cannot be sent ends the attempt, which could not go on without this epoch.
         """
-        said = self.reports[epoch]
+        report = self.reports[epoch]
         try:
             return self._run.epoch(
                 epoch,
-                said.metrics,
-                seconds=said.seconds,
-                state_hash=said.state_hash,
-                uri=said.uri,
-                joules=said.joules,
+                report.metrics,
+                seconds=report.seconds,
+                state_hash=report.state_hash,
+                uri=report.uri,
+                joules=report.joules,
                 closes=closes,
             )
         except TrialFailed as error:
@@ -182,7 +182,7 @@ class Function(ABC):
 F = TypeVar("F", bound=Function)
 
 
-class Paused(Generic[F]):
+class PausedFunctions(Generic[F]):
     """The suspended functions of one trainer, by trial."""
 
     def __init__(self) -> None:

@@ -54,15 +54,15 @@ class Wire:
             tensors[-1].copy_(torch.tensor(used, dtype=torch.int32))
             torch._foreach_zero_(tensors[: self._n])
         given = [gradient for gradient in block.gradients if gradient is not None]
-        places = [place for place, there in zip(tensors, used, strict=False) if there]
-        torch._foreach_copy_(places + tensors[self._n : -1], given + block.sums)
+        targets = [place for place, there in zip(tensors, used, strict=False) if there]
+        torch._foreach_copy_(targets + tensors[self._n : -1], given + block.sums)
         if block.counters:
             torch._foreach_copy_(counters, block.counters)
 
     def block(self, rank: int, slot: int, place: tuple[int, int]) -> Block:
         """The block at ``place`` (first, count), which member ``rank`` sent in ``slot``."""
-        _, counters, stretches = self._theirs[rank][slot]
-        return Block(*place, [], stretches, counters)
+        _, counters, joined = self._theirs[rank][slot]
+        return Block(*place, [], joined, counters)
 
     def root(self, rank: int) -> Block:
         """The block in slot 0 of ``rank``, once all other blocks have been added to it."""
@@ -77,18 +77,18 @@ class _Layout:
 
     def __init__(self, summed: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
         self._summed, self._counters = summed, counters
-        self._places: dict[int, int] = {}
-        self._stretches: list[tuple[torch.dtype, int, int]] = []
+        self._offsets: dict[int, int] = {}
+        self._ranges: list[tuple[torch.dtype, int, int]] = []
         self.size = 0
         for dtype in dict.fromkeys(tensor.dtype for tensor in summed):
             start = self.size
             self._lay(tensor for tensor in summed if tensor.dtype == dtype)
-            self._stretches.append((dtype, start, self.size))
+            self._ranges.append((dtype, start, self.size))
         self._lay(counters)
 
     def _lay(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
-            self._places[id(tensor)] = self.size
+            self._offsets[id(tensor)] = self.size
             self.size += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
 
     def slot(self, memory: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
@@ -96,11 +96,11 @@ class _Layout:
         return (
             [self._view(memory, tensor) for tensor in self._summed],
             [self._view(memory, tensor) for tensor in self._counters],
-            [memory[start:end].view(dtype) for dtype, start, end in self._stretches],
+            [memory[start:end].view(dtype) for dtype, start, end in self._ranges],
         )
 
     def _view(self, memory: Tensor, like: Tensor) -> Tensor:
-        at = self._places[id(like)]
+        at = self._offsets[id(like)]
         # With the strides of ``like``, in which autograd lays out a gradient: norms depend on them.
         strides = torch.empty_like(like, device="meta").stride()
         return memory[at : at + like.nbytes].view(like.dtype).as_strided(like.shape, strides)

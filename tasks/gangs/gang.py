@@ -70,7 +70,7 @@ class Gang:
                 ]
                 self._group = gloo(store, rank, width, options)
         except RuntimeError as error:
-            raise GangLost(f"member {rank} met no gang of {width}: {error}") from error
+            raise GangLost(f"member {rank} could not join a gang of {width}: {error}") from error
 
     def share(self, count: int) -> range:
         """Which of ``count`` shards or batches are this member's."""
@@ -100,7 +100,7 @@ class Gang:
         try:
             return [value for text in texts for value in json.loads(text)]
         except (ValueError, TypeError, RecursionError) as error:
-            raise GangLost(f"member {self.rank} heard what is no word: {error}") from error
+            raise GangLost(f"member {self.rank} received an invalid value: {error}") from error
 
     def close(self) -> None:
         """Leave the gang. A member that still waits for this one gets a ``GangLost``."""

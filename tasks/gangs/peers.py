@@ -36,23 +36,23 @@ from .shared_memory import Offer, Ring, accept
 Lend = Callable[[str, int], AbstractContextManager[dict[str, Any] | None]]
 
 #: Seconds that a server waits for a client during a request.
-PATIENCE = 5.0
+REQUEST_TIMEOUT = 5.0
 #: Seconds without a request after which a server closes a connection.
-IDLE = 600.0
+IDLE_TIMEOUT = 600.0
 #: The most bytes of a request: a stranger cannot make a server read more.
-REQUEST = 4096
+MOST_REQUEST_BYTES = 4096
 #: How many idle connections a client keeps.
-KEPT = 16
+MOST_IDLE = 16
 #: Seconds to make a connection. The kernel answers, however busy the trainer is. This is enough
 #: for TCP's second try, so that one lost packet does no harm.
-CONNECT = 3.0
+CONNECT_TIMEOUT = 3.0
 
 
 class OutOfReach(BackendError):
     """No connection can be made: the trainer has gone, or the network between is cut."""
 
 
-class Neighbours:
+class PeerServer:
     """The serving side: sends this trainer's states to those who know its token."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Neighbours:
 
     def start(self) -> None:
         """Serve in threads of its own until ``listen`` is shut down."""
-        threading.Thread(target=self._accept, name="neighbours", daemon=True).start()
+        threading.Thread(target=self._accept, name="peer-server", daemon=True).start()
 
     def _accept(self) -> None:
         while True:
@@ -79,22 +79,22 @@ class Neighbours:
             except OSError as error:
                 if not _listens(self._listen):
                     return
-                print(f"no neighbour can connect: {error}", file=sys.stderr)  # noqa: T201
+                print(f"no peer can connect: {error}", file=sys.stderr)  # noqa: T201
                 time.sleep(1.0)  # too many open files: this does not change at once
                 continue
             threading.Thread(
-                target=self._serve, args=(sock,), name="neighbour", daemon=True
+                target=self._serve, args=(sock,), name="peer-connection", daemon=True
             ).start()
 
     def _serve(self, sock: socket.socket) -> None:
         """Answer requests on one connection until it closes, falls silent, or sends nonsense."""
         _no_delay(sock)
         offer: Offer | None = None
-        patience = PATIENCE  # for a client that has not sent the token yet
+        timeout = REQUEST_TIMEOUT  # for a client that has not sent the token yet
         try:
             with sock:
-                while (request := self._request(sock, patience)) is not None:
-                    patience = IDLE
+                while (request := self._request(sock, timeout)) is not None:
+                    timeout = IDLE_TIMEOUT
                     match request["op"]:
                         case "port":
                             _say(sock, {"port": self._store_port()})
@@ -106,13 +106,13 @@ class Neighbours:
         except OSError:
             pass  # the client has gone, or fell silent during a request
         except Exception as error:  # a bad request, or a state that cannot be sent
-            print(f"a neighbour's request failed: {error!r}", file=sys.stderr)  # noqa: T201
+            print(f"a peer's request failed: {error!r}", file=sys.stderr)  # noqa: T201
 
-    def _request(self, sock: socket.socket, patience: float) -> dict[str, Any] | None:
+    def _request(self, sock: socket.socket, timeout: float) -> dict[str, Any] | None:
         """The next request, or None if its token is wrong."""
-        sock.settimeout(patience)
-        request = _read(tensor_stream.receive_frame(sock, REQUEST))
-        sock.settimeout(PATIENCE)
+        sock.settimeout(timeout)
+        request = _read(tensor_stream.receive_frame(sock, MOST_REQUEST_BYTES))
+        sock.settimeout(REQUEST_TIMEOUT)
         given = str(request.get("token")).encode("utf-8", "surrogatepass")
         known = hmac.compare_digest(given, self._token)
         return request if known else None
@@ -129,7 +129,7 @@ class Neighbours:
             return None
         try:
             _say(sock, {"path": offer.path, "title": offer.title})
-            tensor_stream.receive_frame(sock, REQUEST)
+            tensor_stream.receive_frame(sock, MOST_REQUEST_BYTES)
         finally:
             offer.close()
         return offer
@@ -162,12 +162,12 @@ def fetch(
     the new: the caller must drop the trial that they belong to.
     """
     request = {"op": "state", "trial": trial, "epoch": epoch}
-    with _asked(identity, request, timeout) as (line, outline):
+    with _requested(identity, request, timeout) as (connection, outline):
         if not outline:
             return None
         try:
             state = tensor_stream.read_outline(outline, into)
-            tensor_stream.receive_tensors(line.sock, state, line.ring)
+            tensor_stream.receive_tensors(connection.sock, state, connection.ring)
         except OSError:
             raise
         except Exception as error:  # pickle, zip and torch raise their own classes
@@ -180,20 +180,20 @@ def store_port(identity: str, timeout: float = 5.0) -> int:
 
     Raises ``OutOfReach``, and ``BackendError`` if there is a connection but no answer.
     """
-    with _asked(identity, {"op": "port"}, timeout) as (_, answer):
+    with _requested(identity, {"op": "port"}, timeout) as (_, answer):
         port = _read(answer).get("port")
         if type(port) is not int or not 0 < port < 1 << 16:
-            raise ConnectionError(f"port {port!r} is none")
+            raise ConnectionError(f"{port!r} is not a port")
     return port
 
 
-class _Line:
+class _Connection:
     """A connection to a holder, and the memory shared with it, requested when needed."""
 
     def __init__(self, holder: Identity) -> None:
         self._token = holder.token
         try:
-            self.sock = socket.create_connection((holder.address, holder.port), CONNECT)
+            self.sock = socket.create_connection((holder.address, holder.port), CONNECT_TIMEOUT)
         except OSError as error:
             raise OutOfReach(f"the trainer at {holder.where} does not answer: {error}") from error
         forks.keep_from_children(self.sock)
@@ -217,7 +217,7 @@ class _Line:
 
     def _ask_for_ring(self) -> None:
         self._say({"op": "ring"})
-        offer = _read(tensor_stream.receive_frame(self.sock, REQUEST))
+        offer = _read(tensor_stream.receive_frame(self.sock, MOST_REQUEST_BYTES))
         if offer.get("path") is not None:
             self.ring = accept(str(offer["path"]), str(offer.get("title")))
             tensor_stream.send_frame(self.sock, b"")
@@ -227,39 +227,41 @@ class _Line:
         _say(self.sock, {"token": self._token, **request})
 
 
-class _Lines:
+class _ConnectionPool:
     """Idle connections, one for each identity, the least recently used one first."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[Identity, _Line] = OrderedDict()
+        self._connections: OrderedDict[Identity, _Connection] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, holder: Identity) -> _Line | None:
+    def take(self, holder: Identity) -> _Connection | None:
         with self._lock:
-            return self._lines.pop(holder, None)
+            return self._connections.pop(holder, None)
 
-    def put(self, holder: Identity, line: _Line) -> None:
+    def put(self, holder: Identity, connection: _Connection) -> None:
         with self._lock:
-            others = [self._lines.pop(holder, None)]
-            self._lines[holder] = line
-            if len(self._lines) > KEPT:
-                others.append(self._lines.popitem(last=False)[1])
+            others = [self._connections.pop(holder, None)]
+            self._connections[holder] = connection
+            if len(self._connections) > MOST_IDLE:
+                others.append(self._connections.popitem(last=False)[1])
         for other in others:
             if other is not None:
                 other.sock.close()
 
     def close(self) -> None:
         with self._lock:
-            for line in self._lines.values():
-                line.sock.close()
+            for connection in self._connections.values():
+                connection.sock.close()
 
 
-_lines = _Lines()
-atexit.register(_lines.close)
+_connections = _ConnectionPool()
+atexit.register(_connections.close)
 
 
 @contextmanager
-def _asked(identity: str, request: dict[str, Any], timeout: float) -> Iterator[tuple[_Line, bytes]]:
+def _requested(
+    identity: str, request: dict[str, Any], timeout: float
+) -> Iterator[tuple[_Connection, bytes]]:
     """The connection over which a holder was asked, and the first frame of its answer.
 
     Only this thread uses the connection. It is kept if all goes well inside the context, and closed
@@ -267,24 +269,24 @@ def _asked(identity: str, request: dict[str, Any], timeout: float) -> Iterator[t
     """
     holder = Identity.parse(identity)
     try:
-        line, answer = _ask(holder, request, timeout)
+        connection, answer = _ask(holder, request, timeout)
         try:
-            yield line, answer
+            yield connection, answer
         except BaseException:
-            line.sock.close()
+            connection.sock.close()
             raise
     except OSError as error:
         raise BackendError(f"the trainer at {holder.where} does not answer: {error}") from error
-    _lines.put(holder, line)
+    _connections.put(holder, connection)
 
 
-def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Line, bytes]:
-    kept = _lines.take(holder)
+def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Connection, bytes]:
+    kept = _connections.take(holder)
     if kept is not None:
         with suppress(ConnectionError):  # it broke after its last use
             return kept, kept.ask(request, timeout)
-    line = _Line(holder)
-    return line, line.ask(request, timeout)
+    connection = _Connection(holder)
+    return connection, connection.ask(request, timeout)
 
 
 def _read(body: bytes) -> dict[str, Any]:
@@ -294,7 +296,7 @@ def _read(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
-        raise ConnectionError("it said what is no message")
+        raise ConnectionError("it sent an invalid message")
     return message
 
 

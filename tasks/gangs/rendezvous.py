@@ -1,10 +1,10 @@
-"""Let the members of a gang find each other before a segment, and agree on how to begin.
+"""Lets the members of a gang find each other before a segment, and agree on how to begin.
 
 Theory of operation. The members' identities come with the segment. Rank 0's trainer has one store
 (torch's ``TCPStore``) for all gangs that it ever leads. The others ask rank 0 for that store's
 port. All that must be agreed on is written there under the segment's fence, which no other attempt
 has. Each member waits until all have written, and checks meanwhile that the segment is still
-wanted. A process group is kept after the segment: making one takes 20 ms, and the next segment
+needed. A process group is kept after the segment: making one takes 20 ms, and the next segment
 mostly has the same members. It is used again only if all of them still have it.
 """
 
@@ -31,15 +31,15 @@ from .gang import Gang
 GANGS_KEPT = 8
 STORES_KEPT = 16
 #: Seconds that a member waits for the others, which may be loading code and data.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 #: Seconds for one exchange with a store.
 STORE_TIMEOUT = 10.0
 
-#: Raises when the segment is no longer wanted.
+#: Raises when the segment is no longer needed.
 Check = Callable[[], None]
 
 
-class Meetings:
+class RendezvousHandler:
     """One trainer's side: its own store, its connections to others', and the gangs it keeps."""
 
     def __init__(self, identity: str, device: torch.device) -> None:
@@ -50,41 +50,41 @@ class Meetings:
         self._own: TCPStore | None = None
         self._stores: OrderedDict[str, TCPStore] = OrderedDict()
         self._gangs: OrderedDict[tuple[str, ...], Gang] = OrderedDict()
-        self._led: Meeting | None = None
+        self._led: Rendezvous | None = None
 
     def store_port(self) -> int:
         """The port of this trainer's store. May be called from any thread."""
         return self._own_store().port
 
-    def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Meeting:
+    def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Rendezvous:
         """Meet the other ``members``. Raises ``GangLost``, and whatever ``check`` raises."""
         store = self._store_of(members[0], check)
-        meeting = Meeting(self, store, members, members.index(self.identity), fence, check)
-        if meeting.rank == 0:
-            # The words of the last meeting have been read by all, or its segment is over.
-            for key in self._led.said if self._led is not None else ():
+        rendezvous = Rendezvous(self, store, members, members.index(self.identity), fence, check)
+        if rendezvous.rank == 0:
+            # The values of the last rendezvous have been read by all, or its segment is over.
+            for key in self._led.keys if self._led is not None else ():
                 store.delete_key(key)
-            self._led = meeting
-        return meeting
+            self._led = rendezvous
+        return rendezvous
 
-    def gang(self, meeting: Meeting) -> Gang:
-        """The meeting's gang: the one that its members had before, if all of them still have it."""
-        known = self._gangs.pop(meeting.members, None)
-        words = meeting.tell("gang", [known is not None, _place(self._device)])
-        if not all(kept for kept, _ in words):
+    def gang(self, rendezvous: Rendezvous) -> Gang:
+        """The gang: the one that the members had before, if all of them still have it."""
+        known = self._gangs.pop(rendezvous.members, None)
+        values = rendezvous.exchange("gang", [known is not None, _device_id(self._device)])
+        if not all(kept for kept, _ in values):
             if known is not None:
                 known.close()
-            places = [place for _, place in words]
+            device_ids = [device_id for _, device_id in values]
             known = Gang(
-                PrefixStore(f"{meeting.fence}/group", meeting.store),
-                meeting.rank,
-                len(meeting.members),
+                PrefixStore(f"{rendezvous.fence}/group", rendezvous.store),
+                rendezvous.rank,
+                len(rendezvous.members),
                 self._device,
                 self._address,
-                shared=len(set(places)) < len(places) and "cpu" not in places,
+                shared=len(set(device_ids)) < len(device_ids) and "cpu" not in device_ids,
             )
         assert known is not None
-        self._gangs[meeting.members] = known
+        self._gangs[rendezvous.members] = known
         if len(self._gangs) > GANGS_KEPT:
             self._gangs.popitem(last=False)[1].close()
         return known
@@ -131,7 +131,7 @@ class Meetings:
 
     def _port_of(self, leader: str, check: Check) -> int:
         """The port of a leader's store. A leader that is just starting does not answer at once."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while True:
             check()
             try:
@@ -147,12 +147,12 @@ class Meetings:
         self._stores.pop(leader, None)
 
 
-class Meeting:
-    """The members of one segment, which exchange words in the store of rank 0."""
+class Rendezvous:
+    """The members of one segment, which exchange values in the store of rank 0."""
 
     def __init__(  # noqa: PLR0917 - who, where and until when; made in one place
         self,
-        meetings: Meetings,
+        handler: RendezvousHandler,
         store: TCPStore,
         members: tuple[str, ...],
         rank: int,
@@ -163,50 +163,50 @@ class Meeting:
         self.members = members
         self.rank = rank
         self.fence = fence
-        #: The keys of this meeting's words in the store.
-        self.said: list[str] = []
-        self._meetings = meetings
+        #: The keys of this rendezvous's values in the store.
+        self.keys: list[str] = []
+        self._handler = handler
         self._check = check
 
-    def tell(self, topic: str, word: Any) -> list[Any]:
-        """Exchange ``word`` on ``topic``: every member's, by rank. One exchange for each topic."""
+    def exchange(self, topic: str, value: Any) -> list[Any]:
+        """Exchange ``value`` on ``topic``: every member's, by rank. One exchange for each topic."""
         keys = [f"{self.fence}/{topic}/{rank}" for rank in range(len(self.members))]
-        self.said += keys
-        until = time.monotonic() + PATIENCE
+        self.keys += keys
+        until = time.monotonic() + TIMEOUT
         pause = 0.0001
         try:
-            self.store.set(keys[self.rank], json.dumps(word))
+            self.store.set(keys[self.rank], json.dumps(value))
             while not self.store.check(keys):
                 self._check()
                 if time.monotonic() > until:
-                    raise GangLost(f"not all members came to {topic} in {PATIENCE:g} s")
+                    raise GangLost(f"not all members reached {topic!r} in {TIMEOUT:g} s")
                 time.sleep(pause)
                 pause = min(0.01, 2 * pause)
-            said = [_heard(text) for text in self.store.multi_get(keys)]
+            received = [_decoded(text) for text in self.store.multi_get(keys)]
         except RuntimeError as error:
-            self._meetings.forget(self.members[0])
+            self._handler.forget(self.members[0])
             raise GangLost(f"the leader's store does not answer: {error}") from error
-        if not all(_alike(each, word) for each in said):
-            raise GangLost(f"what was said to {topic} is none of a member's words")
-        return said
+        if not all(_same_form(each, value) for each in received):
+            raise GangLost(f"a value for {topic!r} is not a member's")
+        return received
 
 
-def _heard(text: bytes) -> Any:
-    """The word in a text. For malformed text a mapping, which no member sends."""
+def _decoded(text: bytes) -> Any:
+    """The value in a text. For malformed text a mapping, which no member sends."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return {}
 
 
-def _alike(word: Any, ours: Any) -> bool:
-    """Whether ``word`` has the form of ``ours``; a store does not check who writes to it."""
+def _same_form(value: Any, ours: Any) -> bool:
+    """Whether ``value`` has the form of ``ours``; a store does not check who writes to it."""
     if not isinstance(ours, list):
-        return not isinstance(word, list | dict)
-    return isinstance(word, list) and len(word) == len(ours)
+        return not isinstance(value, list | dict)
+    return isinstance(value, list) and len(value) == len(ours)
 
 
-def _place(device: torch.device) -> str:
+def _device_id(device: torch.device) -> str:
     if device.type != "cuda":
         return "cpu"
     return str(torch.cuda.get_device_properties(device).uuid)

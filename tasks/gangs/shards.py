@@ -164,11 +164,11 @@ class Sums:
             wire.put(slot, block)
         gang.gather(wire.all, wire.mine)
         stack: list[Block] = []
-        for rank, places in enumerate(owned):
-            for slot, place in enumerate(places):
+        for rank, spans in enumerate(owned):
+            for slot, place in enumerate(spans):
                 push(stack, wire.block(rank, slot, place))
         fold(stack)
-        return wire.root(next(rank for rank, places in enumerate(owned) if places))
+        return wire.root(next(rank for rank, spans in enumerate(owned) if spans))
 
 
 class _Loose:

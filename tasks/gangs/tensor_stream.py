@@ -52,7 +52,7 @@ def receive_frame(sock: socket.socket, longest: int = LONGEST) -> bytes:
     _receive(sock, head)
     (size,) = _LENGTH.unpack(head)
     if size > longest:
-        raise ConnectionError(f"a frame of {size} bytes is none of ours")
+        raise ConnectionError(f"a frame of {size} bytes is not allowed")
     body = bytearray(size)
     _receive(sock, body)
     return bytes(body)
@@ -213,29 +213,31 @@ def _by_device(window: Tensor, pieces: list[Tensor]) -> Iterator[tuple[Tensor, l
     """Runs of pieces on one device, each with its part of ``window``."""
     start = 0
     for _, run in groupby(pieces, key=lambda piece: piece.device):
-        there = list(run)
-        stop = start + _size(there)
-        yield window[start:stop], there
+        pieces_there = list(run)
+        stop = start + _size(pieces_there)
+        yield window[start:stop], pieces_there
         start = stop
 
 
 def _gather(pieces: list[Tensor], window: Tensor) -> None:
-    for stretch, there in _by_device(window, pieces):
-        if there[0].is_cpu:  # NumPy's copies are memcpy; torch's take 1.2 to 1.6 times as long
-            np.concatenate([piece.numpy() for piece in there], out=stretch.numpy())
+    for part_of_window, pieces_there in _by_device(window, pieces):
+        if pieces_there[
+            0
+        ].is_cpu:  # NumPy's copies are memcpy; torch's take 1.2 to 1.6 times as long
+            np.concatenate([piece.numpy() for piece in pieces_there], out=part_of_window.numpy())
         else:
-            stretch.copy_(torch.cat(there))
+            part_of_window.copy_(torch.cat(pieces_there))
 
 
 def _scatter(window: Tensor, pieces: list[Tensor]) -> None:
-    for stretch, there in _by_device(window, pieces):
-        sizes = list(map(len, there))
-        if there[0].is_cpu:
-            for piece, part in zip(there, torch.split(stretch, sizes), strict=True):
+    for part_of_window, pieces_there in _by_device(window, pieces):
+        sizes = list(map(len, pieces_there))
+        if pieces_there[0].is_cpu:
+            for piece, part in zip(pieces_there, torch.split(part_of_window, sizes), strict=True):
                 piece.numpy()[:] = part.numpy()
         else:
-            parts = torch.split(stretch.to(there[0].device), sizes)
-            torch._foreach_copy_(there, parts)
+            parts = torch.split(part_of_window.to(pieces_there[0].device), sizes)
+            torch._foreach_copy_(pieces_there, parts)
 
 
 def _send(sock: socket.socket, data: Any) -> None:

@@ -88,7 +88,7 @@ def user_traceback(error: BaseException) -> str:
         return _user_traceback(error)
     except BaseException as raised:  # the formatter calls methods of the user's class
         kind, why = named(type(error)), worded(raised, str)
-        return f"the traceback of a {kind} could not be had: {named(type(raised))}: {why}\n"
+        return f"the traceback of a {kind} is not available: {named(type(raised))}: {why}\n"
 
 
 def _user_traceback(error: BaseException) -> str:

@@ -158,7 +158,7 @@ def check_seal(key: bytes, text: object, mark: object) -> str:
     try:
         expected = seal(key, text)
     except UnicodeEncodeError:
-        raise Forged("encoding", "its bytes are no UTF-8") from None
+        raise Forged("encoding", "its bytes are not UTF-8") from None
     # As bytes: compare_digest accepts only ASCII as text.
     if not hmac.compare_digest(expected.encode(), mark.encode("utf-8", "replace")):
         raise Forged("seal", "a message with a wrong signature was rejected")
@@ -177,7 +177,7 @@ def parse(text: str) -> dict[str, Any]:
             text, object_pairs_hook=_each_once, parse_constant=_no_number, parse_float=_finite
         )
     except RecursionError:
-        raise Forged("json", "it is not JSON of ours: it is nested too deeply") from None
+        raise Forged("json", "it is not Penstock's JSON: it is nested too deeply") from None
     except ValueError as error:
         raise Forged("json", f"it is not JSON: {error}") from error
     if not isinstance(body, dict):
@@ -210,12 +210,12 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(digits: str) -> float:
     number = float(digits)
     if not isfinite(number):
-        raise ValueError(f"{digits[:20]} is more than a number can be")
+        raise ValueError(f"{digits[:20]} is too large for a number")
     return number
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def dumps(value: Any) -> str:

@@ -65,7 +65,7 @@ class Run:
     passed_over: list[str] = field(default_factory=list)
     _answers: list[Scalar] = field(default_factory=list)
     _answered: Wake = field(default_factory=SimpleQueue)
-    _said_at: float = 0.0
+    _reported_at: float = 0.0
     _preparing: bool = False
 
     def say(self, op: str, **fields: Any) -> None:
@@ -81,10 +81,10 @@ class Run:
         """Called before every training step: ``check``, and report progress once a second."""
         self.check()
         now = time.monotonic()
-        if self._said_at == 0.0:
-            self._said_at = now  # short segments report no progress
-        elif now - self._said_at >= 1.0:
-            self._said_at = now
+        if self._reported_at == 0.0:
+            self._reported_at = now  # short segments report no progress
+        elif now - self._reported_at >= 1.0:
+            self._reported_at = now
             text = f"epoch {epoch}/{self.task.last} step {step}/{steps}{self.note}"
             self.say("progress", epoch=epoch, step=step, steps=steps, text=text)
 
@@ -153,7 +153,7 @@ class Run:
 
     def passes_over(self, error: Exception) -> None:
         """Note that the newest state could not be loaded and an older one is used."""
-        self.passed_over.append(f"{error}; an older state was taken")
+        self.passed_over.append(f"{error}; an older state is used")
         print(f"{self.task.trial}: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
@@ -170,7 +170,7 @@ class Run:
 
     def replaying(self, epoch: int) -> None:
         """Say that an epoch is being computed again, which restarts the worker's time limit."""
-        self._said_at = time.monotonic()
+        self._reported_at = time.monotonic()
         text = f"replaying epoch {epoch} of {self.task.first - 1}"
         self.say("progress", epoch=epoch, step=0, steps=0, text=text)
 
@@ -255,27 +255,27 @@ def _line(message: dict[str, Any]) -> bytes:
     try:
         line = dumps(message).encode() + b"\n"
     except (TypeError, ValueError, RecursionError):
-        where, value, why = next(_unsayable(message, ""))
+        where, value, why = next(_unsendable(message, ""))
         raise TrialFailed(
-            "exception", f"{where} = {worded(value, limit=200)} cannot be told to the worker: {why}"
+            "exception", f"{where} = {worded(value, limit=200)} cannot be sent to the worker: {why}"
         ) from None
     if len(line) > LONGEST:
         sizes = {name: len(dumps(value)) for name, value in message.items()}
         largest = max(sizes, key=lambda name: sizes[name])
         raise TrialFailed(
             "exception",
-            f"{message['op']}: {largest} has {sizes[largest]:,} characters, too many to be told to"
-            f" the worker: a message may have {LONGEST:,}",
+            f"{message['op']}: {largest} has {sizes[largest]:,} characters, too many to be sent"
+            f" to the worker: the limit is {LONGEST:,}",
         )
     return line
 
 
-def _unsayable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
+def _unsendable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
     """What in ``value`` is not JSON: where, the value, why. Innermost first."""
     try:
         dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         if isinstance(value, dict) and not (where and isinstance(error, RecursionError)):
             for name, inner in value.items():
-                yield from _unsayable(inner, f"{where}[{worded(name)}]" if where else str(name))
+                yield from _unsendable(inner, f"{where}[{worded(name)}]" if where else str(name))
         yield where, value, f"{named(type(error))}: {worded(error, str)}"

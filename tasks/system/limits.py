@@ -86,10 +86,12 @@ def clocks(percent: int, own: frozenset[int]) -> list[Limit]:
             lowest, highest, found = (int(each.read_text()) for each in bounds)
             together = {int(each) for each in (folder / "related_cpus").read_text().split()}
         except (OSError, ValueError) as error:
-            raise TrialFailed("system", f"core {core} has no clock to be set: {error}") from error
+            raise TrialFailed(
+                "system", f"core {core} has no clock that can be set: {error}"
+            ) from error
         if not together <= own:
             others = sorted(together - own)
-            why = f"core {core} has its clock in common with {others}, which are not the slot's"
+            why = f"core {core} shares its clock with {others}, which are not the slot's"
             raise TrialFailed("system", why)
         limits.append(Limit(str(file), found, max(lowest, min(found, highest * percent // 100))))
     return limits
@@ -105,7 +107,7 @@ def power(percent: int, gpu: str | None) -> Limit:
         usual = int(nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
         lowest = int(nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)[0])
     except NVMLError as error:
-        raise TrialFailed("system", f"the GPU tells no limit of its power: {error}") from error
+        raise TrialFailed("system", f"the GPU does not report its power limit: {error}") from error
     return Limit(gpu, found, max(lowest, min(found, usual * percent // 100)))
 
 

@@ -1,14 +1,14 @@
 """Windows of an epoch: which steps run under which system configuration, and how fast they are.
 
-Theory of operation. An epoch in which exact configurations are probed is cut into stretches. They
+Theory of operation. An epoch in which exact configurations are probed is cut into windows. They
 alternate between the trial's own configuration and a candidate; the candidates take turns. All
 steps are the epoch's own, so nothing is lost but the time that a slow candidate costs.
 
-The seconds a step of a stretch are the median over pairs of its steps, without the first steps, in
+The seconds a step of a window are the median over pairs of its steps, without the first steps, in
 which workers start and buffers fill. Pairs, because the examples of two loader workers come in
 pairs: a long wait, then none. A candidate's seconds are compared with the mean of the
-stretches before and after it. The same holds for its joules a step, which are the mean over the
-same steps, where the stretch is long enough to measure them.
+windows before and after it. The same holds for its joules a step, which are the mean over the
+same steps, where the window is long enough to measure them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ..process.energy import SHORTEST, Metering
 from ..process.pipe import Window
 from .system import System
 
-#: The first steps of a stretch, which are not counted, and the fewest that must be counted.
+#: The first steps of a window, which are not counted, and the fewest that must be counted.
 WARM_UP, FEWEST = 2, 4
-#: The most stretches of one epoch that run a candidate.
+#: The most windows of one epoch that run a candidate.
 MOST = 12
 
 
 @dataclass(slots=True)
-class Stretch:
+class StepWindow:
     """The steps ``first`` to ``stop`` - 1 (0-based) of an epoch, and the system they run under."""
 
     #: The configuration in force.
@@ -72,23 +72,23 @@ class Stretch:
         return self._times[-1] - self._times[0]
 
 
-def stretches(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> list[Stretch]:
+def interleave(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> list[StepWindow]:
     """Cut an epoch of ``steps`` steps to probe ``tried``; empty where it is too short."""
-    turns = min(MOST, (steps // (WARM_UP + FEWEST) - 1) // 2)
-    if turns < 1 or not tried:
+    probes = min(MOST, (steps // (WARM_UP + FEWEST) - 1) // 2)
+    if probes < 1 or not tried:
         return []
-    count = 2 * turns + 1
+    count = 2 * probes + 1
     cuts = [steps * i // count for i in range(count + 1)]
     found = []
     for i, (first, stop) in enumerate(itertools.pairwise(cuts)):
         config = tried[i // 2 % len(tried)] if i % 2 else None
         system = System(own) if config is None else System({**dict(own), **dict(config)}.items())
-        found.append(Stretch(system, first, stop, config))
+        found.append(StepWindow(system, first, stop, config))
     return found
 
 
-def windows(done: Sequence[Stretch]) -> list[Window]:
-    """The result of each stretch that ran a candidate, once the epoch is over."""
+def results(done: Sequence[StepWindow]) -> list[Window]:
+    """The result of each window that ran a candidate, once the epoch is over."""
     found = []
     for before, tried, after in zip(done[::2], done[1::2], done[2::2], strict=False):
         assert tried.config is not None

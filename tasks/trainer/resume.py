@@ -17,7 +17,7 @@ from ...profiling.devices.signature import machine_of
 from ..checkpoints import checkpoint
 from ..contracts.contract import TorchTrainable
 from ..gangs import peers
-from ..gangs.rendezvous import Meetings
+from ..gangs.rendezvous import RendezvousHandler
 from ..process.failure import GangLost, Lost, failure_of
 from ..process.messages import ParentRef, SegmentTask
 from ..process.pipe import Run
@@ -28,17 +28,17 @@ from ..training.training import Training
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name
 
 
-class Beginnings:
+class Resumption:
     """Where a trainer's segments resume from: its ``warm`` trials, its peers, the stores."""
 
     def __init__(
-        self, identity: str, warm: WarmTrials, writer: checkpoint.Writer, meetings: Meetings
+        self, identity: str, warm: WarmTrials, writer: checkpoint.Writer, handler: RendezvousHandler
     ) -> None:
         """``identity`` is the identity by which other trainers find this one."""
         self._identity = identity
         self._warm = warm
         self._writer = writer
-        self._meetings = meetings
+        self._handler = handler
         self._data = SharedData()
 
     def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
@@ -60,7 +60,7 @@ class Beginnings:
             # Nothing is here, or a fenced-off attempt went further than what was accepted.
             warm = self._fresh(task, code)
         if warm.training.epoch < before and task.holder not in ("", self._identity):
-            warm = self._from_neighbour(warm, run, code, task.holder, before)
+            warm = self._from_peer(warm, run, code, task.holder, before)
         if run.members:
             warm = self._meet(run, warm, code)
         elif warm.training.epoch < before:
@@ -74,7 +74,7 @@ class Beginnings:
         if training.epoch < replayable:
             why = "; ".join(run.passed_over)
             raise Lost(
-                f"the state after epoch {replayable} is not in the store, nor in memory"
+                f"the state after epoch {replayable} is neither in the store nor in memory"
                 + (f": {why}" if why else "")
             )
         if training.epoch < before:
@@ -97,29 +97,29 @@ class Beginnings:
     def _meet(self, run: Run, warm: WarmTrial, code: type[TorchTrainable]) -> WarmTrial:
         """Join the segment's gang. All members then hold the newest state that any has."""
         task, members = run.task, run.members
-        meeting = self._meetings.begin(members, task.fence, run.check)
+        rendezvous = self._handler.begin(members, task.fence, run.check)
         self._warm.put(task.trial, warm)  # so that the others can have it
-        here = machine_of(warm.signature)
-        said = meeting.tell("epoch", [warm.training.epoch, here])
-        epochs, machines = [epoch for epoch, _ in said], [machine for _, machine in said]
+        own_machine = machine_of(warm.signature)
+        values = rendezvous.exchange("epoch", [warm.training.epoch, own_machine])
+        epochs, machines = [epoch for epoch, _ in values], [machine for _, machine in values]
         determinism.check_gang(task, machines)
-        beside = sorted({*machines} - {here})
+        beside = sorted({*machines} - {own_machine})
         warm.beside = "".join(f" + {machine}" for machine in beside)
         if max(epochs) < task.first - 1:
             self._load_newest(warm.training, run)
-            epochs = meeting.tell("loaded", warm.training.epoch)
+            epochs = rendezvous.exchange("loaded", warm.training.epoch)
         newest = max(epochs)
         if min(epochs) < newest:
             if warm.training.epoch < newest:
                 source = members[epochs.index(newest)]
-                warm = self._from_neighbour(warm, run, code, source, newest)
+                warm = self._from_peer(warm, run, code, source, newest)
             if warm.training.epoch < newest:
-                raise GangLost("no member has the state that one of them had")
-            meeting.tell("has it", word=True)
-        warm.training.gang = self._meetings.gang(meeting)
+                raise GangLost("no member has the state any more that one of them had")
+            rendezvous.exchange("has it", value=True)
+        warm.training.gang = self._handler.gang(rendezvous)
         return warm
 
-    def _from_neighbour(
+    def _from_peer(
         self,
         warm: WarmTrial,
         run: Run,

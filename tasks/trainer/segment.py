@@ -17,7 +17,7 @@ from ..contracts.contract import TorchTrainable
 from ..contracts.metrics import checked
 from ..gangs import peers
 from ..gangs.gang import Gang
-from ..gangs.rendezvous import Meetings
+from ..gangs.rendezvous import RendezvousHandler
 from ..process import forks
 from ..process.identity import Identity
 from ..process.memory import bounded
@@ -31,7 +31,7 @@ from ..training.determinism import configure
 from ..training.probe import probe
 from ..training.profile import Profiles
 from ..training.training import Training
-from .resume import Beginnings
+from .resume import Resumption
 from .warm import WarmTrial, WarmTrials, warm_capacity
 
 
@@ -53,10 +53,10 @@ class Segments:
         self._profiles = Profiles()
         self._warm = WarmTrials(warm_capacity())
         self._writer = checkpoint.Writer(self._durable, self._undurable)
-        self._meetings = Meetings(identity, loop.device_here())
-        self._beginnings = Beginnings(identity, self._warm, self._writer, self._meetings)
+        self._handler = RendezvousHandler(identity, loop.device_here())
+        self._resumption = Resumption(identity, self._warm, self._writer, self._handler)
         token = Identity.parse(identity).token
-        peers.Neighbours(listen, token, self._warm.lend, self._meetings.store_port).start()
+        peers.PeerServer(listen, token, self._warm.lend, self._handler.store_port).start()
 
     def run(self, run: Run, code: object) -> None:
         """Train the segment's epochs, each reported as it ends.
@@ -77,7 +77,7 @@ class Segments:
                 self._writer.forget(gone)
         try:
             with determinism.explained(), bounded(task.memory_limit):
-                warm = self._beginnings.before(run, code)
+                warm = self._resumption.before(run, code)
                 warm.training.metering = run.metering
                 _try_out(run, warm.training)
                 run.prepared()
@@ -85,7 +85,7 @@ class Segments:
         except BaseException as error:
             forks.end_child(error)
             self._warm.drop(task.trial)
-            self._meetings.leave(run.members)
+            self._handler.leave(run.members)
             raise
         warm.training.gang, warm.beside = None, ""
         for gone in self._warm.put(task.trial, warm):
@@ -111,9 +111,9 @@ class Segments:
             if profiled:
                 values = dict(self._profiles.end(training, result))
                 run.say("profiled", epoch=epoch, values=values)
-            if training.stretches:
-                run.windows(windows.windows(training.stretches), [])
-                training.stretches = []
+            if training.windows:
+                run.windows(windows.results(training.windows), [])
+                training.windows = []
             metrics = checked(result.metrics, task, epoch)
             determinism.check_unchanged(
                 task, warm.signature, now := determinism.signature(training)
@@ -182,14 +182,14 @@ def _try_out(run: Run, training: Training) -> None:
             run.windows([], idle)
     if exact_ones:
         steps = -(-length(training.data.train) // training.batch_size)
-        training.stretches = windows.stretches(own, exact_ones, steps)
+        training.windows = windows.interleave(own, exact_ones, steps)
 
 
 def _ticks(run: Run, training: Training) -> loop.Tick:
-    """``run.tick``, which also reports the candidate at the beginning of each stretch."""
-    if not training.stretches:
+    """``run.tick``, which also reports the candidate at the beginning of each window."""
+    if not training.windows:
         return run.tick
-    begins = {stretch.first + 1: stretch.config or () for stretch in training.stretches}
+    begins = {window.first + 1: window.config or () for window in training.windows}
 
     def tick(epoch: int, step: int, steps: int) -> None:
         if step in begins:
@@ -214,12 +214,12 @@ def _agree(
     the segment: before the next one the members take over rank 0's state. The joules are None if
     one member does not know its own.
     """
-    said = gang.collect([[state_hash, closes, joules]])
-    hashes = [each for each, _, _ in said]
-    known = [each for _, _, each in said if each is not None]
-    alike = len(set(hashes)) == 1
-    if not alike and not determinism.may_differ(task):
+    reports = gang.collect([[state_hash, closes, joules]])
+    hashes = [each for each, _, _ in reports]
+    known = [each for _, _, each in reports if each is not None]
+    same = len(set(hashes)) == 1
+    if not same and not determinism.may_differ(task):
         raise TrialFailed(
             "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
         )
-    return bool(said[0][1]) or not alike, sum(known) if len(known) == len(said) else None
+    return bool(reports[0][1]) or not same, sum(known) if len(known) == len(reports) else None

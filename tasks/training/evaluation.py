@@ -17,7 +17,7 @@ from ...profiling.base.errors import TrialFailed, UsageError
 from ...profiling.base.wording import worded
 from ..contracts.rng import key
 from .data import in_memory, length, read
-from .seeding import seed_stretch
+from .seeding import seed_phase
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,13 +60,13 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     seeded = in_memory(data) is None  # each read leaves torch seeded
     rows: list[tuple[dict[str, Any], int]] = []
 
-    seed_stretch(run.device, part, *names)
+    seed_phase(run.device, part, *names)
     model.eval()
     with torch.no_grad(), run.system.computing(run.device):
         for i in mine:
             batch, size = next(batch_of)
             if run.shards > 1 or seeded:  # members draw only for the batches they have
-                seed_stretch(run.device, part, *names, i)
+                seed_phase(run.device, part, *names, i)
             values = dict(code.metrics(model, batch))
             if part == "validation" and "loss" not in values:
                 values["loss"] = code.loss(model, batch)

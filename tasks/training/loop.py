@@ -5,7 +5,7 @@ number, epoch). The order of examples is a permutation keyed by these. torch's g
 before every step, with the step in the key. ``random`` and ``numpy.random``, from which only user
 code draws, are seeded once an epoch, or before every step where user code reads (``data``).
 
-The stretch of an epoch in which a step is run changes none of its bits (``tasks.system.windows``).
+The window of an epoch in which a step is run changes none of its bits (``tasks.system.windows``).
 Evaluation changes no state (``evaluation``), so a replayed epoch may leave it out.
 """
 
@@ -25,11 +25,11 @@ from ..contracts.rng import key
 from ..gangs.shards import Sums, cut, refuse
 from ..system.operators import operator_calls
 from ..system.system import System
-from ..system.windows import Stretch
+from ..system.windows import StepWindow
 from .backward import backward
 from .data import in_memory, length, read
 from .evaluation import MeanLoss, evaluate
-from .seeding import seed_everything, seed_stretch, seed_torch
+from .seeding import seed_everything, seed_phase, seed_torch
 from .training import Training
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def start(
     Raises ``TrialFailed`` (shards, inexact) if it cannot be trained in ``shards`` shards.
     """
     device = device_here()
-    seed_stretch(device, "init", seed, number)
+    seed_phase(device, "init", seed, number)
     system = system or System()
     model = code.model().to(device)
     if system:
@@ -117,29 +117,29 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
 def _train(run: Training, tick: Tick) -> float:
     names = (run.seed, run.number, run.epoch)
     examples = length(run.data.train)
-    seed_stretch(run.device, "epoch", *names)
+    seed_phase(run.device, "epoch", *names)
     generator = torch.Generator().manual_seed(key("order", *names))
     order = torch.randperm(examples, generator=generator)
     batches = torch.split(order, run.batch_size)
     run.model.train()
     loss_of = MeanLoss()
-    for stretch in run.stretches or [Stretch(run.system, 0, len(batches))]:
-        gradients = _by_batch(run, batches, stretch)
+    for window in run.windows or [StepWindow(run.system, 0, len(batches))]:
+        gradients = _by_batch(run, batches, window)
         if run.shards > 1:
-            gradients = _by_shard(run, batches, stretch)
+            gradients = _by_shard(run, batches, window)
         with ExitStack() as held:
-            for step in range(stretch.first, stretch.stop):
+            for step in range(window.first, window.stop):
                 tick(run.epoch, step + 1, len(batches))
-                if step == stretch.first:  # after the tick, which reports the candidate
-                    held.enter_context(stretch.system.stepping())
-                stretch.tick(run.metering)
+                if step == window.first:  # after the tick, which reports the candidate
+                    held.enter_context(window.system.stepping())
+                window.tick(run.metering)
                 if run.counts == {} and step == min(1, len(batches) - 1):
                     run.counts, loss = operator_calls(partial(_step, run, gradients))
                 else:
                     loss = _step(run, gradients)
                 loss_of.add(loss, len(batches[step]))
             next(gradients, None)
-            stretch.tick(run.metering)
+            window.tick(run.metering)
     return loss_of.value(examples)
 
 
@@ -150,15 +150,15 @@ def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:
     return loss
 
 
-def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:
+def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) -> Iterator[Tensor]:
     """Leave the gradients of one whole batch after another in the model; yield its loss."""
     names = (run.seed, run.number, run.epoch)
-    steps = range(stretch.first + 1, stretch.stop + 1)
+    steps = range(window.first + 1, window.stop + 1)
     # All at once: a hash between two steps finds cold caches, 40 us instead of 1. The shard is 0.
     seeds = [key("step", *names, step, 0) for step in steps]
-    parts = batches[stretch.first : stretch.stop]
+    parts = batches[window.first : window.stop]
     reads = [key("read", *names, step, 0) for step in steps]
-    batch_of = read(run.data.train, parts, reads, run.device, **stretch.system.reading())
+    batch_of = read(run.data.train, parts, reads, run.device, **window.system.reading())
     seed_step = seed_torch if in_memory(run.data.train) is not None else seed_everything
     for seed in seeds:
         began = time.perf_counter()
@@ -169,14 +169,14 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
         yield backward(run, run.model, batch, size, run.system)
 
 
-def _by_shard(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:
+def _by_shard(run: Training, batches: tuple[Tensor, ...], window: StepWindow) -> Iterator[Tensor]:
     """As ``_by_batch``, over the batch's shards: this process's share of them, or all."""
     names = (run.seed, run.number, run.epoch)
     sums = Sums(run.model, run.gang, loose=run.statistical)
-    steps = range(stretch.first + 1, stretch.stop + 1)
+    steps = range(window.first + 1, window.stop + 1)
     seeds = [[key("step", *names, step, shard) for shard in range(run.shards)] for step in steps]
     computing = run.system.computing(run.device)
-    batch_of = _shares(run, batches, stretch)
+    batch_of = _shares(run, batches, window)
     for step, seed in zip(steps, seeds, strict=True):
         batch = batches[step - 1]
         share = sums.begin(len(cut(len(batch), run.shards, run.batch_size)))
@@ -194,14 +194,14 @@ def _by_shard(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
 
 
 def _shares(
-    run: Training, batches: tuple[Tensor, ...], stretch: Stretch
+    run: Training, batches: tuple[Tensor, ...], window: StepWindow
 ) -> Iterator[tuple[Any, int]]:
     """The shards that this process has, batch after batch, in the order of reading."""
     examples, keys = [], []
-    for step in range(stretch.first, stretch.stop):
+    for step in range(window.first, window.stop):
         parts = cut(len(batches[step]), run.shards, run.batch_size)
         mine = range(len(parts)) if run.gang is None else run.gang.share(len(parts))
         for shard in mine:
             examples.append(batches[step][parts[shard].start : parts[shard].stop])
             keys.append(key("read", run.seed, run.number, run.epoch, step + 1, shard))
-    return read(run.data.train, examples, keys, run.device, **stretch.system.reading())
+    return read(run.data.train, examples, keys, run.device, **window.system.reading())

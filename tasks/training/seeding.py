@@ -32,6 +32,6 @@ def seed_everything(device: torch.device, seed: int) -> None:
         torch.cuda.manual_seed(seed)
 
 
-def seed_stretch(device: torch.device, *names: int | str) -> None:
+def seed_phase(device: torch.device, *names: int | str) -> None:
     """Seed everything for the part of a trial's life that ``names`` identify."""
     seed_everything(device, key(*names))

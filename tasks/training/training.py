@@ -13,7 +13,7 @@ from ...profiling.base.errors import TrialFailed
 from ..checkpoints.state import state_hash
 from ..process.energy import Metering
 from ..system.system import System
-from ..system.windows import Stretch
+from ..system.windows import StepWindow
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,9 +50,9 @@ class Training:
     epoch: int = 0
     #: The trial's own system configuration.
     system: System = field(default_factory=System)
-    #: The next epoch's stretches, where other configurations than ``system`` are measured; else
+    #: The next epoch's windows, where other configurations than ``system`` are measured; else
     #: empty.
-    stretches: list[Stretch] = field(default_factory=list)
+    windows: list[StepWindow] = field(default_factory=list)
     #: Calls of operators by family, counted in one step if this is not None.
     counts: dict[str, int] | None = None
     #: Seconds in which batches were read.

@@ -63,11 +63,11 @@ def test_where_nothing_was_faster_no_process_is_started(monkeypatch):
     slower = [replace(each, speedup=0.9) for each in HISTORY]
     infeasible = [replace(each, infeasible=True) for each in HISTORY]
     for history in (slower, infeasible):
-        assert ask(history).why == f"the history of {MACHINE} knows nothing to reuse"
+        assert ask(history).why == f"the history of {MACHINE} has nothing to reuse"
 
 
 def test_an_empty_history_is_answered_with_the_default_and_why():
-    assert ask([])[2:] == ((), f"the history of {MACHINE} knows nothing to reuse")
+    assert ask([])[2:] == ((), f"the history of {MACHINE} has nothing to reuse")
 
 
 @pytest.mark.parametrize("broken", ["a process that fails", "one that takes too long"])
@@ -75,7 +75,7 @@ def test_a_service_that_gives_no_answer_leaves_the_default_and_says_so(broken, m
     if broken == "a process that fails":
         monkeypatch.setattr(sys, "executable", "/bin/false")
     else:
-        monkeypatch.setattr(advisor, "PATIENCE", 0.01)
+        monkeypatch.setattr(advisor, "ADVICE_TIMEOUT", 0.01)
     answer = ask(HISTORY)
     assert answer.config == ()
     assert "no answer" in answer.why

@@ -102,7 +102,7 @@ def test_a_worker_that_cannot_be_started_leaves_the_others_at_work(
     log.unlink()
     log.mkdir()
     os.kill(locks.pid_of(settings.run, f"device-{second}"), signal.SIGKILL)
-    words = f"no worker of {second} can be started: [Errno 21] Is a directory: '{log}'"
+    words = f"the worker of {second} cannot be started: [Errno 21] Is a directory: '{log}'"
     until(lambda: words in (settings.logs / "agent.log").read_text())
     assert process.poll() is None
     assert list(serving(client)) == [first]

@@ -165,7 +165,7 @@ def test_a_name_and_an_id_that_are_taken_are_refused_on_both_sides(here, exporte
     archive = Archive.model_validate(exported)
     spec = study_spec(name, id=id_, n_trials=1)
     here.run(spec)
-    with pytest.raises(UsageError, match=r"there is a study|a name not taken by another study"):
+    with pytest.raises(UsageError, match=r"exists already|a name not taken by another study"):
         here.take_in(archive)
     assert [study.id for study in here.reader.studies()] == [id_]
     here.take_in(archive.model_copy(update={"spec": archive.spec | {"id": "x-1", "name": "x"}}))
@@ -210,8 +210,8 @@ def test_an_export_of_another_format_is_refused_with_what_to_do(tmp_path, export
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it is no JSON"),
-        ('{"penstock_export": NaN}', "it is no JSON (NaN is no number of JSON)"),
+        ("", "it is not JSON"),
+        ('{"penstock_export": NaN}', "it is not JSON (NaN is not a JSON number)"),
         ("[1]", "make one with penstock export"),
         ('{"a": 1}', "make one with penstock export"),
         ('{"penstock_export": "1"}', "has export format '1', written by Penstock an unknown"),

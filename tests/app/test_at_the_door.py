@@ -47,13 +47,13 @@ def objective(trial):
         ({"system": SystemTuning(energy_weight=True)}, "system.energy_weight = True is refused"),
         (
             {"system": SystemTuning("tune", energy_weight=0.3, probing="grid")},
-            'system.energy_weight = 0.3 is refused: allowed is 0 where probing="grid"',
+            'system.energy_weight = 0.3 is refused: allowed is 0 with probing="grid"',
         ),
         (
             {"system": SystemTuning(probing="grid")},
-            "system.probing = 'grid' is refused: allowed is race where mode=\"reuse\"",
+            "system.probing = 'grid' is refused: allowed is race with mode=\"reuse\"",
         ),
-        ({"system": SystemTuning("off", knobs=["threads"])}, 'allowed is None where mode="off"'),
+        ({"system": SystemTuning("off", knobs=["threads"])}, 'allowed is None with mode="off"'),
         (
             {"system": SystemTuning("tune", knobs={"threads": 2})},
             "knobs = {'threads': 2} is ref",
@@ -64,7 +64,7 @@ def objective(trial):
         ),
         (
             {"system": SystemTuning("off", energy_weight=1)},
-            'system.energy_weight = 1 is refused: allowed is 0 where mode="off"',
+            'system.energy_weight = 1 is refused: allowed is 0 with mode="off"',
         ),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_result_that_a_submitted_study_does_not_have_is_refused(settings, star
 
 
 def test_an_objectives_loop_has_nothing_to_be_chosen_by_energy(settings):
-    with pytest.raises(UsageError, match=r"0\.5 is refused.*whose loop is its own"):
+    with pytest.raises(UsageError, match=r"0\.5 is refused.*which has its own training loop"):
         create_study(system=SystemTuning(energy_weight=0.5)).optimize(objective, n_trials=1)
 
 

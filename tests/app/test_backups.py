@@ -59,7 +59,7 @@ def test_a_backup_is_the_ledger_as_it_is_and_its_owners_alone(settings, ledger, 
     assert sorted(tmp_path.glob("*mine*")) == [made]
     was = Reader(f"sqlite:///{made}")
     assert [epoch.epoch for epoch in was.epochs("digits-1")] == [1, 1, 1]
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="exists already"):
         back_up(settings, made)
 
 

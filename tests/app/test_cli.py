@@ -199,7 +199,7 @@ def test_ls_before_the_first_run_says_that_there_is_nothing_yet(tmp_path):
     runner = CliRunner(env={"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "120"})
     listed = runner.invoke(app, ["ls"])
     assert (listed.exit_code, listed.stdout) == (
-        0, "no study is here yet: penstock run SCRIPT starts one\n",
+        0, "there is no study yet: start one with `penstock run SCRIPT`\n",
     )  # fmt: skip
     assert json.loads(runner.invoke(app, ["ls", "--json"]).stdout) == []
 
@@ -215,7 +215,7 @@ def test_a_study_without_end_leaves_the_columns_of_ls_whole(tmp_path):
 def test_an_export_makes_no_folders(call, tmp_path, command):
     refused = call(*command.split(), str(tmp_path / "new" / "study.json"))
     assert refused.exit_code == 2
-    assert "allowed is a file in a folder that is there" in refused.stderr
+    assert "allowed is a file in a folder that exists" in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -349,8 +349,8 @@ def test_run_runs_a_script_as_python_would(script, tmp_path):
     # But for one thing: that it made no study is said, for who runs it so expects one.
     assert result.returncode == 2
     assert result.stderr == (
-        "penstock: study.py ran to its end and submitted no study: it has to call"
-        " study.optimize(...), also where it is run as __main__\n"
+        "penstock: study.py ended without submitting a study: call study.optimize(...), also"
+        " when it runs as __main__\n"
     )
     assert process("submit", script, home=tmp_path).stderr == result.stderr
 

@@ -60,7 +60,7 @@ def test_what_lies_where_the_answer_belongs_is_passed_over_and_counted(settings,
     with server.connect(settings) as connection:
         connection.rpush(place, *garbage)
         with pytest.raises(BackendError, match="scheduler does not answer"):
-            Client(settings, patience=0.2).send("anything")
+            Client(settings, timeout=0.2).send("anything")
         assert connection.llen(place) == 0
 
 
@@ -78,7 +78,7 @@ def test_a_command_outlives_the_broker_it_was_sent_to(settings, monkeypatch):
     with FakeScheduler(settings):
         pass
     outcome = []
-    asking = Client(settings, patience=20)
+    asking = Client(settings, timeout=20)
     waiting = threading.Thread(target=lambda: outcome.append(asking.send("anything")))
     waiting.start()
     _until(lambda: server.connect(settings).xlen(protocol.COMMANDS) > 0)
@@ -91,7 +91,7 @@ def test_a_command_outlives_the_broker_it_was_sent_to(settings, monkeypatch):
 
 def test_silence_ends_with_who_is_silent_and_where_to_look(settings):
     server.start(settings)
-    asking = Client(settings, patience=0.2)
+    asking = Client(settings, timeout=0.2)
     with pytest.raises(BackendError, match=r"no scheduler has opened.*penstock doctor"):
         asking.send("anything")
     with FakeScheduler(settings):
@@ -114,7 +114,7 @@ def test_what_keeps_the_scheduler_from_serving_is_said_and_logged_once(settings,
     try:
         words = rf"the scheduler cannot serve: the checkpoint store file://{tmp_path}/file/x cannot"
         with pytest.raises(BackendError, match=words):
-            Client(lost, patience=2.5).send("anything")
+            Client(lost, timeout=2.5).send("anything")
         found = {finding.name: finding for finding in diagnose(lost)}
     finally:
         stop.set()
@@ -136,7 +136,7 @@ def test_a_scheduler_that_refuses_its_ledger_is_not_waited_for(settings, known):
     begun = time.monotonic()
     try:
         with pytest.raises(BackendError, match=r"^anything: the scheduler cannot serve: .*restore"):
-            Client(settings, patience=60).send("anything")
+            Client(settings, timeout=60).send("anything")
     finally:
         stop.set()
         serving.join()
@@ -167,11 +167,11 @@ def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
     with FakeScheduler(settings):
         pass
     at = load(home=settings.home, broker=server.broker_url(settings))
-    words = r"refuses to be written to \(.*maxmemory.*\): raise its maxmemory"
+    words = r"refuses writes \(.*maxmemory.*\): raise its maxmemory"
     with server.connect(settings) as connection:
         connection.config_set("maxmemory", 1)
         with pytest.raises(BackendError, match=words):
-            Client(settings, patience=0.2).send("anything")
+            Client(settings, timeout=0.2).send("anything")
         assert re.search(words, Lookout(at, Reader(at.ledger_url))._services().broker)
         connection.config_set("maxmemory", 0)
         assert Lookout(at, Reader(at.ledger_url))._services().broker == ""
@@ -179,17 +179,17 @@ def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
 
 def test_a_study_that_nobody_has_answered_may_yet_be_accepted_and_that_is_said(settings):
     with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError) as said:
-        Client(settings, patience=0.3).send("submit", study={"id": "late-1a2b"})
-    assert "may yet be accepted, once the scheduler is there: `penstock status late-1a2b`" in str(
+        Client(settings, timeout=0.3).send("submit", study={"id": "late-1a2b"})
+    assert "may still be accepted when a scheduler runs: `penstock status late-1a2b`" in str(
         said.value
     )
     assert "`penstock cancel late-1a2b` ends it" in str(said.value)
-    with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError, match="yet be carried"):
-        Client(settings, patience=0.3).pause("late-1a2b")
+    with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError, match="still be carried"):
+        Client(settings, timeout=0.3).pause("late-1a2b")
 
 
 def test_what_was_never_sent_will_not_be_carried_out(settings):
     server.start(settings)
     with pytest.raises(BackendError) as said:
-        Client(settings, patience=0.3).send("submit", study={"id": "late-1a2b"})
+        Client(settings, timeout=0.3).send("submit", study={"id": "late-1a2b"})
     assert str(said.value).endswith("`penstock doctor` looks for the reason")

@@ -85,7 +85,7 @@ def test_what_is_drained_already_cannot_be_freed(world):
     with pytest.raises(UsageError, match="1 to 1, the devices that are not drained yet"):
         event(world, kind="free", n=2, within=1)
     world.send(event(world, kind="free", n=1, within=1))
-    with pytest.raises(UsageError, match="no device is there to be freed"):
+    with pytest.raises(UsageError, match="there is no device to free"):
         event(world, kind="free", n=1, within=1)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.report.compare import Compared, _progress, write_comparison
-from penstock.app.views.progress import standing
+from penstock.app.views.progress import study_progress
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, study_spec
@@ -65,8 +65,8 @@ def test_a_trial_that_violates_a_constraint_is_nobodys_best(reader):
     marked = [replace(t, constraints={"size": 1.0}) if t.id == best else t for t in trials]
     study = reader.study("digits-1a2b")
     spec = spec_from_json(study.spec_json)
-    stand = standing(study, spec.strategy, marked, epochs)
-    of = Compared(study, spec, marked, epochs, stand, "red")
+    progress = study_progress(study, spec.strategy, marked, epochs)
+    of = Compared(study, spec, marked, epochs, progress, "red")
     values = [value for *_, value in _progress(of)]
     assert sorted(values) == sorted(row.value for row in epochs if row.trial != best)
     silent = [value for *_, value in _progress(replace(of, epochs=[]))]

@@ -14,7 +14,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
 from penstock.app.services.janitor import unnamed
-from penstock.app.status.listing import standing_facts, study_facts
+from penstock.app.status.listing import status_facts, study_facts
 from penstock.app.views.best import best_facts
 from penstock.profiling.base.errors import BackendError, LedgerDamaged
 from study_ledger import make_study, study_spec
@@ -65,7 +65,7 @@ def readers(reader, study):
         "epochs": lambda: reader.epochs(study),
         "durables": lambda: reader.durables(study),
         "best": lambda: best_facts(reader, reader.study(study)),
-        "status": lambda: standing_facts(reader, reader.study("digits")),
+        "status": lambda: status_facts(reader, reader.study("digits")),
         "story": lambda: reader.events(f"{study}-0003"),
         "devices": lambda: [asdict(device) for device in reader.devices()],
         "history": reader.history,

@@ -115,7 +115,7 @@ def test_where_even_less_fits_only_the_last_column_is_broken(site):
 
 def test_where_there_is_no_device_it_says_how_one_joins(site):
     assert device_facts(site.reader, served=True) == []
-    assert "no device is here yet" in text_of([])
+    assert "there is no device yet" in text_of([])
 
 
 def test_each_device_is_told_of_when_it_is_free_also_when_it_has_left(site):

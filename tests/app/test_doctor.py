@@ -75,7 +75,7 @@ def test_a_broker_that_refuses_its_user_something_is_a_finding(settings):
     for name in ("broker", "checkpoint store"):
         assert found[name].grade == "fail"
         assert "the broker refuses a command" in found[name].what
-        assert found[name].what.endswith("give its user the right to it")
+        assert found[name].what.endswith("grant its user this command")
 
 
 def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(settings, caplog):
@@ -84,7 +84,7 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
     (settings.home / "ledger.db").unlink()
     gone = findings(settings)["ledger"]
     assert gone.grade == "fail"
-    assert gone.what.endswith("ledger.db is gone: there was one")
+    assert gone.what.endswith("ledger.db is missing, though there was one")
     assert "penstock restore" in gone.advice
     settings.ensure_home()
     server.start(settings)
@@ -101,7 +101,7 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
         stop.set()
         serving.join()
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "and there was one" in said
+    assert "though there was one" in said
     assert "penstock restore" in said
     assert findings(settings)["ledger"].grade == "ok"
     for part in settings.home.glob("ledger.db*"):
@@ -130,7 +130,10 @@ def test_what_runs_is_found_running(settings):
 def test_a_store_that_is_not_there_yet_will_be_made_and_is_not_by_the_doctor(tmp_path):
     settings = load(home=tmp_path / "home", store=f"{tmp_path}/not/yet", devices="cpu:1x1")
     found = findings(settings)["checkpoint store"]
-    assert (found.grade, found.what) == ("ok", f"file://{tmp_path}/not/yet; made at the first run")
+    assert (found.grade, found.what) == (
+        "ok",
+        f"file://{tmp_path}/not/yet; created at the first run",
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -193,13 +193,13 @@ def silent():
 def test_an_mlflow_that_does_not_answer_is_said_once_and_holds_nobody_up(
     tmp_path, part, whole, silent, monkeypatch, caplog
 ):
-    monkeypatch.setitem(mlflow._PATIENCE, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setitem(mlflow._TIMEOUTS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     began = time.monotonic()
     watch(MLflowCallback(silent), tmp_path, part, part, part)
     assert time.monotonic() - began < 5
     assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
     [said] = caplog.messages
-    assert "the study goes on" in said
+    assert "the study continues" in said
     watch(MLflowCallback(silent), tmp_path, whole)
     assert f"`penstock watch {STUDY} --mlflow` adds what is missing" in caplog.messages[1]
     assert "secret" not in caplog.text

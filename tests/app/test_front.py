@@ -18,11 +18,11 @@ from penstock.app.optuna_bridge.frozen_trials import (
 from penstock.app.optuna_bridge.frozen_trials import best as best_trial
 from penstock.app.report.figures import pareto
 from penstock.app.report.report import render
-from penstock.app.status.listing import standing_facts
+from penstock.app.status.listing import status_facts
 from penstock.app.views.best import best_facts, best_view
 from penstock.app.views.live import Watcher
 from penstock.app.views.progress import front_of, ranked
-from penstock.app.views.screen import picture, progress
+from penstock.app.views.screen import progress_words, study_screen
 from penstock.scheduler.model.pareto import front
 from penstock.scheduler.model.study import Objective, StrategySpec
 from rich.console import Console
@@ -161,11 +161,11 @@ def test_best_lists_the_front(reader, study, numbers):
 
 def test_the_live_view_shows_the_front_and_a_column_an_objective(reader, study, numbers):
     view = Watcher(reader, study.id).look()
-    shown = text_of(picture(view, study.finished_at))
+    shown = text_of(study_screen(view, study.finished_at))
     assert "maximize accuracy, minimize size" in shown
     assert f"Pareto front  {len(numbers)} trials" in shown
-    assert f"Pareto front: {len(numbers)} trials" in progress(view)
-    facts = standing_facts(reader, study)
+    assert f"Pareto front: {len(numbers)} trials" in progress_words(view)
+    facts = status_facts(reader, study)
     assert (sorted(facts["front"]), facts["best"]) == (sorted(numbers), None)
     json.dumps(facts, allow_nan=False)
 

@@ -79,7 +79,7 @@ def test_a_file_holds_all_of_it(tmp_path):
         (lambda f: f["entries"][0].update(speedup=-1.0), "speedup = -1.0 is refused"),
         (
             lambda f: f["entries"][0]["profile"].update(steps=float("nan")),
-            "NaN is no number of JSON",
+            "NaN is not a JSON number",
         ),
         (lambda f: f["entries"][0].pop("workload"), "entries.0.workload"),
         (lambda f: f["entries"][0].update(windows=10**30), "windows = 1"),

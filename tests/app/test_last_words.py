@@ -50,8 +50,11 @@ def test_a_service_that_should_run_and_does_not_has_its_last_words_shown(setting
     (settings.logs / "scheduler.log").write_text("no space left\n")
     assert "no space left" not in status(settings.home), "nobody wants it to run"
     services._write(
-        settings, services.Wanted("cpu:1x1", services.roster("cpu:1x1"), time.time(), True)
+        settings, services.DesiredState("cpu:1x1", services.roster("cpu:1x1"), time.time(), True)
     )
     said = status(settings.home)
-    assert f"scheduler should run and does not; {settings.logs / 'scheduler.log'} ends with" in said
+    assert (
+        f"scheduler should be running but is not; {settings.logs / 'scheduler.log'} ends with"
+        in said
+    )
     assert "no space left" in said

@@ -239,7 +239,7 @@ def test_a_second_writer_waits_for_a_transaction_and_is_told_when_it_does_not_en
     sqlite_url, monkeypatch
 ):
     url = sqlite_url
-    monkeypatch.setattr("penstock.app.ledger.databases.base.PATIENCE", 0.05)
+    monkeypatch.setattr("penstock.app.ledger.databases.base.LOCK_TIMEOUT", 0.05)
     first, second = SqlLedger.open(url), SqlLedger.open(url)
     first._driver.execute("BEGIN IMMEDIATE")
     with pytest.raises(BackendError, match="another process holds its lock"):

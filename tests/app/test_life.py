@@ -266,7 +266,7 @@ def test_a_plan_is_a_question_of_which_nothing_is_kept(there):
     assert there.runner.engine.state.seq == before
     assert there.ledger.reply_to(f"c{there.sent}") is None
     there.run()
-    assert plan_view(there.tell("plan")["plan"]).plain.startswith("no study is at work")
+    assert plan_view(there.tell("plan")["plan"]).plain.startswith("no study is running")
 
 
 def test_a_paused_study_keeps_no_services_up(there, tmp_path):

@@ -5,11 +5,11 @@ import threading
 import time
 
 import pytest
-from penstock.app.status.listing import standing_facts
+from penstock.app.status.listing import status_facts
 from penstock.app.views import live
 from penstock.app.views.live import Lines, Watcher, follow
 from penstock.app.views.progress import reached
-from penstock.app.views.screen import FULL_TABLE, picture, select
+from penstock.app.views.screen import FULL_TABLE, select, study_screen
 from penstock.profiling.base.errors import BackendError
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
@@ -17,7 +17,7 @@ from study_ledger import START, make_study, study_spec
 
 def text_of(view, width=100):
     console = Console(file=io.StringIO(), width=width)
-    console.print(picture(view, START + 60))
+    console.print(study_screen(view, START + 60))
     return console.file.getvalue()
 
 
@@ -52,7 +52,7 @@ def test_a_curve_is_drawn_as_bars_that_rise_with_it(finished):
 def test_a_running_study_says_where_trials_run_and_how_long_is_left(tmp_path):
     view = view_of(tmp_path, turns=6)
     shown = text_of(view)
-    assert view.stand.eta is not None
+    assert view.progress.eta is not None
     assert "left" in shown
     running = [trial for trial in view.trials if trial.state == "running"]
     assert running
@@ -62,7 +62,7 @@ def test_a_running_study_says_where_trials_run_and_how_long_is_left(tmp_path):
 def test_the_best_in_the_head_is_the_best_in_the_table_and_says_how_far_it_is_trained(tmp_path):
     """While the study runs, also above a completed trial that is worse."""
     view = view_of(tmp_path, n_trials=40, turns=50)
-    best = view.stand.best
+    best = view.progress.best
     assert best.value == max(trial.value for trial in view.trials if trial.value is not None)
     head = text_of(view, width=120).splitlines()[2]
     assert head.startswith(f"best so far {best.value:.5g}  trial {best.number}, {reached(best)}  ")
@@ -73,7 +73,7 @@ def test_a_large_study_shows_what_matters_and_counts_the_rest(tmp_path):
     chosen = select(view.study, view.trials)
     assert len(chosen) <= FULL_TABLE < len(view.trials)
     assert {t.number for t in view.trials if t.state == "running"} <= {t.number for t in chosen}
-    assert view.stand.best in chosen
+    assert view.progress.best in chosen
     assert sum(trial.state == "failed" for trial in chosen) == 3
     others = next(line for line in text_of(view).splitlines() if line.startswith("and "))
     counted = sum(int(word) for word in others.split() if word.isdigit())
@@ -258,7 +258,7 @@ def test_what_keeps_a_study_is_said_once_also_where_nothing_is_shown(tmp_path, c
 
 
 def test_the_facts_for_scripts_agree_with_the_ledger(finished):
-    facts = standing_facts(finished, finished.study("digits"))
+    facts = status_facts(finished, finished.study("digits"))
     assert facts["trials"]["failed"] == 1
     assert facts["epochs"] == len(finished.epochs("digits-1a2b"))
     assert [trial["number"] for trial in facts["all_trials"]] == list(range(9))

@@ -63,11 +63,11 @@ def spec(code=Net, space=SPACE, **changes):
 
 
 REFUSED = [
-    ({"directions": []}, "directions = []", "one entry an objective"),
+    ({"directions": []}, "directions = []", "one entry for each objective"),
     ({"directions": "minimize"}, "directions = 'minimize'", "a list"),
     ({"directions": ["minimize", "up"]}, "directions[1] = 'up'", "minimize or maximize"),
     ({"directions": ["minimize"] * 3}, "metrics", "as many names as there are directions, 3"),
-    ({"metrics": ["loss", "loss"]}, "metrics", "names that differ"),
+    ({"metrics": ["loss", "loss"]}, "metrics", "distinct names"),
     ({"metrics": ["loss", ""]}, "metrics[1] = ''", "the name of a metric"),
     ({"metrics": "loss"}, "metrics = 'loss'", "a list"),
     ({"directions": None}, "metrics", "None without directions"),
@@ -112,10 +112,10 @@ NUMBERS = {"x": Float(0, 1), "n": Int(1, 9)}
         ({"code": loops, "metrics": None}, "metrics=[...] with directions=[...]"),
         (
             {"code": objective, "space": None, "constraints": {"ms": 1}},
-            "it says trial.set_constraint(name, excess) itself",
+            "which calls trial.set_constraint(name, excess)",
         ),
         (ONE | {"sampler": "cmaes"}, "sampler = 'cmaes' is refused: allowed is grid, random, qmc"),
-        ({"sampler": "gp"}, "where a parameter is only there when another has certain values"),
+        ({"sampler": "gp"}, "in a space with conditions"),
         (
             ONE | {"sampler": "cmaes", "code": objective, "space": None},
             "Float or Int, given to optimize(), with 'cmaes'",
@@ -150,7 +150,7 @@ def test_the_scheduler_refuses_what_a_client_of_another_version_lets_through():
     made = _plain(spec())
     for changes, words in [
         ({"strategy": made["strategy"] | {"name": "asha", "max_epochs": 9}}, "FullBudget"),
-        ({"sampler": "gp"}, "certain values"),
+        ({"sampler": "gp"}, "with conditions"),
         ({"further": [{"metric": "b", "direction": "up"}]}, "direction = 'up'"),
     ]:
         with pytest.raises(UsageError, match=words):

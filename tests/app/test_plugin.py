@@ -40,7 +40,7 @@ def importable(monkeypatch):
 
 @pytest.fixture
 def host(monkeypatch):
-    monkeypatch.setattr(policy_host, "PATIENCE", 2.0)
+    monkeypatch.setattr(policy_host, "PLAN_TIMEOUT", 2.0)
     host = PluginHost()
     yield host
     host.close()
@@ -77,19 +77,19 @@ def test_what_cannot_be_loaded_is_refused_with_the_reason(host, capfd, name, wor
             "raises",
             r"raised ZeroDivisionError: no devices \(.*_policies\.py, line \d+, in raises\)",
         ),
-        ("no_plan", "returned a value of type dict, where a Plan is wanted"),
+        ("no_plan", "returned a value of type dict, where a Plan is expected"),
         ("text", "malformed"),
         ("invents", "has nobody-0001 in its order, which does not wait"),
         ("forgets", "left s-0 out of its order"),
         ("spins", "took more than 0.5 s of CPU time"),
         ("sleeps", "gave no plan within 2 s"),
-        ("babbles", "gave what is no answer: b'nonsense'"),
+        ("babbles", "gave an invalid answer: b'nonsense'"),
         ("ends", "ended its process, with exit status 3"),
     ],
 )
 def test_a_bad_policy_is_cut_off_and_the_next_question_is_answered(host, monkeypatch, name, said):
     if name == "spins":  # a busy machine is slow to give it what it may use
-        monkeypatch.setattr(policy_host, "PATIENCE", 60.0)
+        monkeypatch.setattr(policy_host, "PLAN_TIMEOUT", 60.0)
     begun = time.monotonic()
     with pytest.raises(UsageError, match=said):
         host.plan(f"users_policies:{name}", [snapshot()])
@@ -168,7 +168,7 @@ def test_a_study_goes_on_under_a_bad_policy_and_the_plan_says_so(name, words):
     text = " ".join(console.file.getvalue().split())  # a long path wraps its line anywhere
     assert words in text
     assert f"users_policies:{name}" in text
-    assert "the plan before stands" in text
+    assert "the previous plan stays in force" in text
     assert "it is asked again" in text
     assert engine.state.finished
     if not engine.state.studies:

@@ -63,7 +63,7 @@ def test_a_batch_goes_out_in_one_piece(postgres_url, tmp_path):
 
 def test_a_second_writer_waits_and_takes_over(postgres_url, monkeypatch):
     first = SqlLedger.open(postgres_url)
-    monkeypatch.setattr("penstock.app.ledger.databases.base.PATIENCE", 0.05)
+    monkeypatch.setattr("penstock.app.ledger.databases.base.LOCK_TIMEOUT", 0.05)
     with pytest.raises(BackendError, match="is a second scheduler at work"):
         SqlLedger.open(postgres_url)
     monkeypatch.undo()
@@ -76,7 +76,7 @@ def test_a_second_writer_waits_and_takes_over(postgres_url, monkeypatch):
 def test_a_store_that_cannot_be_marked_does_not_lock_its_scheduler_out(
     postgres_url, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr("penstock.app.ledger.databases.base.PATIENCE", 0.2)
+    monkeypatch.setattr("penstock.app.ledger.databases.base.LOCK_TIMEOUT", 0.2)
     caplog.set_level("INFO", logger="penstock.app.services.scheduler_process")
     (tmp_path / "disk").write_text("no folder")
     settings = load(
@@ -158,14 +158,14 @@ def test_a_killed_server_keeps_what_was_committed_and_readers_go_on_by_themselve
 
 
 def test_a_stopped_server_is_waited_for_a_while_and_then_given_up(own, monkeypatch):
-    monkeypatch.setattr("penstock.app.ledger.databases.postgres.CONNECT_LIMIT", 2)
+    monkeypatch.setattr("penstock.app.ledger.databases.postgres.CONNECT_TIMEOUT", 2)
     url = own.create("stopped")
     ledger, reader = SqlLedger.open(url), Reader(url)
     ledger.commit(first_batch(2))
     with own.paused():
         threading.Timer(1.0, own.resume).start()
         ledger.commit(epoch_batch(2, first_seq=2, epoch=1))
-    monkeypatch.setattr("penstock.app.ledger.databases.postgres.SILENCE_LIMIT", 0.5)
+    monkeypatch.setattr("penstock.app.ledger.databases.postgres.SILENCE_TIMEOUT", 0.5)
     with own.paused():
         began = time.monotonic()
         with pytest.raises(BackendError, match=r"no answer within 0\.5 s"):
@@ -210,16 +210,18 @@ def test_what_does_not_lead_to_a_database_is_said_within_seconds(postgres, what,
 
 def test_a_schema_that_does_not_exist_is_refused_at_the_door(postgres):
     url = f"{postgres.url()}&options=-csearch_path%3Dnowhere"
-    with pytest.raises(BackendError, match="no schema for tables: make the one of its search_path"):
+    with pytest.raises(
+        BackendError, match="no schema for tables: create the schema of its search_path"
+    ):
         database_at(url).check()
 
 
 def test_a_database_that_cannot_hold_every_text_is_refused(postgres):
     with psycopg.connect(postgres.url(), autocommit=True) as session:
         session.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-    with pytest.raises(BackendError, match="LATIN1: make a database with UTF8"):
+    with pytest.raises(BackendError, match="LATIN1: create a database with UTF8"):
         SqlLedger.open(postgres.url("latin"))
-    with pytest.raises(BackendError, match="LATIN1: make a database with UTF8"):
+    with pytest.raises(BackendError, match="LATIN1: create a database with UTF8"):
         database_at(postgres.url("latin")).check()
 
 

@@ -233,7 +233,7 @@ def refused(reader, name):
 def test_an_absent_study_is_refused_with_those_that_are_there(ledger, url):
     """Near names first, then the newest, five in all."""
     reader = Reader(url)
-    assert refused(reader, "digits") == "there is no study 'digits': no study is here yet"
+    assert refused(reader, "digits") == "there is no study 'digits': there are no studies yet"
     ledger.commit(Batch(studies=[StudyRecord(SPEC, "complete", 1.0)]))
     assert refused(reader, "nix") == "there is no study 'nix'; there is: digits"
     names = ("a", "b", "c", "d", "e")

@@ -298,7 +298,7 @@ def test_a_question_is_not_answered_elsewhere_than_among_the_answers(runner, des
     desk.inbox = [Message("1-0", "reports", body | {"reply": "reports"})]
     runner.turn(0.0)
     assert [str(why) for _, why in desk.dropped] == [
-        "a malformed question: ValueError(\"reply = 'reports' is no place for an answer\")"
+        "a malformed question: ValueError(\"reply = 'reports' is not a place for an answer\")"
     ]
 
 

@@ -8,7 +8,7 @@ from penstock.app.common.text import duration
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.study.script import outcome, show
 from penstock.app.views.live import Watcher
-from penstock.app.views.screen import progress, sentence
+from penstock.app.views.screen import progress_words, sentence
 from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
@@ -55,8 +55,8 @@ def test_trials_that_returned_without_epochs_were_run_all_the_same(tmp_path):
         f"time    start-up 2.0 s, 9 trials in {duration(result.training)}, report "
     )
     view = Watcher(reader, "digits-1a2b").look()
-    assert progress(view).startswith("9/9 trials, best accuracy ")
-    assert "epoch" not in progress(view)
+    assert progress_words(view).startswith("9/9 trials, best accuracy ")
+    assert "epoch" not in progress_words(view)
     assert sentence(view.study, view.trials[0]).startswith("trial 0 completed, accuracy ")
 
 

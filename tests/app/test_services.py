@@ -14,7 +14,13 @@ from penstock.app.broker import server
 from penstock.app.host import locks, logs
 from penstock.app.host.settings import load
 from penstock.app.services import services
-from penstock.app.services.services import Service, ensure_up, stop_if_idle, take_down, wanted
+from penstock.app.services.services import (
+    Service,
+    desired_state,
+    ensure_up,
+    stop_if_idle,
+    take_down,
+)
 from penstock.app.services.supervisor import POLL, Reviver
 from penstock.profiling.base.errors import BackendError, UsageError
 
@@ -56,7 +62,7 @@ def test_down_stops_agent_scheduler_and_broker_in_this_order(settings):
     ensure_up(settings, services=STAND_INS)
     assert take_down(settings) == ["agent", "scheduler", "broker"]
     assert not any(locks.is_running(settings.run, name) for name in NAMES)
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
     assert take_down(settings) == []
 
 
@@ -114,7 +120,7 @@ def test_a_service_whose_log_cannot_be_opened_is_started_once_it_can(settings, c
     log.mkdir()
     with Reviver(settings):
         locks.send_signal(settings.run, "agent", signal.SIGKILL)
-        until(lambda: f"could not be revived: [Errno 21] Is a directory: '{log}'" in caplog.text)
+        until(lambda: f"could not be restarted: [Errno 21] Is a directory: '{log}'" in caplog.text)
         log.rmdir()
         until(lambda: pids(settings))
 
@@ -124,14 +130,14 @@ def test_idle_services_stop_unless_someone_asked_again_or_wants_them_to_stay(tmp
     try:
         ensure_up(settings, services=STAND_INS)
         assert not stop_if_idle(settings, idle_since=0), "just asked for"
-        until(lambda: time.time() - wanted(settings).at > settings.idle_stop)
+        until(lambda: time.time() - desired_state(settings).at > settings.idle_stop)
         assert not stop_if_idle(settings, idle_since=time.time()), "just at work"
         assert stop_if_idle(settings, idle_since=0)
         assert [s.name for s in services.statuses(settings) if s.pid] == ["scheduler"]
 
         ensure_up(settings, services=STAND_INS, stays=True)
         ensure_up(settings, services=STAND_INS)
-        until(lambda: time.time() - wanted(settings).at > settings.idle_stop)
+        until(lambda: time.time() - desired_state(settings).at > settings.idle_stop)
         assert not stop_if_idle(settings, idle_since=0), "penstock up"
     finally:
         take_down(settings, grace=1)
@@ -152,7 +158,7 @@ def test_nothing_is_started_when_the_broker_does_not_answer(tmp_path):
     with pytest.raises(BackendError) as refused:
         ensure_up(settings, services=STAND_INS)
     assert "s3cret" not in str(refused.value)
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
     assert not any(locks.is_running(settings.run, name) for name in NAMES)
 
 
@@ -161,7 +167,7 @@ def test_nothing_is_started_for_a_store_of_no_known_kind_and_its_password_is_not
     with pytest.raises(BackendError, match=r"nosuchfs://\*\*\*@host/x cannot be used") as refused:
         ensure_up(settings, services=STAND_INS)
     assert "s3cret" not in str(refused.value)
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
 
 
 def test_nothing_is_started_for_a_store_that_takes_no_data(tmp_path):
@@ -169,7 +175,7 @@ def test_nothing_is_started_for_a_store_that_takes_no_data(tmp_path):
     settings = load(home=tmp_path / "home", store=f"{tmp_path}/file/x", devices="cpu:1x1")
     with pytest.raises(BackendError, match=f"file://{tmp_path}/file/x cannot be used"):
         ensure_up(settings, services=STAND_INS)
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
     assert not any(locks.is_running(settings.run, name) for name in NAMES)
 
 
@@ -181,7 +187,9 @@ def test_nothing_is_started_for_devices_that_are_not_there(settings):
 
 def test_other_devices_than_those_that_are_up_are_refused(settings):
     ensure_up(settings, services=STAND_INS)
-    with pytest.raises(UsageError, match=r"cpu:1x1, which is up.*penstock down"):
+    with pytest.raises(
+        UsageError, match=r"cpu:1x1, as the running services have it.*penstock down"
+    ):
         ensure_up(settings, "cpu:1x1*2", services=STAND_INS)
     take_down(settings, grace=1)
     assert ensure_up(settings, "cpu:1x1*2", services=STAND_INS).devices == "cpu:1x1*2"
@@ -225,7 +233,7 @@ def test_a_store_that_services_know_by_its_path_is_the_one_of_its_url(settings, 
 def test_a_damaged_wish_counts_as_none(settings, caplog):
     settings.ensure_home()
     (settings.run / "up.json").write_text("{")
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
     assert "up.json" in caplog.text
 
 
@@ -242,4 +250,4 @@ def test_who_waits_for_services_that_are_taken_down_is_told_so(settings, monkeyp
     assert capsys.readouterr().err == ""
     with locks.hold(settings.run, services.CHANGE):
         services._tell_of_change(settings)
-    assert "being taken down, which takes up to 30 s" in capsys.readouterr().err
+    assert "being stopped, which takes up to 30 s" in capsys.readouterr().err

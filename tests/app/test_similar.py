@@ -118,5 +118,7 @@ def test_a_trial_without_a_profile_says_why(sqlite_url):
     ledger.close()
     reader = Reader(sqlite_url)
     [trial] = reader.trials("digits-1")
-    with pytest.raises(UsageError, match="digits-1-0000 has no profile: of its study none has"):
+    with pytest.raises(
+        UsageError, match="digits-1-0000 has no profile: no trial of its study has one"
+    ):
         look(reader, reader.study("digits-1"), trial)

@@ -215,9 +215,7 @@ def test_bounds_that_are_each_policys_own_are_told():
     fifo, waterfill = done.outcomes
     fewer = replace(done, outcomes=(fifo, replace(waterfill, epochs=waterfill.epochs[:2])))
     [told] = fewer.notes()
-    assert told.endswith(
-        "2 to 3 epochs, each with a bound of its own, so makespans are what to compare"
-    )
+    assert told.endswith("2 to 3 epochs. Each policy has a bound of its own, so compare makespans")
 
 
 def test_of_many_bars_those_of_one_colour_are_one_shape(monkeypatch):
@@ -285,7 +283,7 @@ def test_a_policy_of_the_user_that_fails_is_told_beside_its_figures(monkeypatch)
         workload(work(*trials, width=2)), simulated_devices("gpu:2"), ["users_policies:raises"]
     )
     [told] = found.notes()
-    assert re.match(r"users_policies:raises gave no plan \d+ times?, and the plan before", told)
+    assert re.match(r"users_policies:raises gave no plan \d+ times?, and the previous plan", told)
     assert "raised ZeroDivisionError: no devices" in told
 
 

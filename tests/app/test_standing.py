@@ -12,7 +12,7 @@ from penstock.app.views.progress import (
     ranked,
     reached,
     so_far,
-    standing,
+    study_progress,
 )
 from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, study_spec
@@ -80,18 +80,18 @@ def test_the_time_left_is_what_is_to_do_at_the_measured_pace_on_the_slots_at_wor
     study, trials, epochs = rows
     plan = spec_from_json(study.spec_json).strategy
     half = [replace(row, slot=i % 2, device="d") for i, row in enumerate(epochs[:10])]
-    stand = standing(replace(study, finished_at=None), plan, trials, half)
+    progress = study_progress(replace(study, finished_at=None), plan, trials, half)
     total = 9 + 3 * 2 + 1 * 6
-    assert stand.expected == total
-    assert stand.eta == pytest.approx((total - 10) * 0.1 / 2)
+    assert progress.expected == total
+    assert progress.eta == pytest.approx((total - 10) * 0.1 / 2)
 
 
 def test_a_finished_study_has_no_time_left(rows):
     study, trials, epochs = rows
-    stand = standing(study, spec_from_json(study.spec_json).strategy, trials, epochs)
-    assert stand.eta is None
-    assert stand.expected == stand.epochs == len(epochs)
-    assert stand.busy == pytest.approx(0.1 * len(epochs))
+    progress = study_progress(study, spec_from_json(study.spec_json).strategy, trials, epochs)
+    assert progress.eta is None
+    assert progress.expected == progress.epochs == len(epochs)
+    assert progress.busy == pytest.approx(0.1 * len(epochs))
 
 
 def test_sparklines_clip_and_survive_a_flat_range():

@@ -56,13 +56,15 @@ def test_a_folder_that_cannot_be_made_is_refused_with_where_and_why(tmp_path, fo
     (tmp_path / "file").write_text("")
     url = f"file://{folder.format(tmp_path)}"
     where = url.removeprefix("file://").rpartition("/")[0]
-    with pytest.raises(BackendError, match=f"{url} cannot be used .* cannot be made in {where}: "):
+    with pytest.raises(
+        BackendError, match=f"{url} cannot be used .* cannot be created in {where}: "
+    ):
         installation.probe(url)
 
 
 def test_a_store_that_hangs_is_given_up_in_time(tmp_path, monkeypatch):
     """A pipe that nobody writes to, in place of the file that a probe has written."""
-    monkeypatch.setattr(installation, "ANSWER_LIMIT", 0.2)
+    monkeypatch.setattr(installation, "STORE_TIMEOUT", 0.2)
     monkeypatch.setattr(installation, "uuid4", lambda: SimpleNamespace(hex="x", bytes=b"x"))
     os.mkfifo(tmp_path / "probe-x")
     with pytest.raises(BackendError, match=r"no answer within 0.2 s"):

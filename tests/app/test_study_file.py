@@ -64,10 +64,18 @@ def submit(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("n_trials", "n_trails", "line 4: n_trails is no key of the study: did you mean n_trials?"),
-        ("study_name: mine", "code: x.py:f", "line 3: code is here twice, first in line 2"),
-        ("study_name: mine", "1: x", "line 3: the key 1 is no text: quote it"),
-        ("study_name: mine", "show_progress: true", "line 3: show_progress is no key of the study"),
+        (
+            "n_trials",
+            "n_trails",
+            "line 4: n_trails is not a key of the study: did you mean",
+        ),
+        ("study_name: mine", "code: x.py:f", "line 3: code appears twice, first in line 2"),
+        ("study_name: mine", "1: x", "line 3: the key 1 is not a string: quote it"),
+        (
+            "study_name: mine",
+            "show_progress: true",
+            "line 3: show_progress is not a key of",
+        ),
         (
             "study_name: mine",
             "direction: up",
@@ -96,7 +104,7 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "sampler: {tpo: {}}",
-            "line 3: tpo is no key of sampler: did you mean",
+            "line 3: tpo is not a key of sampler: did you mean",
         ),
         (
             "study_name: mine",
@@ -111,7 +119,7 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "limits:\n  retries: 1\n  epoch_timout: 3",
-            "line 5: epoch_timout is no key of limits: did you mean epoch_timeout?; allowed is epo",
+            "line 5: epoch_timout is not a key of limits: did you mean epoch_timeout?; allowed is",
         ),
         (
             "study_name: mine",
@@ -121,28 +129,28 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "system: {mode: off, knobs: [threads]}",
-            "line 3: system.knobs = ['threads'] is refused: allowed is None where mode=\"off\"",
+            "line 3: system.knobs = ['threads'] is refused: allowed is None with mode=\"off\"",
         ),
         ("study_name: mine", "share: {weight: 0}", "line 3: share.weight = 0 is refused"),
         (
             "study_name: mine",
             "max_width: 8",
-            "line 3: max_width is no key of the study any more: now resources: {max_width: 8}",
+            "line 3: max_width is no longer a key of the study: write resources: {max_width: 8}",
         ),
         (
             "study_name: mine",
             "system: tune\nknobs: [threads]",
-            'line 4: knobs is no key of the study any more: now system: {mode: "tune", knobs: ["th',
+            'line 4: knobs is no longer a key of the study: write system: {mode: "tune", knobs: [',
         ),
         (
             "study_name: mine",
             "system: {mode: tune}\nsystem_objective: energy",
-            "line 4: system_objective is no key of the study any more: now system: {energy_weight:",
+            "line 4: system_objective is no longer a key of the study: write system: {energy_",
         ),
         (
             "study_name: mine",
             "sampler_options: {multivariate: true}",
-            "any more: now sampler: {tpe: {multivariate: true}}",
+            "of the study: write sampler: {tpe: {multivariate: true}}",
         ),
         ("n_trials: 4", "", "study.yaml: n_trials is missing: n_trials = None is refused"),
         ("n_trials: 4", "n_trials: 0", "line 4: n_trials = 0 is refused: allowed is a whole"),
@@ -169,12 +177,12 @@ def submit(tmp_path):
         (
             "ASHA:",
             "Asha:",
-            "line 6: Asha is no key of strategy: did you mean ASHA?; allowed is Full",
+            "line 6: Asha is not a key of strategy: did you mean ASHA?; allowed is Full",
         ),
         (
             "max_epochs: 9",
             "epochs: 9",
-            "line 6: epochs is no key of ASHA: did you mean min_epochs?; allowed",
+            "line 6: epochs is not a key of ASHA: did you mean min_epochs?; allowed",
         ),
         ("max_epochs: 9, ", "", "line 6: ASHA needs max_epochs; it takes max_epochs, min_epochs,"),
         (
@@ -185,7 +193,7 @@ def submit(tmp_path):
         ("ASHA: {max_epochs: 9, eta: 3}", "9", "line 5: strategy is a mapping of names to values"),
         ("ASHA: {max_epochs: 9, eta: 3}", "ASHA: 9", "line 6: ASHA is a mapping of names to val"),
         ("ASHA: {max", "PASHA: {}\n  ASHA: {max", "line 5: strategy is one name with its arg"),
-        ("Float:", "Flaot:", "line 9: Flaot is no key of space.lr: did you mean Float?"),
+        ("Float:", "Flaot:", "line 9: Flaot is not a key of space.lr: did you mean Float?"),
         (
             "high: 0.1",
             "high: 1e-5",
@@ -196,10 +204,10 @@ def submit(tmp_path):
         ("[8, 16]", "0.5", "line 10: space['hidden'] = 0.5 is refused: allowed is Float"),
         ("[8, 16]", "[8,\n   8]", "line 11: space.hidden: Categorical.choices[1] = 8"),
         ("[8, 16]", "[2020-01-01]", "line 10: space.hidden: Categorical.choices[0] = datetime"),
-        ("[8, 16]", "[8, 16", "is no YAML: expected ',' or ']'"),
-        ("[8, 16]", "!!python/name:os.system x", "line 10 is no YAML: could not determine a con"),
+        ("[8, 16]", "[8, 16", "is not YAML: expected ',' or ']'"),
+        ("[8, 16]", "!!python/name:os.system x", "line 10 is not YAML: could not determine a con"),
         ("[8, 16]", "&a [*a]", "an alias refers to what it is part of; allowed is at most 1 MiB"),
-        ("# a study", "- a", "is no YAML"),
+        ("# a study", "- a", "is not YAML"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line_and_key(submit, old, new, words):
@@ -225,7 +233,7 @@ def test_an_objective_that_raises_when_imported_is_shown_with_its_own_frames(sub
 
 
 def test_a_file_takes_no_arguments_and_must_be_there(submit, tmp_path):
-    assert "it takes no arguments, as 'x'" in submit(STUDY, "x")
+    assert "it takes no arguments such as 'x'" in submit(STUDY, "x")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "none.yml")])
     assert result.exit_code == 2
     assert "there is no file" in result.stderr

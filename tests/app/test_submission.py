@@ -220,7 +220,7 @@ SUBMISSION_REFUSALS = [
         "an objective that is to lend its checkpoint",
         {"code": objective, "strategy": PBT(max_epochs=9)},
         "strategy = 'PBT'",
-        "it has none",
+        "which objectives do not have",
     ),
     (
         "a population in which nobody is last",
@@ -387,7 +387,7 @@ def test_optunas_own_samplers_are_understood():
     grid = {"sampler": samplers.GridSampler({"x": [1, 2, 3]})}
     made = spec(objective, None, None, **grid)
     assert (made.sampler, made.n_trials) == ("grid", 3)
-    with pytest.raises(UsageError, match="brings its own space"):
+    with pytest.raises(UsageError, match="has its own space"):
         spec(objective, SPACE, **grid)
 
 

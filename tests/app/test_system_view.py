@@ -5,7 +5,7 @@ import pytest
 from drive_world import spec
 from penstock.app.ledger.rows import EpochRow, TrialRow
 from penstock.app.report.system_figures import bought, by_batch, clusters, heat
-from penstock.app.report.system_section import system_section, turned
+from penstock.app.report.system_section import configurations_line, system_section
 from penstock.app.views.system_configurations import tried
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.features import principal
@@ -96,7 +96,7 @@ def test_a_study_without_profiles_says_so_in_a_line():
     found = system_section(Ledger(), spec(contract="torch", system="off"), [])
     assert "No epoch was profiled and nothing was tried: system=off." in found.html
     assert found.charts == {}
-    assert "the loop is the user's own" in system_section(Ledger(), spec(), []).html
+    assert "the training loop is the user's own" in system_section(Ledger(), spec(), []).html
 
 
 def test_the_section_tells_what_was_tried():
@@ -217,7 +217,7 @@ def test_the_plane_keeps_the_distances_of_points_in_it_and_leaves_out_what_some_
 def test_a_line_says_what_trials_ran_with():
     rows = [trial(0, 3), trial(1, 3, ONE), trial(2, 2, ONE), trial(3, 0)]
     assert (
-        turned(spec(system="tune"), rows)
+        configurations_line(spec(system="tune"), rows)
         == "tune by race: threads 1 in 2 trials; the default in 1 trial"
     )
-    assert turned(spec(system="reuse"), []) == "reuse: no trial yet"
+    assert configurations_line(spec(system="reuse"), []) == "reuse: no trial yet"

@@ -118,7 +118,7 @@ def test_with_the_ca_in_the_url_it_is_reached_by_client_and_celery(port, authori
 
 def test_without_it_both_refuse_and_what_to_do_is_said(port, tmp_path):
     unknown = url(port, password=":s3cret@")
-    hint = r"not one that this machine knows.*\?ssl_ca_certs="
+    hint = r"does not trust its certificate.*\?ssl_ca_certs="
     with pytest.raises(BackendError, match=hint) as caught:
         presence.fetch_installation(connection.connect(unknown), unknown)
     settings = load(home=tmp_path, broker=unknown, devices="cpu:1x1")
@@ -135,7 +135,9 @@ def test_without_it_both_refuse_and_what_to_do_is_said(port, tmp_path):
 
 def test_a_name_that_is_not_in_the_certificate_is_refused_in_other_words(port, authority):
     other = url(port, authority / "ca.pem", host="localhost")
-    with pytest.raises(BackendError, match="a name that is in its certificate") as caught:
+    with pytest.raises(
+        BackendError, match="use a host name that is in the broker's certificate"
+    ) as caught:
         presence.fetch_installation(connection.connect(other), other)
     assert "ssl_ca_certs=/path" not in str(caught.value)
 

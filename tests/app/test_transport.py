@@ -78,7 +78,7 @@ BAD = {
     "other fields": (("x", "y"), "fields", "no text"),
     "a seal that is not ASCII": (("p", "{}", "s", "\u00e9" * 64), "seal", "wrong signature"),
     "a seal that is no UTF-8": (("p", "{}", "s", b"\xff" * 64), "seal", "wrong signature"),
-    "a text that is no UTF-8": (("p", b"\xff\xfe{}", "s", "0" * 64), "encoding", "no UTF-8"),
+    "a text that is no UTF-8": (("p", b"\xff\xfe{}", "s", "0" * 64), "encoding", "not UTF-8"),
     "a field that is no UTF-8": ((b"\xff", "x"), "fields", "no text"),
     "no JSON": (protocol.sealed(KEY, "not JSON"), "json", "not JSON"),
     "deep JSON": (protocol.sealed(KEY, DEEP), "json", "nested too deeply"),
@@ -89,7 +89,7 @@ BAD = {
     ),
     "a number of 5000 digits": (protocol.sealed(KEY, '{"a":' + "9" * 5000 + "}"), "json", "digits"),
     "a name twice": (protocol.sealed(KEY, '{"a":1,"a":2}'), "json", "twice"),
-    "NaN": (protocol.sealed(KEY, '{"a":NaN}'), "json", "NaN is no number"),
+    "NaN": (protocol.sealed(KEY, '{"a":NaN}'), "json", "NaN is not a JSON number"),
     "no object": (protocol.sealed(KEY, "[1]"), "form", "not a JSON object"),
 }
 
@@ -336,7 +336,9 @@ def test_a_broker_stays_its_owners_while_his_scheduler_is_down(at, redis):
     first.open()
     first.close()
     stranger = RedisTransport(at.url, b"x" * 32, owner="/b on two")
-    with pytest.raises(BackendError, match=r"does not run now: /a on one.*DEL penstock:install"):
+    with pytest.raises(
+        BackendError, match=r"which is not running: /a on one.*DEL penstock:install"
+    ):
         stranger.open()
     assert not presence.is_served(redis, at.url)
     assert presence.fetch_installation(redis, at.url).owner == "/a on one"

@@ -48,11 +48,11 @@ CAUSES = {
         "the scheduler cannot serve: the ledger's disk is full",
     ),
     "no scheduler": ([A], {}, [], Services(scheduler=False), "no scheduler is running"),
-    "never a device": ([], {}, [], Services(), "no device has joined yet: penstock up"),
+    "never a device": ([], {}, [], Services(), "no device has joined yet: start workers"),
     "no agent": (
         *([], {}, []),
-        Services(agent="the node agent ends as soon as it is started: no such GPU"),
-        "no device serves: the node agent ends",
+        Services(agent="the node agent exits as soon as it is started: no such GPU"),
+        "no device serves: the node agent exits",
     ),
     "devices gone": (
         [device("cpu.n.0", "left", 1.0, "old"), device("cpu.n.1", "left", 2.0, "it was stopped")],
@@ -67,18 +67,18 @@ CAUSES = {
     "leaving": (
         [device("cpu.n.0", "draining")],
         *(at_work(OTHERS), [], Services(leaving=["cpu.n.0"])),
-        "told to stop and are draining, for up to 30 s",
+        "services are stopping, which takes up to 30 s",
     ),
-    "refused": ([A, B], {}, [MISSING], Services(), "no device takes it: this node has no /x"),
+    "refused": ([A, B], {}, [MISSING], Services(), "no device accepts it: this node has no /x"),
     "unstarted": (
         *([A], at_work(MINE), [UNSTARTED] * 2, Services()),
         "exit code 1 (its log ends: ImportError: no libcudnn)",
     ),
     "rests": (
         *([device("cpu.n.0", "resting")], {}, [Setback("its lease ran out")] * 2, Services()),
-        "attempt after attempt comes to nothing: its lease ran out",
+        "several attempts in a row failed: its lease ran out",
     ),
-    "in use": ([A, B], at_work(OTHERS, OTHERS), [], Services(), "all are at work for other;"),
+    "in use": ([A, B], at_work(OTHERS, OTHERS), [], Services(), "all are busy with other;"),
 }
 
 
@@ -118,7 +118,7 @@ def test_who_has_the_devices_is_said_alike_however_many_they_are_and_in_any_orde
     def said(*works):
         return why_waiting(study, devices[: len(works)], at_work(*works), [], Services())
 
-    assert "all are at work for a, b, c and others;" in said(*studies)
+    assert "all are busy with a, b, c and others;" in said(*studies)
     assert said(*studies) == said(*studies[:4]) == said(*reversed(studies))
 
 
@@ -173,9 +173,7 @@ def test_attempts_that_come_to_nothing_are_found_in_the_ledger(settings, devices
     (settings.logs / "trainer-y.log").symlink_to("trainer-y.log")  # user code can do that
     lookout = Lookout(settings, reader)
     first, again = lookout.now(reader.study("digits")), lookout.now(reader.study("digits"))
-    assert f"attempt after attempt comes to nothing: {words}" in first.replace(
-        "its trainer died: ", ""
-    )
+    assert f"several attempts in a row failed: {words}" in first.replace("its trainer died: ", "")
     assert "ImportError: no libcudnn" in first or devices is Dying
     assert again == first
 
@@ -212,7 +210,7 @@ def test_services_that_do_not_run_are_seen_by_their_locks_and_logs(tmp_path):
     assert "no scheduler is running" in Lookout(private, reader).now(study)
     (settings.logs / "scheduler.log").write_text("Traceback\nMemoryError\n")
     revived = Lookout(private, reader, lambda: "scheduler was started 3 times and ended")
-    assert "ends each time that it is started: MemoryError" in revived.now(study)
+    assert "exits every time it is started: MemoryError" in revived.now(study)
 
 
 def test_a_setback_is_the_event_that_the_ledger_has():

@@ -50,7 +50,7 @@ def test_a_study_learns_from_others_by_name_by_hand_and_from_optuna(scheduler):
     study.add_trials(first.trials[:1])
     for outside in ({"x": 11.0, "act": "relu"}, {"x": 1.0}, {"x": 1.0, "act": "relu", "z": 1}):
         study.add_trial(params=outside, value=0.5)
-    with pytest.warns(UserWarning, match="3 of 9 copied trials are not of this study's space"):
+    with pytest.warns(UserWarning, match="3 of 9 copied trials do not fit this study's space"):
         run(study)
     assert [trial.user_attrs["source"] for trial in study.copied_trials] == [
         "first", "first", "first", "theirs", "a paper", "add_trials",

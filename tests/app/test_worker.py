@@ -240,24 +240,24 @@ DEEP = "[" * 100_000
 BODY = "WzEsMl0="  # [1,2]
 #: What lies in a queue, what it fails, what is said of it.
 ELEMENTS = {
-    "no JSON": ("this is not JSON", "json", "no message"),
-    "no UTF-8": (b"\xff\xfe", "json", "no message"),
+    "no JSON": ("this is not JSON", "json", "not a message"),
+    "no UTF-8": (b"\xff\xfe", "json", "not a message"),
     "deep JSON": (DEEP, "json", "RecursionError"),
     "deep JSON that ends": (DEEP + "]" * 100_000, "json", "RecursionError"),
-    "5000 digits": ('{"body": ' + "9" * 5000 + "}", "json", "no message"),
+    "5000 digits": ('{"body": ' + "9" * 5000 + "}", "json", "not a message"),
     "a value of kombu's": (
         '{"__type__": "decimal", "__value__": "x"}',
         "handling",
-        "no message",
+        "not a message",
     ),
-    "a list": ("[]", "form", "no message"),
-    "properties alone": ('{"properties": {}}', "form", "no message"),
+    "a list": ("[]", "form", "not a message"),
+    "properties alone": ('{"properties": {}}', "form", "not a message"),
     "no headers": (changed(headers=GONE), "form", "headers"),
-    "headers that are text": (changed(headers="x"), "form", "no message"),
+    "headers that are text": (changed(headers="x"), "form", "not a message"),
     "wrong base64": (changed(body="%"), "form", "base64"),
     "a body that is no JSON": (changed(body="eA=="), "form", "JSON"),
-    "a body that is no list of three": (changed(body=BODY), "form", "no message"),
-    "a body that is a number": (changed(body=5), "form", "no message"),
+    "a body that is no list of three": (changed(body=BODY), "form", "not a message"),
+    "a body that is a number": (changed(body=5), "form", "not a message"),
     "a deep body": (
         changed(body=b64encode(DEEP.encode()).decode()),
         "form",
@@ -276,7 +276,7 @@ ELEMENTS = {
     "an end": (changed(headers__expires="x"), "form", "expires"),
     "retries": (changed(headers__retries="x"), "form", "retries"),
     "a header more": (changed(headers__x=1), "form", "x besides"),
-    "an id that is a map": (changed(headers__id={}), "form", "dict where a text belongs"),
+    "an id that is a map": (changed(headers__id={}), "form", "dict where a string belongs"),
     "a way back": (changed(properties__reply_to="x"), "form", "reply_to"),
     "a tag that is a list": (changed(properties__delivery_tag=[]), "form", "delivery_tag"),
 }
@@ -305,7 +305,7 @@ def test_whatever_is_in_a_queue_the_worker_says_counts_and_drops_it_and_goes_on(
         ("{}", "\u00e9" * 64, "seal", "wrong signature"),
         ("{}", seal(KEY, "{}"), "form", "malformed task"),
         (DEEP, seal(KEY, DEEP), "form", "malformed task"),
-        ("\udcff", "00", "encoding", "no UTF-8"),
+        ("\udcff", "00", "encoding", "not UTF-8"),
     ],
 )
 def test_a_message_with_a_task_that_is_none_is_dropped_and_counted(
@@ -437,7 +437,7 @@ def test_a_trainer_that_says_what_is_no_message_is_ended(shared, name):
     sent = shared.send("st-0043", spec, n=9)
     failed = shared.reports(2 if name == "speaks_of_nothing" else 1)[-1]
     assert failed.body["failure"] == "died"
-    assert "what is no message" in failed.body["message"]
+    assert "an invalid message" in failed.body["message"]
     assert sent.segment.fence == failed.body["fence"]
     shared.send("st-0044", objective(shared, "returns"))
     assert [m.body["value"] for m in shared.reports(1)] == [0.5], "nothing is before it"

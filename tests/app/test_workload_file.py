@@ -63,7 +63,7 @@ def test_the_example_is_read():
     ("old", "new", "words"),
     [
         ("resize: 5", "resize: -1", "line 1: resize = -1 is refused: allowed is a number from 0"),
-        ("resize: 5", "reprice: 5", "line 1: reprice is no key of the workload"),
+        ("resize: 5", "reprice: 5", "line 1: reprice is not a key of the workload"),
         ("resize: 5", "kind: tpu", "line 1: kind = 'tpu' is refused: allowed is cpu or cuda"),
         ("[[1, 60], [2", "[[2, 60], [3", "line 3: curves.net = [2, 60] is refused"),
         ("[2, 34]", "[1, 34]", "line 3: curves.net = [1, 34] is refused: allowed is a width above"),
@@ -76,7 +76,7 @@ def test_the_example_is_read():
         ("seconds: 7", "seconds: 0", "seconds = 0 is refused: allowed is a number from 1e-06 to"),
         ("count: 2", "count: 1.5", "count = 1.5 is refused: allowed is a whole number"),
         ("arrives: 10", "arrives: .inf", "line 6: studies.table.arrives = inf is refused"),
-        ("ASHA: {max_", "ASH: {max_", "line 12: ASH is no key of studies.search.tuner: did you"),
+        ("ASHA: {max_", "ASH: {max_", "line 12: ASH is not a key of studies.search.tuner: did you"),
         ("max_epochs: 9", "max_epochs: 0", "max_epochs"),
         ("n_trials: 4", "spread: 0.1", "line 11: n_trials is missing"),
         ("count: 2", "count: 100000000", "allowed is a whole number from 1 to 100000"),

@@ -75,7 +75,7 @@ def test_a_message_is_short_however_long_the_value_is(tmp_path):
     with pytest.raises(UsageError, match="not 'xxx") as value:
         read.mapping(("a",), "a", read.values["a"])
     file.write_text(f"? [{'x, ' * 9_000}]\n: 1\n")
-    with pytest.raises(UsageError, match="is no text") as key:
+    with pytest.raises(UsageError, match="is not a string") as key:
         YamlFile(file)
     assert max(len(str(value.value)), len(str(key.value))) < 3_000
 
@@ -85,7 +85,7 @@ def test_a_message_is_short_however_long_the_value_is(tmp_path):
     [
         ("a: 1\nb: 2024-99-99", "line 2: month must be in 1..12"),
         ("a: " + "1" * 5000, "line 1: Exceeds the limit"),
-        ("a: \0", "is no YAML"),
+        ("a: \0", "is not YAML"),
     ],
 )
 def test_a_value_that_is_none_is_refused_with_its_line(tmp_path, text, words):

@@ -15,7 +15,7 @@ from penstock.app.host import locks
 from penstock.app.host.settings import Settings, load
 from penstock.app.ledger.history import read_file, to_json
 from penstock.app.runner.imports import check_imported
-from penstock.app.services.services import wanted
+from penstock.app.services.services import desired_state
 from penstock.app.simulation.workload_file import read_workload
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import (
@@ -172,7 +172,7 @@ def test_a_wish_that_was_spoilt_counts_as_none(tmp_path, content):
     settings.ensure_home()
     written(settings.run, "up.json", content)
     with in_time():
-        found = wanted(settings)
+        found = desired_state(settings)
     if found is not None:
         assert all(type(part) is str for each in found.services for part in (each.name, *each.argv))
         assert isinstance(found.devices, str)
@@ -180,7 +180,7 @@ def test_a_wish_that_was_spoilt_counts_as_none(tmp_path, content):
 
 @fuzzed(content=spoilt_bytes(b"4711\n") | st.sampled_from([b"-1", b"0", b"9" * 30, b"9" * 5000]))
 def test_a_lock_whose_text_was_spoilt_names_no_process(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(locks, "PATIENCE", 0.001)
+    monkeypatch.setattr(locks, "TAKEOVER_TIMEOUT", 0.001)
     with locks.hold(tmp_path, "agent"):
         (tmp_path / "agent.lock").write_bytes(content)
         with in_time():

@@ -25,8 +25,8 @@ from penstock.profiling.devices.device import Device
 from penstock.tasks.checkpoints.checkpoint import FORMAT, load
 from penstock.tasks.checkpoints.state import state_hash
 from penstock.tasks.gangs import peers, tensor_stream
-from penstock.tasks.gangs.peers import Neighbours, fetch, store_port
-from penstock.tasks.gangs.rendezvous import Meetings
+from penstock.tasks.gangs.peers import PeerServer, fetch, store_port
+from penstock.tasks.gangs.rendezvous import RendezvousHandler
 from penstock.tasks.process.failure import GangLost
 from penstock.tasks.process.identity import Identity
 from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps
@@ -205,7 +205,7 @@ def test_a_port_from_a_trainer_is_one_or_an_error(hostile, text):
 @contextmanager
 def serving():
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        Neighbours(listening, TOKEN, lambda *_: nullcontext(None), lambda: 4711).start()
+        PeerServer(listening, TOKEN, lambda *_: nullcontext(None), lambda: 4711).start()
         yield listening.getsockname()
         listening.shutdown(socket.SHUT_RDWR)
 
@@ -236,7 +236,7 @@ def test_a_trainer_serves_on_whatever_it_is_asked(capfd):
 
 
 def test_a_stranger_who_says_nothing_is_sent_away_soon(monkeypatch):
-    monkeypatch.setattr(peers, "PATIENCE", 0.05)
+    monkeypatch.setattr(peers, "REQUEST_TIMEOUT", 0.05)
     with serving() as where, socket.create_connection(where, 5.0) as sock:
         sock.settimeout(60.0)
         assert sock.recv(1) == b""
@@ -245,7 +245,7 @@ def test_a_stranger_who_says_nothing_is_sent_away_soon(monkeypatch):
 @pytest.fixture(scope="module")
 def meetings():
     """One trainer's side, with its own store."""
-    found = Meetings("127.0.0.1:1:word", torch.device("cpu"))
+    found = RendezvousHandler("127.0.0.1:1:word", torch.device("cpu"))
     found.store_port()
     return found
 
@@ -257,7 +257,7 @@ def test_a_word_in_a_store_is_a_members_or_the_gang_is_lost(meetings, text, fenc
     meeting.store.set(f"{fence}/gang/1", text.encode("utf-8", "replace"))
     with in_time():
         try:
-            mine, theirs = meeting.tell("gang", [True, "cpu"])
+            mine, theirs = meeting.exchange("gang", [True, "cpu"])
         except GangLost:
             return
         finally:

@@ -252,6 +252,6 @@ def test_a_scheduler_whose_locks_file_is_gone_ends_and_another_one_takes_over(tm
     finally:
         site.penstock("down")
     assert (
-        "the file of this scheduler's lock was put aside: ending"
+        "the lock file of this scheduler was moved or deleted: exiting"
         in (site.settings.logs / "scheduler.log").read_text()
     )

@@ -110,9 +110,9 @@ def attacker(running):
 
 
 QUEUE_ELEMENTS = {
-    "noise": ("\x00 this is not JSON", "it is no message"),
-    "other JSON": ("[1, 2, 3]", "it is no message"),
-    "empty": ("{}", "it is no message"),
+    "noise": ("\x00 this is not JSON", "it is not a message"),
+    "other JSON": ("[1, 2, 3]", "it is not a message"),
+    "empty": ("{}", "it is not a message"),
 }
 
 

@@ -36,7 +36,7 @@ def test_a_history_is_brought_here_once_and_other_machines_are_kept_apart(tmp_pa
             assert here.penstock("history", "import", given).splitlines() == sorted(
                 [
                     f"1 entry of {near.machine}{known}",
-                    f"1 entry of {FAR.machine}{known}: kept apart, no device here is of that class",
+                    f"1 entry of {FAR.machine}{known}: stored, but no device here is of that class",
                 ],
                 key=lambda line: line.removeprefix("1 entry of "),
             )

@@ -43,7 +43,7 @@ def test_a_study_is_taken_elsewhere_and_outlives_a_killed_scheduler(site, tmp_pa
     try:
         id_ = site.reader.study("drawn").id
         assert here.penstock("import", exported) == f"imported drawn: penstock report {id_}\n"
-        assert f"there is a study {id_} already" in here.penstock("import", exported, status=2)
+        assert f"study {id_} exists already" in here.penstock("import", exported, status=2)
         pid = locks.pid_of(here.settings.run, "scheduler")
         os.kill(pid, signal.SIGKILL)
         here.until(lambda: locks.pid_of(here.settings.run, "scheduler") not in (None, pid))
@@ -63,7 +63,7 @@ def test_a_study_is_taken_elsewhere_and_outlives_a_killed_scheduler(site, tmp_pa
         assert best["value"] == study.best_value
         # What runs here afterwards finds the name taken, and every other one free.
         taken = here.penstock("run", script, status=2)
-        assert "there is a study 'drawn' already" in taken
+        assert "study 'drawn' exists already" in taken
         script.write_text(SCRIPT.replace("drawn", "new"))
         here.penstock("run", script)
         assert here.facts("new")["status"] == "complete"

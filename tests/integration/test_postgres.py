@@ -92,7 +92,7 @@ def test_a_database_that_is_away_is_named_and_the_study_goes_on_by_itself(tmp_pa
             shown = [" ".join(psutil.Process(pid).cmdline()) for pid in services]
             shown += [log.read_text() for log in site.settings.logs.iterdir()]
             shown.append((site.settings.run / "up.json").read_text())
-            assert "the engine is rebuilt from what is written" in "".join(shown)
+            assert "rebuilding the engine from the ledger" in "".join(shown)
             for words in said + shown:
                 assert PASSWORD not in words
                 assert secret not in words

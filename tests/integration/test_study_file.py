@@ -55,7 +55,7 @@ def test_a_submitted_file_is_taken_up_again_and_a_changed_one_refused(site, tmp_
         in refused
     )
     file.write_text(text.replace("load_if_exists: true", "seed: 1"))
-    assert "study.yml, line 2: there is a study 'kept' already" in site.penstock(
+    assert "study.yml, line 2: study 'kept' exists already" in site.penstock(
         "submit", file, status=2
     )
     file.write_text(text.replace("kept", "new") + "devices: cpu:2y1\n")

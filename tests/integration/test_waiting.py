@@ -69,10 +69,10 @@ def told(site, path, words, tmp_path):
     ids=["another digest, no terminal", "no module, no progress shown"],
 )
 def test_code_that_every_node_refuses(site, tmp_path, reference, more, words):
-    said = told(site, script(tmp_path, reference, more), "no device takes it: ", tmp_path)
+    said = told(site, script(tmp_path, reference, more), "no device accepts it: ", tmp_path)
     assert words in said
-    assert "start the worker anew" in said
-    assert "no device takes it" in site.penstock("status", tmp_path.name)
+    assert "restart the worker" in said
+    assert "no device accepts it" in site.penstock("status", tmp_path.name)
 
 
 def serves(site):
@@ -90,7 +90,7 @@ def test_services_without_a_device(tmp_path):
         try:
             site.until(lambda: serves(site), what="a scheduler")
             path = script(tmp_path, '__file__ + ":objective", "/", "0" * 64')
-            told(site, path, "no device has joined yet: penstock up, or penstock worker", tmp_path)
+            told(site, path, "no device has joined yet: start workers with", tmp_path)
             assert "no device has joined yet" in site.facts(tmp_path.name)["waits"]
         finally:
             scheduler.terminate()
@@ -119,10 +119,10 @@ def test_workers_that_end_as_soon_as_they_are_started(tmp_path):
     try:
         site.penstock("up", env=site.environment | {"PYTHONPATH": str(hiding)})
         path = script(tmp_path, '__file__ + ":objective", "/", "0" * 64')
-        said = told(site, path, "ends as soon as it is started", tmp_path)
+        said = told(site, path, "exits as soon as it is started", tmp_path)
         assert f"{hiding}/celery.py has the name of the library celery" in said
         doctor = site.start("doctor")
-        assert "ends as soon as it is started" in doctor.communicate()[0]
+        assert "exits as soon as it is started" in doctor.communicate()[0]
         assert doctor.returncode
     finally:
         site.penstock("down")

@@ -62,7 +62,7 @@ def test_nobody_takes_a_broker_over_whose_scheduler_is_down(sites, script):
     said = second.finish(process, status=1)
     assert f"that has served redis://***@{second.settings.broker.split('@')[1]}" in said
     assert owner in said
-    assert f"does not run now: {owner}" in second.penstock("up", status=3)
+    assert f"which is not running: {owner}" in second.penstock("up", status=3)
     assert owner in second.penstock("ls", status=3)
     waiting = second.start("scheduler")  # as an operator starts it
     try:

@@ -260,7 +260,7 @@ def test_an_attribute_that_cannot_be_stored_is_named_and_no_other_class_is_made(
         state_of(Birch().partial_fit(X))
     for name in ("subprocess:Popen", "sklearn.base:os", "sklearn.utils:murmurhash3_32"):
         state = {"a": {"penstock kind": "object", "class": name, "vars": {}}}
-        with pytest.raises(UsageError, match="which is no class of scikit-learn"):
+        with pytest.raises(UsageError, match="which is not a class of scikit-learn"):
             restore(GaussianNB(), state)
 
 

@@ -119,15 +119,15 @@ def test_the_kinds_of_failures_are_the_schedulers():
 @pytest.mark.parametrize(
     ("metrics", "words"),
     [
-        ({"a": float("nan")}, "metrics['a'] = nan cannot be told to the worker: ValueError"),
-        ({"a": {1}}, "metrics['a'] = {1} cannot be told to the worker: TypeError"),
+        ({"a": float("nan")}, "metrics['a'] = nan cannot be sent to the worker: ValueError"),
+        ({"a": {1}}, "metrics['a'] = {1} cannot be sent to the worker: TypeError"),
         ({"a": b"x"}, "metrics['a'] = b'x' cannot"),
         ({"a": {"b": 10**5000}}, "metrics['a']['b'] = <a int, whose text could not be had"),
         (
             {("a", 1): 1.0},
-            "metrics = {('a', 1): 1.0} cannot be told to the worker: TypeError: keys",
+            "metrics = {('a', 1): 1.0} cannot be sent to the worker: TypeError: keys",
         ),
-        (hostile_objectives.deep(), "cannot be told to the worker: RecursionError"),
+        (hostile_objectives.deep(), "cannot be sent to the worker: RecursionError"),
     ],
     ids=range(6),
 )

@@ -148,7 +148,7 @@ def test_a_statistical_epoch_is_in_the_store_when_it_is_reported_and_never_repla
     )
     said = elsewhere.carry_out(lost)
     assert [line["op"] for line in said] == ["broken"], "epoch 3 is not computed again"
-    assert "the state after epoch 3 is not in the store" in last(said)["reason"]
+    assert "the state after epoch 3 is neither in the store" in last(said)["reason"]
 
 
 def test_a_statistical_epoch_waits_until_it_can_be_written(trainers, segment, tmp_path):

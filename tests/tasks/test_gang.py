@@ -48,5 +48,5 @@ def test_a_trial_that_moves_and_whose_gangs_break_has_the_same_bits(pool, model)
 
 def test_a_gang_that_nobody_else_comes_to_is_given_up():
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with pytest.raises(BackendError, match="member 0 met no gang of 2"):
+    with pytest.raises(BackendError, match="member 0 could not join a gang of 2"):
         Gang(store, 0, 2, torch.device("cpu"), timeout=0.2)

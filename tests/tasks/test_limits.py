@@ -68,7 +68,7 @@ def test_a_clock_never_goes_up_nor_below_the_lowest(tmp_path, monkeypatch, found
 
 def test_a_clock_in_common_with_another_slot_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "CPUS", tree(tmp_path, frozenset({0, 1}), together="0 1 2\n"))
-    with pytest.raises(TrialFailed, match=r"in common with \[2\]") as raised:
+    with pytest.raises(TrialFailed, match=r"shares its clock with \[2\]") as raised:
         limited({"cpu_frequency": 60}, frozenset({0, 1}), None).__enter__()
     assert raised.value.kind == "system"
     assert clocks(tmp_path) == [HIGHEST] * 2
@@ -76,7 +76,7 @@ def test_a_clock_in_common_with_another_slot_is_refused(tmp_path, monkeypatch):
 
 def test_a_machine_without_clocks_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "CPUS", tmp_path)
-    with pytest.raises(TrialFailed, match="core 0 has no clock to be set"):
+    with pytest.raises(TrialFailed, match="core 0 has no clock that can be set"):
         limited({"cpu_frequency": 60}, frozenset({0}), None).__enter__()
 
 
@@ -165,7 +165,7 @@ def test_a_gpu_draws_less_while_steps_are_taken(monkeypatch):
     ("uuid", "permits", "words"),
     [
         ("GPU-a", False, "cannot be set to 180000"),
-        ("GPU-b", True, "tells no limit"),
+        ("GPU-b", True, "does not report its power limit"),
         (None, True, "no GPU"),
         ("", True, "no GPU"),
     ],

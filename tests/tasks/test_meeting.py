@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from penstock.tasks.gangs.peers import Neighbours
-from penstock.tasks.gangs.rendezvous import Meetings
+from penstock.tasks.gangs.peers import PeerServer
+from penstock.tasks.gangs.rendezvous import RendezvousHandler
 from penstock.tasks.process.failure import GangLost
 from penstock.tasks.process.identity import Identity, listen
 
@@ -24,8 +24,8 @@ def members():
     for _ in range(2):
         socket = listen("127.0.0.1")
         identity = Identity("127.0.0.1", socket.getsockname()[1], "word")
-        meetings = Meetings(str(identity), torch.device("cpu"))
-        Neighbours(socket, "word", lambda *_: nullcontext(None), meetings.store_port).start()
+        meetings = RendezvousHandler(str(identity), torch.device("cpu"))
+        PeerServer(socket, "word", lambda *_: nullcontext(None), meetings.store_port).start()
         found.append(meetings)
     with ThreadPoolExecutor(2) as threads:
         yield found, threads
@@ -38,7 +38,7 @@ def meet(members, fence, topics):
 
     def take_part(each):
         meeting = each.begin(identities, fence, ignore)
-        return [meeting.tell(topic, [topic, meeting.rank]) for topic in topics][-1]
+        return [meeting.exchange(topic, [topic, meeting.rank]) for topic in topics][-1]
 
     return list(threads.map(take_part, found))
 
@@ -71,7 +71,7 @@ def test_a_member_that_is_no_longer_wanted_does_not_wait_for_the_others(members)
     leader = members[0][0]
     meeting = leader.begin((leader.identity, members[0][1].identity), 1, check)
     with pytest.raises(Fenced):
-        meeting.tell("epoch", 1)
+        meeting.exchange("epoch", 1)
 
 
 def test_a_leader_that_is_gone_is_told_at_once(members):

@@ -12,7 +12,7 @@ from holder import EPOCH, TOKEN, Holder, fds, odd, trained
 from penstock.profiling.base.errors import BackendError
 from penstock.tasks.checkpoints.state import copy_state, map_tensors, state_hash, tensors_of
 from penstock.tasks.gangs import tensor_stream
-from penstock.tasks.gangs.peers import KEPT, OutOfReach, fetch, store_port
+from penstock.tasks.gangs.peers import MOST_IDLE, OutOfReach, fetch, store_port
 
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"  # the second is another node: its client has the first
 
@@ -110,12 +110,12 @@ def test_many_fetches_leave_nothing_behind(holder):
 
 
 def test_only_so_many_connections_are_kept():
-    with Holder(count=KEPT + 4) as holder:
+    with Holder(count=MOST_IDLE + 4) as holder:
         before = fds()
         for _ in range(2):
             for identity in holder.identities:
                 assert store_port(identity) == 4711
-        assert fds() - before <= KEPT
+        assert fds() - before <= MOST_IDLE
 
 
 @pytest.mark.parametrize("address", [HERE, ELSEWHERE])

@@ -218,7 +218,7 @@ def test_a_forked_trial_whose_source_cannot_be_read_is_never_trained_from_nothin
 ):
     task = fork({}, tmp_path)
     Path(task["parents"][0]["uri"].removeprefix("file://")).unlink()
-    with pytest.raises(Lost, match=r"state after epoch 2 is not in the store.*cannot be read"):
+    with pytest.raises(Lost, match=r"state after epoch 2 is neither in the store.*cannot be read"):
         trainer.train(trainees.Small, 3, 1, **task)
     with pytest.raises(Lost):
         trainer.train(trainees.Small, 5, 1, **task, expect="its own epoch 4")

@@ -12,7 +12,7 @@ from penstock.profiling.knobs.knobs import merged
 from penstock.tasks.process.energy import SHORTEST, Metering
 from penstock.tasks.process.pipe import Abandoned
 from penstock.tasks.system.system import System
-from penstock.tasks.system.windows import stretches, windows
+from penstock.tasks.system.windows import interleave, results
 from penstock.tasks.training import loop
 from penstock.tasks.training.backward import _piece
 from penstock.tasks.training.data import length, materialise
@@ -110,10 +110,10 @@ def test_loader_workers_change_no_bit_of_data_that_draws_at_random(shards):
 def test_an_epoch_cut_to_try_configurations_has_the_same_bits():
     alone = epochs(training(), 1)
     run = training()
-    run.stretches = stretches((), [WORKERS], 20)
-    assert [s.config for s in run.stretches] == [None, WORKERS, None]
+    run.windows = interleave((), [WORKERS], 20)
+    assert [s.config for s in run.windows] == [None, WORKERS, None]
     assert epochs(run, 1) == alone
-    [(config, ratio, wasted, joules)] = windows(run.stretches)
+    [(config, ratio, wasted, joules)] = results(run.windows)
     assert config == WORKERS
     assert ratio > 0
     assert wasted >= 0
@@ -121,13 +121,13 @@ def test_an_epoch_cut_to_try_configurations_has_the_same_bits():
 
 
 def test_an_epoch_too_short_to_be_cut_is_left_whole():
-    assert stretches((), [WORKERS], 11) == []
-    assert stretches((), [], 1000) == []
+    assert interleave((), [WORKERS], 11) == []
+    assert interleave((), [], 1000) == []
 
 
 def test_examples_that_come_in_pairs_count_by_the_pair(monkeypatch):
     """Of two loader workers: a long wait, then none. The median of single steps is one or other."""
-    [_, tried, _] = stretches((), [WORKERS], 27)
+    [_, tried, _] = interleave((), [WORKERS], 27)
     now = 0.0
     monkeypatch.setattr("penstock.tasks.system.windows.time.perf_counter", lambda: now)
     for step in range(tried.stop - tried.first + 1):
@@ -137,8 +137,8 @@ def test_examples_that_come_in_pairs_count_by_the_pair(monkeypatch):
     assert tried.step_seconds == pytest.approx(0.065 / 2)
 
 
-def test_stretches_cover_an_epoch_and_take_turns():
-    found = stretches((), [WORKERS, (("loader_workers", 2),)], 1000)
+def test_windows_cover_an_epoch_and_take_turns():
+    found = interleave((), [WORKERS, (("loader_workers", 2),)], 1000)
     assert [s.first for s in found][1:] == [s.stop for s in found][:-1]
     assert (found[0].first, found[-1].stop) == (0, 1000)
     tried = [s.config for s in found if s.config]

@@ -122,7 +122,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_found_and_the_one_before_is_used(sha
     assert replayed == ["replaying epoch 2 of 3", "replaying epoch 3 of 3"]
     told = next(m for m in moved if m["op"] == "replayed")
     assert (told["first"], told["last"]) == (2, 3)
-    assert "is corrupt: its bytes do not match its name; an older state was taken" in told["reason"]
+    assert "is corrupt: its bytes do not match its name; an older state is used" in told["reason"]
 
 
 @pytest.mark.parametrize(

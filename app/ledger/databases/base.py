@@ -23,7 +23,7 @@ from .digests import NONE, fault, faults, seal, seal_all
 from .tables import EVENT, HEAD, STUDY, WRITER
 
 #: Seconds that a connection waits for a lock that another one holds.
-PATIENCE = 5.0
+LOCK_TIMEOUT = 5.0
 #: The forms that a ledger's URL may have, for messages.
 ALLOWED = "sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 

@@ -90,7 +90,7 @@ def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
     """The name of a row in messages."""
     if table is EVENT:
         return f"event {row[at]} (or the one before it)"
-    keys = [str(row[at + place]) for place, column in enumerate(table.c) if column.primary_key]
+    keys = [str(row[at + index]) for index, column in enumerate(table.c) if column.primary_key]
     return f"row {', '.join(keys)} of table {table.name}"
 
 

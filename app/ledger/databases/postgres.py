@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from psycopg.abc import PQGen
 
 #: Seconds that connecting may take: to each address, and in all (name lookup included).
-CONNECT_LIMIT, CONNECT_LIMIT_IN_ALL = 4, 10.0
+CONNECT_TIMEOUT, TOTAL_CONNECT_TIMEOUT = 4, 10.0
 #: Seconds that one statement may take, and that a server may stay silent during a statement.
-STATEMENT_LIMIT, SILENCE_LIMIT = 30, 40.0
+STATEMENT_TIMEOUT, SILENCE_TIMEOUT = 30, 40.0
 #: First half of a ledger's advisory lock; the second identifies the schema of its tables.
 LOCK = 0x50454E53
 
@@ -55,7 +55,7 @@ URL = re.compile(
 
 _MEANINGS = {
     "55P03": BUSY,
-    "57014": f"a statement took longer than {STATEMENT_LIMIT} s",
+    "57014": f"a statement took longer than {STATEMENT_TIMEOUT} s",
     "53100": "its disk is full: free some space",
     "25006": "it is read-only: is the server a standby?",
     "42501": "its role may not do that: make it the owner of the database",
@@ -63,24 +63,24 @@ _MEANINGS = {
 
 
 class PgSession(psycopg.Connection[Any]):
-    """A connection that gives up on a server that is silent for ``SILENCE_LIMIT`` seconds."""
+    """A connection that gives up on a server that is silent for ``SILENCE_TIMEOUT`` seconds."""
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
-        return super().wait(self._heard(gen), *args, **kwargs)
+        return super().wait(self._limit_silence(gen), *args, **kwargs)
 
-    def _heard(self, gen: PQGen[Any]) -> Generator[Any, Any, Any]:
-        heard = time.monotonic()
+    def _limit_silence(self, gen: PQGen[Any]) -> Generator[Any, Any, Any]:
+        last_answer = time.monotonic()
         try:
-            wanted = next(gen)
+            awaited = next(gen)
             while True:
-                ready = yield wanted
+                ready = yield awaited
                 if ready != Ready.NONE:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > SILENCE_LIMIT:
+                    last_answer = time.monotonic()
+                elif time.monotonic() - last_answer > SILENCE_TIMEOUT:
                     # Closed, so that its next use fails at once instead of waiting again.
                     self.close()
-                    raise psycopg.OperationalError(f"no answer within {SILENCE_LIMIT:g} s")
-                wanted = gen.send(ready)
+                    raise psycopg.OperationalError(f"no answer within {SILENCE_TIMEOUT:g} s")
+                awaited = gen.send(ready)
         except StopIteration as end:
             return end.value
 
@@ -172,17 +172,17 @@ class PostgresDatabase(Database):
         found = session.execute("SELECT current_setting('server_encoding'), current_schema()")
         [(encoding, schema)] = found.fetchall()
         if encoding != "UTF8":
-            raise self.unusable(f"its encoding is {encoding}: make a database with UTF8")
+            raise self.unusable(f"its encoding is {encoding}: create a database with UTF8")
         if schema is None:
-            raise self.unusable("it has no schema for tables: make the one of its search_path")
+            raise self.unusable("it has no schema for tables: create the schema of its search_path")
         return str(schema)
 
     def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> PgSession:
         """A session for ``who``. Connection options in the URL override ours."""
         settings = {
-            "statement_timeout": STATEMENT_LIMIT * 1000,
-            "lock_timeout": int(base.PATIENCE * 1000),
-            "idle_in_transaction_session_timeout": STATEMENT_LIMIT * 1000,
+            "statement_timeout": STATEMENT_TIMEOUT * 1000,
+            "lock_timeout": int(base.LOCK_TIMEOUT * 1000),
+            "idle_in_transaction_session_timeout": STATEMENT_TIMEOUT * 1000,
             "synchronous_commit": "on",
             "default_transaction_read_only": "on" if read_only else "off",
             # Set on the server's side, so that the server notices when a client's machine is gone.
@@ -194,7 +194,7 @@ class PostgresDatabase(Database):
         options += [f"-c {name}={value}" for name, value in settings.items()]
         plain: dict[str, Any] = {
             "application_name": f"penstock {who}",
-            "connect_timeout": CONNECT_LIMIT,
+            "connect_timeout": CONNECT_TIMEOUT,
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
@@ -203,7 +203,7 @@ class PostgresDatabase(Database):
         ours = {"client_encoding": "UTF8", "options": " ".join(options).strip()}
         given = plain | self._given | ours
         return within(
-            CONNECT_LIMIT_IN_ALL,
+            TOTAL_CONNECT_TIMEOUT,
             "ledger-connect",
             lambda: PgSession.connect(autocommit=autocommit, **given),
         )

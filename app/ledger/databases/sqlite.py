@@ -123,8 +123,8 @@ class SqliteDatabase(Database):
         return super().trouble(error) if words is None else self.damaged(f"{words} ({error})")
 
     def structure_fault(self, connection: Connection) -> str | None:
-        said = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
-        return None if said == "ok" else " ".join(said.split())
+        content = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+        return None if content == "ok" else " ".join(content.split())
 
     def structure_fault_now_and_then(self, connection: Connection) -> str | None:
         now = time.monotonic()
@@ -146,19 +146,19 @@ class SqliteDatabase(Database):
     def note(self, newest: Newest) -> None:
         # A commit stands even when it cannot be recorded here.
         with suppress(OSError):
-            said = f"{newest.seq:020d} {newest.digest:020d}"
+            content = f"{newest.seq:020d} {newest.digest:020d}"
             mark = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.write(mark, f"{said} {xxh3_64_hexdigest(said.encode())}\n".encode())
+                os.write(mark, f"{content} {xxh3_64_hexdigest(content.encode())}\n".encode())
             finally:
                 os.close(mark)
 
     def noted(self) -> Newest | None:
         try:
-            said, _, check = self._mark.read_text("ascii").rstrip("\n").rpartition(" ")
-            if check != xxh3_64_hexdigest(said.encode()):
+            content, _, check = self._mark.read_text("ascii").rstrip("\n").rpartition(" ")
+            if check != xxh3_64_hexdigest(content.encode()):
                 return None
-            seq, digest = said.split()
+            seq, digest = content.split()
             return Newest(int(seq), int(digest))
         except (OSError, ValueError):
             return None  # never written, or not completely: nothing is known
@@ -168,7 +168,7 @@ class SqliteDatabase(Database):
         return sqlite3.connect(
             f"file:{quote(str(self.file.absolute()))}?mode={mode}",
             uri=True,
-            timeout=base.PATIENCE,
+            timeout=base.LOCK_TIMEOUT,
             isolation_level=None,
             check_same_thread=False,
         )
