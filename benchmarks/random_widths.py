@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 
-from penstock.scheduler.model.snapshot import Course, Plan, Snapshot
+from penstock.scheduler.model.snapshot import Plan, Snapshot, WidthPlan
 
 #: What ``PENSTOCK_POLICY`` says. The scheduler imports it where ``benchmarks`` is no package.
 RANDOM_WIDTHS = "penstock.benchmarks.random_widths:random_widths"
@@ -20,7 +20,7 @@ RANDOM_WIDTHS = "penstock.benchmarks.random_widths:random_widths"
 def random_widths(snapshot: Snapshot) -> Plan:
     """Waiting trials in a random order, all trials at random widths. Equal questions draw alike."""
     rng = random.Random(repr(snapshot.at))
-    courses = {}
+    width_plans = {}
 
     # Each gets another width than it has or had: at that one, what runs would go on to the end of
     # its segment, which may be long. While any runs, all wait until their devices are free: its end
@@ -29,11 +29,11 @@ def random_widths(snapshot: Snapshot) -> Plan:
         widths = range(1, 1 + max(1, min(each.widest, snapshot.devices)))
         wide = rng.choice([width for width in widths if width != each.width] or widths)
         narrow = wide if snapshot.running else 1
-        courses[each.trial] = Course(narrow=narrow, wide=wide, epochs=1)
+        width_plans[each.trial] = WidthPlan(narrow=narrow, wide=wide, epochs=1)
     order = rng.sample(snapshot.waiting, len(snapshot.waiting))
     return Plan(
         tuple(each.trial for each in order),
-        {trial: course.wide for trial, course in courses.items()},
+        {trial: plan.wide for trial, plan in width_plans.items()},
         patient=True,
-        courses=courses,
+        courses=width_plans,
     )

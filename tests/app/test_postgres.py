@@ -89,7 +89,7 @@ def test_a_store_that_cannot_be_marked_does_not_lock_its_scheduler_out(
     try:
         wait_for(lambda: "disk" in caplog.text)
         (tmp_path / "disk").unlink()
-        wait_for(lambda: "took up 0 events" in caplog.text)
+        wait_for(lambda: "restored 0 events" in caplog.text)
     finally:
         stop.set()
         thread.join(20)

@@ -167,7 +167,7 @@ def test_nothing_is_started_for_a_study_that_is_refused(settings, started):
 def test_a_taken_name_is_refused_unless_it_is_to_be_loaded(settings, started):
     with FakeScheduler(settings) as scheduler:
         quiet(create_study(study_name="first", **GRID), SPACE)
-        with pytest.raises(UsageError, match=r"a study 'first' already.*load_if_exists"):
+        with pytest.raises(UsageError, match=r"study 'first' exists already.*load_if_exists"):
             create_study(study_name="first", **GRID)
         again = create_study(study_name="first", load_if_exists=True, **GRID)
         heard = []

@@ -219,7 +219,7 @@ def test_a_second_scheduler_waits_and_takes_over_when_the_first_is_killed(site, 
     rows = epochs(site, study.id)
     assert len(rows) == len(set(rows)) == 4 * 20
     # What it found in the ledger, and not nothing.
-    assert "took up 0 events" not in log.read_text()
+    assert "restored 0 events" not in log.read_text()
     locks.stop(run, "scheduler", grace=10)
     second.communicate(timeout=10)
 
@@ -248,7 +248,7 @@ def test_a_scheduler_whose_locks_file_is_gone_ends_and_another_one_takes_over(tm
         (run / "scheduler.lock").unlink()
         site.until(lambda: locks.pid_of(run, "scheduler") not in (None, before), 60, "another one")
         log = site.settings.logs / "scheduler.log"
-        site.until(lambda: log.read_text().count("took up") == 2, 60, "its taking up")
+        site.until(lambda: log.read_text().count("restored") == 2, 60, "its restore")
     finally:
         site.penstock("down")
     assert (
