@@ -10,6 +10,8 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Threads that spin while they wait hold the core that another test's processes need.
 test quick: export OMP_WAIT_POLICY := passive
+# Tests also wait: three workers keep two cores busy.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # What says most within a minute: the core, the models, the map of the house.
 QUICK := tests/scheduler tests/profiling tests/test_house.py
 
@@ -24,7 +26,7 @@ quick: .venv/dev ## the inner loop: style, and the tests that start no services
 	@$(BIN)/pytest -q -n logical --dist loadfile $(QUICK)
 
 test: .venv/dev ## the tests, with a real broker and real workers
-	@$(BIN)/pytest -q -n logical --dist loadfile --no-loadscope-reorder --durations 10
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@$(BIN)/ruff check

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import penstock.tasks.trainer.segment
+from penstock.tasks.training.determinism import configure
 
 from benchmarks import _gangs, _plans, _resizes, _sharded
 from benchmarks._gangs import Pool, Stage, straight
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the random plans")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    penstock.tasks.segment.configure()
+    configure()
     runs = 5 if options.quick else 21
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     figures |= shard_tax(runs)

@@ -68,7 +68,7 @@ def script(tmp_path, weight, *, width=1, n_trials=3):
 
 @pytest.fixture
 def unmetered(tmp_path):
-    site = Installation(tmp_path / "home", powercap=tmp_path / "no such folder")
+    site = Installation(tmp_path / "home", devices="cpu:1x1", powercap=tmp_path / "no such folder")
     yield site
     site.close()
 
