@@ -25,6 +25,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ...profiling.costs.hull import Hull, hull
+from ...scheduler.policies.planner.bounds import fluid_bound
 from ...scheduler.resources.fair_share import apportion
 from ...scheduler.strategies.base import rungs_of
 from ..ledger.codec import spec_from_json
@@ -260,8 +261,6 @@ def _least(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
     Speeds are concave, so the fluid bound holds for the mean number of slots. The longer the work
     takes, the lower that mean is. So the iteration starts too low, and each step is a valid bound.
     """
-    from ...scheduler.policies.planner.bounds import fluid_bound  # brings NumPy
-
     slots = float(sum(each > 0 for each in left))
     while True:
         seconds = fluid_bound(work, slots)
