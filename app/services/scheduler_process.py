@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 
-from ...profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused
+from ...profiling.base.errors import LASTING, BackendError, LedgerDamaged
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import PolicyChosen
 from ..broker import installation, presence, server
@@ -109,7 +109,7 @@ class Scheduler:
                     log.error("%s", error)
                 last_error = str(error)
                 if not isinstance(error, Taken):  # otherwise its clients are another scheduler's
-                    self._tell(last_error, lasts=isinstance(error, LedgerRefused))
+                    self._tell(last_error, lasts=isinstance(error, LASTING))
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
                     # A check reads all of it again, and only a person can repair it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import BackendError, LedgerRefused, UsageError
+from ...profiling.base.errors import LASTING, BackendError, UsageError
 from ...scheduler.model.study import StrategySpec
 from ..host.settings import Settings
 from ..host.settings import load as load_settings
@@ -138,14 +138,14 @@ def _known(study: Any) -> Any:
 def _find(settings: Settings, name: str) -> StudyRow | None:
     """The study of this name; None also if there is no ledger yet, or one to be migrated.
 
-    Raises LedgerRefused if no scheduler would serve the ledger. The scheduler checks the name again
+    Raises LedgerRefused or LedgerDamaged for such a ledger. The scheduler checks the name again
     when the study is submitted.
     """
     from ..services.ledger_location import ledger_reader
 
     try:
         rows = ledger_reader(settings).studies()
-    except LedgerRefused:
+    except LASTING:
         raise
     except BackendError:
         return None

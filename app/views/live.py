@@ -22,7 +22,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ...profiling.base.errors import BackendError, LedgerRefused
+from ...profiling.base.errors import LASTING, BackendError
 from ...scheduler.model.trial import FINAL
 from ..common.console import PlainConsole
 from ..common.timeouts import call_with_notices
@@ -114,7 +114,7 @@ def follow(
     even if nothing else is.
 
     A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
-    if it never answered, and LedgerRefused at once if no scheduler can use it.
+    if it never answered, and LedgerRefused or LedgerDamaged at once.
     """
     begun = time.monotonic()
     end = None if timeout is None else begun + timeout
@@ -127,7 +127,7 @@ def follow(
                 view = call_with_notices(
                     SILENCE, "ledger-look", watcher.look, partial(screen.draw, view, WAITING)
                 )
-            except LedgerRefused:
+            except LASTING:
                 raise  # a second try would give the same error
             except BackendError as error:
                 trouble = f"the ledger does not answer, asking again: {error}"

@@ -60,8 +60,12 @@ class LedgerRefused(BackendError):
     """No scheduler of this version can use the ledger as it is, until a person acts."""
 
 
-class LedgerDamaged(LedgerRefused):
+class LedgerDamaged(BackendError):
     """The ledger is not as it was written. Nothing is read from it or written to it."""
+
+
+#: Errors of a ledger that last until a person acts.
+LASTING = (LedgerRefused, LedgerDamaged)
 
 
 class IllegalTransition(PenstockError):
