@@ -1,7 +1,7 @@
 """The protocol in Redis: key names, the atomic scripts, and how a client calls them.
 
 Theory of operation. The ledger is the truth; what is in Redis can be rebuilt from it. An attempt is
-one hash a trial, which holds the *fence* of the only attempt that counts. A worker may act only
+one hash per trial, which holds the *fence* of the only attempt that counts. A worker may act only
 while fence and owner are its own. Each of these checks happens in one script, together with the
 write that it guards:
 

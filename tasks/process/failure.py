@@ -18,7 +18,7 @@ class Lost(BackendError):
     """The attempt cannot go on now. Another attempt may succeed, here or elsewhere."""
 
 
-class GangLost(Lost):
+class GangLost(BackendError):
     """Another member of the gang has left or does not answer. Nobody can finish the epoch."""
 
 

@@ -30,7 +30,7 @@ from ...profiling.base.wording import worded
 from ..contracts.code import Workspace
 from ..process import forks
 from ..process.energy import Metering
-from ..process.failure import Lost, Unlike, failure_of
+from ..process.failure import GangLost, Lost, Unlike, failure_of
 from ..process.main_thread import MAIN_THREAD
 from ..process.memory import bounded
 from ..process.messages import STAND_STILL
@@ -92,7 +92,7 @@ class TrainerProcess:
             self._run(work)
         except Abandoned:
             work.say("stopped")
-        except Lost as error:
+        except (Lost, GangLost) as error:
             work.say("broken", reason=worded(error, str))
         except Unlike as error:
             work.say(
