@@ -21,7 +21,7 @@ help: ## this list
 run: .venv/installed ## the quickstart: tune a small network on handwritten digits
 	@$(BIN)/penstock run examples/digits.py
 
-quick: .venv/dev ## the inner loop: style, and the tests that start no services
+quick: .venv/dev ## the inner loop: style, and the tests of the core, the models and the house
 	@$(BIN)/ruff check
 	@$(BIN)/pytest -q -n logical --dist loadfile $(QUICK)
 

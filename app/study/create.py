@@ -115,7 +115,11 @@ def create_study(
 
 @to_the_user
 def load_study(study_name: str) -> Study:
-    """The study of this name or id. Raises UsageError with close names if there is none."""
+    """The study of this name or id.
+
+    Raises UsageError with close names if there is none, and BackendError if nothing has run here
+    yet or the ledger does not answer.
+    """
     refuse_in_trainer("load_study()")
     from ..services.ledger_location import ledger_reader
 

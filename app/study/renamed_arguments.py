@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -50,8 +51,8 @@ def new_key(name: str, given: Mapping[str, Any]) -> str | None:
     if name not in _PLACES:
         return None
     argument, _ = _PLACES[name]
-    alone = _alone(argument, given)
-    values = _values(argument, {name: given[name]})
+    alone, held = _given(argument, given)
+    values = held | _values(argument, {name: given[name]})
     if argument == "sampler":
         return f"sampler: {{{alone or 'tpe'}: {_in_yaml(values)}}}"
     return f"{argument}: {_in_yaml(({} if alone is None else {'mode': alone}) | values)}"
@@ -61,11 +62,29 @@ def _arguments(old: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(_PLACES[name][0] for name in old))
 
 
-def _alone(argument: str, given: Mapping[str, Any]) -> Any:
-    """The value given as the group's first field alone; None if a group or nothing was given."""
-    value = given.get(argument) if argument in _ALONE else None
-    is_group = isinstance(value, dict | Sampler) or type(value) in GROUPS.values()
-    return None if is_group else value
+def _given(argument: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """What the group has already: its first field if that was given alone, and its other fields.
+
+    Fields with their defaults are left out. In a study's file a group is a mapping, and a sampler
+    with options is one of its name to these.
+    """
+    value = given.get(argument)
+    if isinstance(value, Sampler):
+        return value.name, json.loads(value.options)
+    if isinstance(value, Mapping):
+        held = dict(value)
+        if argument == "sampler":
+            name, options = next(iter(held.items()), (None, {}))
+            return name, dict(options) if isinstance(options, Mapping) else {}
+        return held.pop("mode", None), held
+    if value is not None and type(value) in GROUPS.values():
+        held = {
+            each.name: getattr(value, each.name)
+            for each in fields(value)
+            if getattr(value, each.name) != each.default
+        }
+        return held.pop("mode", None), held
+    return (value if argument in _ALONE else None), {}
 
 
 def _values(argument: str, old: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,12 +103,12 @@ def _values(argument: str, old: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_python(argument: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> str:
-    alone = _alone(argument, given)
+    alone, held = _given(argument, given)
     kind = "Sampler" if argument == "sampler" else GROUPS[argument].__name__
     if argument == "sampler" and alone is None:
         alone = "tpe"
     first = [] if alone is None else [worded(alone)]
-    values = _values(argument, old)
+    values = held | _values(argument, old)
     words = first + [f"{name}={worded(value)}" for name, value in values.items()]
     return f"penstock.{kind}({', '.join(words)})"
 

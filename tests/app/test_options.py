@@ -108,6 +108,18 @@ def test_what_cannot_be_is_refused_by_its_place(given, words):
             ["sampler=penstock.Sampler('tpe', multivariate=True)"],
         ),
         ({"weight": 2, "priority": 1}, ["share=penstock.Share(weight=2, priority=1)"]),
+        (
+            {"max_width": 4, "resources": Resources(memory=10**9)},
+            ["resources=penstock.Resources(memory=1000000000, max_width=4)"],
+        ),
+        (
+            {"system_objective": "energy", "system": SystemTuning("tune")},
+            ["system=penstock.SystemTuning('tune', energy_weight=1)"],
+        ),
+        (
+            {"sampler_options": {"sigma0": 0.1}, "sampler": Sampler("cmaes", popsize=5)},
+            ["sampler=penstock.Sampler('cmaes', popsize=5, sigma0=0.1)"],
+        ),
     ],
 )
 def test_an_option_given_by_itself_is_refused_with_the_new_form(given, new):
