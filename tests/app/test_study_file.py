@@ -145,8 +145,7 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "system: {mode: tune}\nsystem_objective: energy",
-            "line 4: system_objective is no longer a key of the study: write"
-            ' system: {mode: "tune", energy_weight: 1}',
+            'a key of the study: write system: {mode: "tune", energy_weight: 1}',
         ),
         (
             "study_name: mine",
