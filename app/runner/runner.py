@@ -32,6 +32,7 @@ from ...scheduler.engine.engine import Engine, Refused
 from ...scheduler.model.decisions import (
     Ask,
     AskConfigs,
+    AskPlan,
     Consult,
     Cut,
     Decision,
@@ -347,6 +348,8 @@ class Runner:
             turn.history += entries_of(decision, self._clock.now())
         elif isinstance(decision, Finish):
             self._samplers.forget(decision.study)
+        elif not isinstance(decision, AskPlan):  # ``_plan`` answers that one, from the state
+            raise TypeError(f"nothing carries out {decision}")
 
     def _ask(self, ask: Ask) -> None:
         answer = answers.proposal(self._samplers, ask, self.engine.state, self._clock.now())
