@@ -34,6 +34,7 @@ from penstock.app.ledger.rows import TrialRow
 from penstock.app.services import services
 from penstock.app.spec.build import make_plan, new_id
 from penstock.app.spec.options import Limits
+from penstock.app.study.handle import StudyHandle
 from penstock.app.study.study import Study
 
 from . import _hostile_plain
@@ -125,7 +126,7 @@ class Field:
             | options
         )
         name = f"hostile-{next(_numbers)}"
-        study = Study(plan, name, new_id(name), self.settings)
+        study = Study(StudyHandle(plan, name, new_id(name), self.settings))
         study.submit(code, space, n_trials, devices=self.settings.devices)
         return study.id
 

@@ -31,6 +31,7 @@ from penstock.app.services.supervisor import Reviver
 from penstock.app.spec.build import make_plan, new_id
 from penstock.app.spec.options import Resources
 from penstock.app.spec.plan import StudyPlan
+from penstock.app.study.handle import StudyHandle
 from penstock.app.study.study import Study
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec
@@ -90,7 +91,7 @@ class Site:
 
     def _submit(self, plan: StudyPlan, n_trials: int) -> None:
         name = f"chaos-{plan.seed}"
-        study = Study(plan, name, new_id(name), self.settings)
+        study = Study(StudyHandle(plan, name, new_id(name), self.settings))
         study.submit(DigitsNet, SPACE, n_trials, devices=self.settings.devices)
         self.studies.append(study.id)
 

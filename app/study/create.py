@@ -14,7 +14,7 @@ from ..ledger.codec import spec_from_json
 from ..spec.build import check_name, make_plan, new_id
 from ..spec.options import Exactness, Limits, Resources, Share, SystemTuning
 from ..spec.plan import StudyPlan
-from .handle import in_trainer, refuse_in_trainer
+from .handle import StudyHandle, in_trainer, refuse_in_trainer
 from .renamed_arguments import in_groups
 from .study import Study
 
@@ -95,7 +95,8 @@ def create_study(
         raise UsageError.refuse("load_if_exists", load_if_exists, "True or False")
     settings = load_settings()
     # A generated name is already an id.
-    study = Study(plan, name, new_id(name) if study_name is not None else name, settings)
+    study_id = new_id(name) if study_name is not None else name
+    study = Study(StudyHandle(plan, name, study_id, settings))
     # A trainer may arrive here by importing the user's script: it needs only the code.
     if study_name is not None and not in_trainer():
         known = _find(settings, name)
@@ -106,7 +107,8 @@ def create_study(
                 field="study_name",
             )
         if known is not None:
-            study = Study(plan, name, known.id, settings, spec_from_json(known.spec_json))
+            spec = spec_from_json(known.spec_json)
+            study = Study(StudyHandle(plan, name, known.id, settings, spec))
     if warm_start is not None and not in_trainer():
         for other in warm_start if isinstance(warm_start, list | tuple) else [warm_start]:
             study._learn_from(_known(other))
@@ -126,7 +128,7 @@ def load_study(study_name: str) -> Study:
     settings = load_settings()
     row = ledger_reader(settings).study(study_name)
     spec = spec_from_json(row.spec_json)
-    return Study(StudyPlan.of(spec), row.name, row.id, settings, spec)
+    return Study(StudyHandle(StudyPlan.of(spec), row.name, row.id, settings, spec))
 
 
 def _known(study: Any) -> Any:

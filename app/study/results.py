@@ -6,10 +6,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
-from ...scheduler.model.study import StudySpec
-from ..host.settings import Settings
 from ..host.tracebacks import to_the_user
-from ..spec.plan import StudyPlan
 from ..spec.warm_start import shown
 from .handle import StudyHandle
 
@@ -22,15 +19,8 @@ if TYPE_CHECKING:
 class ReadableStudy:
     """A study that gives its results. ``study_name`` and ``id`` name it."""
 
-    def __init__(
-        self,
-        plan: StudyPlan,
-        study_name: str,
-        study_id: str,
-        settings: Settings,
-        spec: StudySpec | None = None,
-    ) -> None:
-        self._handle = StudyHandle(plan, study_name, study_id, settings, spec)
+    def __init__(self, handle: StudyHandle) -> None:
+        self._handle = handle
 
     def __repr__(self) -> str:
         return f"Study({self.study_name!r}, id={self.id!r}, directions={self.directions!r})"

@@ -148,7 +148,8 @@ class Engine:
     def handle(self, event: Event) -> tuple[Decision, ...]:
         """Apply one event and return the decisions that follow.
 
-        Raises ``Refused`` or ``IllegalTransition``; then nothing has changed.
+        Raises ``Refused``, and then nothing has changed; or ``IllegalTransition``, a bug of ours:
+        the trial keeps its state, and what the handler did before is not undone.
         """
         handler = self._handlers[type(event)]
         core = self._core

@@ -21,7 +21,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,23 +58,28 @@ class TrainerProcess:
         self._objectives: Objectives | None = None
         self._functions: EpochFunctions | None = None
         self._segments: Segments | None = None
-        self._preloads = preload
-        self._preload = threading.Thread(target=_import_torch, name="preload", daemon=True)
+        self._preload = (
+            threading.Thread(target=_import_torch, name="preload", daemon=True) if preload else None
+        )
 
     def serve(self) -> None:
         """Never returns: the process ends when the pipe closes."""
         self._pipe.listen()
         self._pipe.say("ready")
-        try:
-            work = self._pipe.inbox.get(timeout=IDLE if self._preloads else None)
-        except queue.Empty:
-            self._preload.start()
-            work = self._pipe.inbox.get()
+        work = self._first()
         while not (isinstance(work, Run) and work.task.contract in STAND_STILL):
             self._do(work)
             work = self._pipe.inbox.get()
         threading.Thread(target=self._go_on, args=(work,), name="serve", daemon=True).start()
         MAIN_THREAD.lend()
+
+    def _first(self) -> Run | ReleaseTrial:
+        """The first thing to do. The import begins where that is long in coming."""
+        if self._preload is not None:
+            with suppress(queue.Empty):
+                return self._pipe.inbox.get(timeout=IDLE)
+            self._preload.start()
+        return self._pipe.inbox.get()
 
     def _go_on(self, work: Run | ReleaseTrial) -> None:
         """Serve from here on in a thread of its own. The main thread is lent to functions."""
@@ -150,7 +155,7 @@ class TrainerProcess:
 
     def _settle(self) -> None:
         """Wait for a running import of torch: others would see a module that is half there."""
-        if self._preload.is_alive():
+        if self._preload is not None and self._preload.is_alive():
             self._preload.join()
 
     def _code(self, run: Run) -> Any:
