@@ -14,10 +14,16 @@ import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.restore import restore
 from penstock.app.ledger.writes import Batch
-from penstock.profiling.base.errors import BackendError, IllegalTransition, UsageError
+from penstock.profiling.base.errors import (
+    BackendError,
+    IllegalTransition,
+    LedgerRefused,
+    UsageError,
+)
 from penstock.scheduler.model.decisions import Parent
-from penstock.scheduler.model.events import Tick
+from penstock.scheduler.model.events import PolicyChosen, Tick
 from penstock.scheduler.model.study import StudyRecord
 
 
@@ -289,3 +295,9 @@ def test_a_study_that_ended_is_updated_in_place(sql, url):
     [study] = Reader(url).studies()
     assert (study.status, study.finished_at) == ("failed", 9.0)
     assert study.message == "all trials failed ?"
+
+
+def test_a_ledger_with_a_policy_that_is_gone_is_refused_with_what_to_do(sql):
+    sql.commit(Batch(events=[(1, PolicyChosen(at=1.0, policy="shuffle"))]))
+    with pytest.raises(LedgerRefused, match=r"event 1 .*shuffle.* the version that wrote it"):
+        restore(sql)
