@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick test check bench bench-peers gpu-check clean
+.PHONY: help run quick test check bench bench-peers gpu-check optuna-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -54,6 +54,11 @@ bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tu
 gpu-check: .venv/dev ## on a GPU: bits at every width, what determinism and a resize cost
 	@mkdir -p build/bench
 	@$(BIN)/python -m benchmarks.gpu --json build/bench/gpu.json
+
+optuna-check: .venv/dev ## Optuna's own tests, on Penstock's storage
+	@mkdir -p build/bench
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -r benchmarks/peers/optuna-check.txt
+	@$(BIN)/python -m benchmarks.optuna_check --json build/bench/optuna_check.json
 
 clean: ## remove what these commands made, .venv included; studies are kept
 	@rm -rf .venv .venv-peers .typing build dist *.egg-info

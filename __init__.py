@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .app.exports.mlflow import MLflowCallback
     from .app.exports.tensorboard import TensorBoardCallback
-    from .app.optuna_bridge.storage import storage
-    from .app.spec.options import Exactness, Limits, Resources, Share, SystemTuning
+    from .app.spec.options import Limits, Resources, Share, SystemTuning
     from .app.spec.sampler_options import Sampler
     from .app.spec.space import Categorical, Float, Int
     from .app.spec.strategies import (
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         SuccessiveHalving,
     )
     from .app.study.create import create_study, load_study
+    from .app.study.storage import storage
     from .app.study.study import Study
     from .profiling.base.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
@@ -40,7 +40,6 @@ _LAZY = {
     "Categorical": "app.spec.space:Categorical",
     "CurveStopping": "app.spec.strategies:CurveStopping",
     "Data": "tasks.contracts.contract:Data",
-    "Exactness": "app.spec.options:Exactness",
     "Float": "app.spec.space:Float",
     "EpochTrial": "tasks.contracts.contract:EpochTrial",
     "FullBudget": "app.spec.strategies:FullBudget",
@@ -66,7 +65,7 @@ _LAZY = {
     "create_study": "app.study.create:create_study",
     "epoch_function": "tasks.contracts.contract:epoch_function",
     "load_study": "app.study.create:load_study",
-    "storage": "app.optuna_bridge.storage:storage",
+    "storage": "app.study.storage:storage",
 }
 
 #: For other frameworks, each of which it imports. Not in ``__all__``: ``from penstock import *``
@@ -89,7 +88,6 @@ __all__ = [
     "CurveStopping",
     "Data",
     "EpochTrial",
-    "Exactness",
     "Float",
     "FullBudget",
     "Hyperband",

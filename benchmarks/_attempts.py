@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,20 +14,26 @@ from penstock.app.broker import protocol
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 
+from benchmarks._trainers import trainers
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One rank of a gang: its device, the device's node, and the Celery worker's process id."""
+    """One rank of a gang: its device, the device's node, and the Celery worker's process id.
+
+    ``run`` is the node's folder of locks.
+    """
 
     rank: int
     device: str
     node: str
     worker: int
+    run: Path
 
     def trainer(self) -> psutil.Process:
         """Its trainer's process. Raises psutil.NoSuchProcess if there is none at this moment."""
-        for child in psutil.Process(self.worker).children():
-            return child
+        for trainer in trainers(self.run, self.device):
+            return trainer
         raise psutil.NoSuchProcess(self.worker)
 
 
@@ -76,5 +83,6 @@ def gangs(client: redis.Redis, nodes: Mapping[str, Settings], state: str) -> lis
 def member_of(nodes: Mapping[str, Settings], rank: int, device: str) -> Member | None:
     """The member that serves ``device`` now; None if there is none."""
     node = device.split(".")[1]
-    pid = locks.pid_of(nodes[node].run, f"device-{device}")
-    return None if pid is None else Member(rank, device, node, pid)
+    run = nodes[node].run
+    pid = locks.pid_of(run, f"device-{device}")
+    return None if pid is None else Member(rank, device, node, pid, run)

@@ -25,6 +25,8 @@ from penstock.app.host.settings import Settings
 from penstock.app.services import services
 from penstock.profiling.base.errors import UsageError
 
+from benchmarks._trainers import LAUNCHER, fork_servers, trainers
+
 from ._postgres import Server
 
 #: Seconds that the scheduler has to take a stopped worker's trial away, once its lease is over.
@@ -48,10 +50,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A live lease: ``worker`` is the process id of the Celery worker that holds it."""
+    """A live lease: the process id of the Celery worker that holds it, and its device."""
 
     trial: str
     worker: int
+    device: str
 
 
 class Faults:
@@ -83,7 +86,7 @@ class Faults:
 
     def _kill_trainer(self, kind: str) -> Hit | None:
         for lease in self._leases():
-            for trainer in psutil.Process(lease.worker).children():
+            for trainer in trainers(self._settings.run, lease.device):
                 with frozen(trainer):
                     if lease in self._leases():
                         trainer.kill()
@@ -119,6 +122,13 @@ class Faults:
             return None
         psutil.Process(pid).kill()
         return Hit(time.time(), kind, anew=kind == "agent")
+
+    def _kill_fork_server(self, kind: str) -> Hit | None:
+        servers = fork_servers(self._settings.run)
+        if not servers or not self._at_work():
+            return None
+        self._rng.choice(servers).kill()
+        return Hit(time.time(), kind)
 
     def _wipe_broker(self, kind: str) -> Hit | None:
         """Kill the broker and delete its log before anyone can revive it."""
@@ -173,7 +183,7 @@ class Faults:
             device = serving.get(str(owner).partition(".")[0])
             pid = device and locks.pid_of(self._settings.run, f"device-{device}")
             if pid:
-                found.append(Lease(key.split(":")[2], pid))
+                found.append(Lease(key.split(":")[2], pid, str(device)))
         self._rng.shuffle(found)
         return found
 
@@ -187,6 +197,8 @@ KINDS: dict[str, Kind] = {
     "trainer": Faults._kill_trainer,
     "worker": Faults._kill_worker,
     "agent": Faults._kill_service,
+    LAUNCHER: Faults._kill_service,
+    "fork server": Faults._kill_fork_server,
     "scheduler": Faults._kill_service,
     "broker": Faults._kill_service,
     "broker wiped": Faults._wipe_broker,

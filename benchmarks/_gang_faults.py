@@ -16,6 +16,8 @@ from penstock.app.broker import protocol, server
 from penstock.app.host import locks
 from penstock.app.services import services
 
+from benchmarks._trainers import LAUNCHER
+
 from ._attempts import Gang, Member, gangs, member_of
 from ._faults import KINDS, NOTICE, Faults, Hit, Kind, frozen
 from ._sites import Nodes
@@ -204,7 +206,7 @@ class GangFaults(Faults):
         for gang, member in self._at_random():
             run = self.site.nodes[member.node].run
             with locks.hold(run, services.CHANGE, wait=True):  # so that nobody revives it
-                names = ["agent", *(lock.stem for lock in run.glob("device-*.lock"))]
+                names = ["agent", LAUNCHER, *(lock.stem for lock in run.glob("device-*.lock"))]
                 pids = [locks.pid_of(run, name) for name in names]
                 served = [psutil.Process(pid) for pid in pids if pid is not None]
                 # Not all of the agent's children: it may have revived the broker.

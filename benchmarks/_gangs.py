@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import penstock
 import torch
-from penstock.tasks.process.failure import GangLost
+from penstock.tasks.process.failure import Lost
 from penstock.tasks.process.identity import Identity
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.process.pipe import Abandoned, Run
@@ -288,7 +288,7 @@ def _serve(pipe: Any) -> None:
             member.epochs.clear()
             run = _Leaving(order.task, member, order.members)
             run.leaves = order.leaves
-            with suppress(Abandoned, GangLost):
+            with suppress(Abandoned, Lost):
                 segments.run(run, MODELS[order.model])
             pipe.send(member.epochs[0] if member.epochs else None)
 

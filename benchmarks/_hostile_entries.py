@@ -180,7 +180,7 @@ class Old:
             {"kind": "pause"},
             {"kind": "weigh", "weight": 1.0, "priority": 0},
             {"kind": "enqueue", "params": {"x": 0.25}},
-            {"kind": "tell", "number": 0, "value": 1.0, "reason": ""},
+            {"kind": "write", "number": 0, "state": "complete", "values": [1.0], "writing": {}},
             {"kind": "remember", "entries": []},
             {"kind": "import", "imported": "{}"},
             {"kind": "submit", "enqueued": []},

@@ -20,6 +20,7 @@ from penstock.app.ledger import codec
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import EpochRow
 from penstock.app.simulation.simulator import OVERHEAD, simulate
+from penstock.app.simulation.workload import STEPS_PER_EPOCH
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import StrategySpec, StudySpec
@@ -175,7 +176,11 @@ class Costs:
         """As ``app.simulation.simulator.Work``."""
         return max(0.0, self.gaps["resized"] - self.gaps["next"])
 
-    def stretch(self, at_work: int) -> float:
+    def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
+        """As many for all."""
+        return STEPS_PER_EPOCH
+
+    def slowdown(self, at_work: int) -> float:
         """Devices have one slot."""
         return 1.0
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import study_spec
+from penstock.app.simulation.workload import STEPS_PER_EPOCH, study_spec
 from penstock.profiling.devices.device import Device
 from penstock.profiling.knobs.knobs import SystemConfig, config_text, merged
 from penstock.profiling.knobs.racing import Race
@@ -29,7 +29,7 @@ from penstock.scheduler.tuning.tuning import MIN_PROBE_SECONDS, PROBE_SHARE
 
 CORES, MAX_EPOCHS, ETA, RUNGS = 2, 9, 3, 3
 #: Trials of one round of all of Hyperband's brackets.
-TRIALS = sum(size for _, size in islice(brackets(RUNGS, ETA, 10**6), RUNGS))
+TRIALS = sum(size for _, size in islice(brackets(RUNGS, ETA, 10**6, proportional=True), RUNGS))
 ONE_THREAD: SystemConfig = (("threads", 1),)
 LAYOUT: SystemConfig = (("memory_format", "channels_last"),)
 #: What a trial with all cores may run with; the default first.
@@ -236,7 +236,10 @@ class _Work:
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
         return 0.0
 
-    def stretch(self, at_work: int) -> float:
+    def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
+        return STEPS_PER_EPOCH
+
+    def slowdown(self, at_work: int) -> float:
         return 1.0  # devices have one slot
 
 

@@ -15,7 +15,7 @@ from random import Random
 from statistics import fmean
 
 from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import study_spec
+from penstock.app.simulation.workload import STEPS_PER_EPOCH, study_spec
 from penstock.profiling.costs.interference import Interference, SharingStep, SharingTable
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
@@ -46,7 +46,11 @@ class Crowded:
         """No trial is wider than one device."""
         return 0.0
 
-    def stretch(self, at_work: int) -> float:
+    def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
+        """As many for all."""
+        return STEPS_PER_EPOCH
+
+    def slowdown(self, at_work: int) -> float:
         """Two slots at most."""
         return 2 / self.together if at_work == 2 else 1.0
 

@@ -27,7 +27,7 @@ from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import EpochRow
 from penstock.app.services import services
-from penstock.app.services.supervisor import Reviver
+from penstock.app.services.supervisor import Supervisor
 from penstock.app.spec.build import make_plan, new_id
 from penstock.app.spec.options import Resources
 from penstock.app.spec.plan import StudyPlan
@@ -211,7 +211,7 @@ def start_agent(node: Settings, undo: ExitStack) -> None:
     """Start the agent of a node that only trains; ``undo`` stops it."""
     services.ensure_up(node, services=(services.agent_of(node.devices),))
     # The operating system's own supervisor would revive the agent there.
-    undo.enter_context(Reviver(node))
+    undo.enter_context(Supervisor(node))
 
 
 def joined(reader: Reader) -> set[str]:

@@ -19,6 +19,8 @@ import sqlalchemy as sa
 from penstock.app.ledger.databases.open import database_at
 from penstock.app.ledger.databases.tables import DURABLE
 
+from benchmarks._trainers import trainers
+
 from ._attempts import Member
 from ._faults import Hit, Kind
 from ._sites import DISK, Nodes
@@ -151,9 +153,7 @@ def _trainers(site: Nodes) -> list[psutil.Process]:
     """All trainers of both nodes."""
     found = []
     for settings in site.nodes.values():
-        for lock in settings.run.glob("device-*.lock"):
-            with contextlib.suppress(psutil.NoSuchProcess, ValueError):
-                found += psutil.Process(int(lock.read_text())).children()
+        found += trainers(settings.run)
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from penstock import Float, Int
+from penstock.app.simulation.workload import STEPS_PER_EPOCH
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import Params, StudySpec
 
@@ -60,7 +61,11 @@ class Surrogate:
         """Validation accuracy (percent) after each of the 52 epochs."""
         return self._of(params)[0]
 
-    def stretch(self, at_work: int) -> float:
+    def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
+        """As many for all."""
+        return STEPS_PER_EPOCH
+
+    def slowdown(self, at_work: int) -> float:
         """Devices have one slot."""
         return 1.0
 

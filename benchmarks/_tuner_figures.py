@@ -17,7 +17,14 @@ from random import Random
 from statistics import fmean
 
 from penstock.app.simulation.simulator import Simulated, simulate
-from penstock.app.simulation.workload import KnownCosts, StudyWork, TrialWork, Workload, study_spec
+from penstock.app.simulation.workload import (
+    STEPS_PER_EPOCH,
+    KnownCosts,
+    StudyWork,
+    TrialWork,
+    Workload,
+    study_spec,
+)
 from penstock.profiling.costs.reference_curves import fitted
 from penstock.profiling.costs.table import CostTable
 from penstock.profiling.devices.device import Device
@@ -68,7 +75,11 @@ class Training:
         """The same for all."""
         return PRICE
 
-    def stretch(self, at_work: int) -> float:
+    def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
+        """As many for all."""
+        return STEPS_PER_EPOCH
+
+    def slowdown(self, at_work: int) -> float:
         """Devices have one slot."""
         return 1.0
 
@@ -154,7 +165,9 @@ def _layer(spec: StudySpec, number: int, epoch: int) -> tuple[int, int]:
         return 0, sum(level < epoch for level in levels)
     if spec.strategy.name != "hyperband":
         return 0, 0
-    for at, (s, size) in enumerate(brackets(len(levels), spec.strategy.eta, spec.n_trials)):
+    plan = spec.strategy
+    of_study = brackets(len(levels), plan.eta, spec.n_trials, proportional=plan.proportional)
+    for at, (s, size) in enumerate(of_study):
         if number < size:
             return at, sum(level < epoch for level in levels[-1 - s :])
         number -= size

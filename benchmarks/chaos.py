@@ -10,6 +10,9 @@ another number after each epoch, and the faults hit members of gangs, their rend
 that they send and the checkpoints (``_gang_faults``, ``_store_faults``). The second node's agent
 is revived as by an operating system. A full disk needs root, to mount one; else it is left out.
 
+With ``--samplers`` studies of objectives run instead, one with each kind of sampler, and are hit
+once by each of a few faults (``_sampler_faults``).
+
 With ``--ledger postgresql`` the ledger is on a PostgreSQL server of its own, which is killed and
 stopped like all else.
 
@@ -44,6 +47,7 @@ from typing import Any
 
 from penstock.app.ledger.rows import EpochRow
 
+from . import _sampler_faults
 from ._faults import Faults, Hit
 from ._gang_faults import GangFaults
 from ._postgres import server
@@ -174,6 +178,16 @@ def campaign(
     }
 
 
+def samplers(tell: Tell) -> dict[str, Any]:
+    """A study with each kind of sampler under fault. Raises AssertionError as ``Stuck``."""
+    figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
+    began = time.monotonic()
+    with site(Site) as at:
+        os.environ.update(at.settings.environment())
+        figures |= _sampler_faults.campaign(at.settings, at.settings.home / "artifacts", tell)
+    return figures | {"seconds": time.monotonic() - began, "load_after": os.getloadavg()[0]}
+
+
 def main() -> None:
     """Print a table, write the figures; the exit status says whether all came out the same."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -181,12 +195,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--gangs", action="store_true", help="elastic trials on two nodes")
+    parser.add_argument("--samplers", action="store_true", help="every kind of sampler")
     parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--quick", action="store_true", help="each kind of fault about once")
     options = parser.parse_args()
     postgres = options.ledger == "postgresql"
-    if postgres and options.gangs:
-        parser.error("--gangs has its ledger on SQLite")
+    if postgres and (options.gangs or options.samplers):
+        parser.error("--gangs and --samplers have their ledger on SQLite")
 
     # The caller's broker and ledger are not for killing.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
@@ -197,7 +212,10 @@ def main() -> None:
 
     quick = QUICK_GANGS if options.gangs else QUICK
     n = quick if options.quick else options.faults
-    figures = campaign(n, options.seed, tell, gangs=options.gangs, postgres=postgres)
+    if options.samplers:
+        figures = samplers(tell)
+    else:
+        figures = campaign(n, options.seed, tell, gangs=options.gangs, postgres=postgres)
     for name, value in figures.items():
         if isinstance(value, dict):
             for inner, found in value.items():

@@ -1,6 +1,7 @@
 """How near the best makespan each policy comes: simulated, with the real engine and runner.
 
-    python -m benchmarks.placement --json FILE [--quick] [--every N] [--curves DIR]
+    python -m benchmarks.placement --json FILE [--quick] [--every N] [--judges N]
+        [--seed TEXT] [--curves DIR]
 
 Ratio is makespan over the larger of two lower bounds (``scheduler/policies/planner/bounds.py``):
 the fluid bound and the one that counts whole epochs. Both take resizes for free, so a ratio of 1 is
@@ -37,6 +38,7 @@ from penstock.scheduler.model.study import trial_id
 from penstock.scheduler.policies.waterfill import waterfill
 
 from . import _curves
+from ._judge_figures import judge_figures
 from ._sharing_figures import sharing_figures
 from ._tuner_figures import tuner_figures
 
@@ -145,6 +147,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="36 instances instead of 504")
     parser.add_argument("--every", type=int, default=1, help="every so many of the instances")
+    parser.add_argument("--judges", type=int, help="how many judges: 24 if quick, else 504")
+    parser.add_argument("--seed", default="", help="draws other judges than the policy's commit")
     parser.add_argument("--curves", type=Path, help="a folder of measured speed curves")
     given = parser.parse_args()
     curves = _curves.read(given.curves) if given.curves else fitted()
@@ -187,6 +191,8 @@ def main() -> None:
         mine = [row for row, each in zip(rows, todo, strict=True) if each.name.startswith(family)]
         means = ", ".join(f"{name} {fmean(row[name] for row in mine):.3f}" for name in rows[0])
         print(f"  {family}: {means}")
+    print()
+    figures |= judge_figures(given.judges or (24 if given.quick else 504), given.seed)
     print()
     figures |= tuner_figures(quick=given.quick)
     print()

@@ -102,7 +102,7 @@ def watch(reader: Reader, run: subprocess.Popen[bytes]) -> tuple[View, float]:
     at = 0.0
     while run.poll() is None:
         with suppress(PenstockError):
-            view = Watcher(reader, reader.studies()[-1].id).look() if reader.studies() else None
+            view = Watcher(reader, reader.studies()[-1].id).poll() if reader.studies() else None
             running = view is not None and any(t.state == "running" for t in view.trials)
             if view is not None and running and distance(view) < distance(best):
                 best, at = view, time.time()

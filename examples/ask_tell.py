@@ -7,6 +7,7 @@ language, at a bench in the laboratory. Here a line of arithmetic stands for it.
 """
 
 import penstock
+from optuna.trial import TrialState
 
 
 def measure(temperature: float, catalyst: str) -> float:
@@ -25,7 +26,7 @@ def main() -> penstock.Study:
         try:
             study.tell(trial, measure(**trial.params))
         except RuntimeError:
-            study.tell(trial, state="fail")
+            study.tell(trial, state=TrialState.FAIL)
     study.close()
     return study
 

@@ -70,7 +70,7 @@ SPACE = {
 if __name__ == "__main__":
     study = penstock.create_study(
         directions=["maximize", "minimize"],
-        metrics=["accuracy", "weights"],
+        metric=["accuracy", "weights"],
         constraints={"weights": 20_000},
         strategy=penstock.FullBudget(4),
     )

@@ -12,11 +12,14 @@ from penstock.app.simulation.simulator import SimulatedTransport
 class Curve:
     """A little better with every epoch."""
 
-    def stretch(self, at_work):
+    def slowdown(self, at_work):
         return 1.0
 
     def resize(self, dispatch, spec):
         return 0.0
+
+    def steps(self, dispatch, spec):
+        return 200
 
     def epoch(self, dispatch, spec, epoch):
         return 0.3, ((dispatch.number * 7) % 5) / 5 + epoch / 100
@@ -33,9 +36,9 @@ class Desk(SimulatedTransport):
         sent, self.inbox = self.inbox, []
         return sent or super().receive(timeout)
 
-    def carry_out(self, orders):
-        self.answered.extend(orders.answers)
-        super().carry_out(orders)
+    def carry_out(self, effects):
+        self.answered.extend(effects.answers)
+        super().carry_out(effects)
 
     def drop(self, message, why):
         self.dropped.append((message, why))

@@ -15,6 +15,7 @@ from penstock.scheduler.model.events import (
     Planned,
     Proposed,
     StudySubmitted,
+    WidthsMeasured,
 )
 from penstock.scheduler.model.snapshot import Policy
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec, forks
@@ -116,9 +117,27 @@ class World:
         }
         return EpochReported(**{**fields, **changes})
 
+    def widths(self, dispatch: Dispatch, **changes) -> WidthsMeasured:
+        """What a width window found: by default that so many devices are so many times as fast."""
+        fields = {
+            "at": self.at,
+            "cause": dispatch.id,
+            "trial": dispatch.segment.trial,
+            "fence": dispatch.segment.fence,
+            "seconds": tuple((width, 0.1 / width) for width in dispatch.segment.widths),
+            "steps": 100,
+            "meeting": 0.1,
+            "met": True,
+        }
+        return WidthsMeasured(**{**fields, **changes})
+
     def run_segment(self, fence: int | None = None) -> Dispatch:
-        """The oldest open segment (or the one named) reports all its epochs."""
+        """The oldest open segment (or the one named) reports all its epochs, or its widths."""
         dispatch = self.open[min(self.open) if fence is None else fence]
+        if dispatch.segment.widths:
+            self.at += 0.5
+            self.send(self.widths(dispatch))
+            return dispatch
         for epoch in range(dispatch.segment.first, dispatch.segment.last + 1):
             self.at += 0.5
             self.send(self.epoch(dispatch, epoch))

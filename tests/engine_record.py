@@ -49,6 +49,14 @@ RENAMED_CLASSES: dict[str, str] = {
 #: Fields that were renamed since: (present class, present field) to recorded field.
 RENAMED_FIELDS: dict[tuple[str, str], str] = {}
 
+#: Words of sentences that changed since: present to recorded.
+RENAMED_WORDS: dict[str, str] = {
+    "resources=penstock.Resources(on_signature": "exactness=penstock.Exactness(on_signature",
+}
+
+#: What is said of the standing plan since the record was made.
+NEW_IN_OUTLOOK = {"rule"}
+
 #: Fields that hold sentences for people, under their recorded names.
 SENTENCES = {"message", "reason", "story", "plan_error", "suspicion", "refused", "undurable", "out"}
 DIGITS = 9
@@ -115,6 +123,14 @@ def _canonical_fields(value: Any, said: list[Any]) -> dict[str, Any]:
     return written
 
 
+def _recorded_words(said: Any) -> Any:
+    """What was said, in the words of the record."""
+    text = json.dumps(said)
+    for present, recorded in RENAMED_WORDS.items():
+        text = text.replace(present, recorded)
+    return json.loads(text)
+
+
 def _digest(value: Any, length: int) -> str:
     text = json.dumps(value, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
@@ -162,7 +178,7 @@ class Recorder:
     def checkpoint_forms(self) -> tuple[Any, Any, Any]:
         """The canonical forms of state, sentences and views."""
         state = canonical(self.engine.state, self.said)
-        return state, self.said, self._views()
+        return state, [_recorded_words(each) for each in self.said], self._views()
 
     def _views(self) -> Any:
         """What runner, readers and operators ask of the engine.
@@ -175,7 +191,7 @@ class Recorder:
             engine.outstanding(),
             engine.consults(),
             engine.config_asks(),
-            outlook(engine, at),
+            {n: fact for n, fact in outlook(engine, at).items() if n not in NEW_IN_OUTLOOK},
             choose_devices(engine.state, len(drainable(engine.state)) // 2, at=at, within=1.0),
             device_demand(engine.state),  # which uses it up
         ]

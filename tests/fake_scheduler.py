@@ -15,7 +15,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.scheduler.model.decisions import Member
-from penstock.scheduler.model.events import StudySubmitted, Suggested
+from penstock.scheduler.model.events import StudySubmitted, Suggested, Tick, TrialWritten
 from penstock.scheduler.model.study import StudyRecord, trial_id
 from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
 from penstock.tasks.process.messages import Forged, check_seal
@@ -27,23 +27,26 @@ class FakeScheduler:
     """Answers commands on a thread; each trial's first parameter is its value in every epoch.
 
     ``deaf`` commands are ignored before the first one is heard. While ``hold`` is set a study goes
-    no further than its first trial. ``fate`` maps trial numbers to final states other than
-    completed; all trials with such a state have one epoch.
+    no further than its first trial, which runs. ``fate`` maps trial numbers to final states other
+    than completed; all trials with such a state have one epoch. ``writes`` maps trial numbers to
+    what their objectives write.
     """
 
-    def __init__(self, settings, *, deaf=0, fate=None):
+    def __init__(self, settings, *, deaf=0, fate=None, writes=None):
         self.commands = []
         self.hold = threading.Event()
         self.resume = threading.Event()
         self._settings = settings
         self._deaf = deaf
         self._fate = fate or {}
+        self._writes = writes or {}
         self._over = threading.Event()
         self._ledger = None
         self._records = {}
         self._seq = 0
         self._thread = threading.Thread(target=self._serve)
         self._jobs = []
+        self._begun = set()
 
     def __enter__(self):
         server.start(self._settings)
@@ -96,12 +99,15 @@ class FakeScheduler:
                 return {"ok": False, "type": "UsageError", "error": "the name is taken"}
             self._record(StudyRecord(spec, "running", time.time()))
             self._jobs.append((spec, [tuple(p.items()) for p in body["enqueued"]]))
-        elif body["kind"] == "cancel":
+        elif body["kind"] in ("cancel", "stop"):
             self._jobs = [job for job in self._jobs if job[0].id != body["study"]]
             record = self._records[body["study"]]
             if record.finished_at is not None:
                 return {"ok": False, "type": "UsageError", "error": "the study is over already"}
-            self._record(replace(record, status="cancelled", finished_at=time.time()))
+            if body["kind"] == "stop":  # its first trial, if it has begun, goes on to its end
+                self._trial(record.spec, 0, (("x", 0.0),))
+            status = "cancelled" if body["kind"] == "cancel" else "complete"
+            self._record(replace(record, status=status, finished_at=time.time()))
         elif body["kind"] == "extend":
             record = self._records[body["study"]]
             n_trials = body["to"] or record.spec.n_trials + body["by"]
@@ -112,15 +118,22 @@ class FakeScheduler:
         return {"ok": True}
 
     def _record(self, record):
-        if record.spec.id not in self._records:
-            self._seq += 1
-            event = StudySubmitted(at=record.created_at, study=record.spec)
-            self._ledger.commit(Batch(events=[(self._seq, event)], studies=[record]))
+        known = record.spec.id in self._records
+        submitted = StudySubmitted(at=record.created_at, study=record.spec)
         self._records[record.spec.id] = record
-        self._ledger.commit(Batch(studies=[record]))
+        self._commit([Tick(at=time.time()) if known else submitted], studies=[record])
+
+    def _commit(self, events, **rows):
+        """With an event at least: by events readers see that something has happened."""
+        numbered = [(self._seq + k, event) for k, event in enumerate(events, start=1)]
+        self._seq += len(numbered)
+        self._ledger.commit(Batch(events=numbered, **rows))
 
     def _work(self):
-        if not self._jobs or (self.hold.is_set() and not self.resume.is_set()):
+        if not self._jobs:
+            return
+        if self.hold.is_set() and not self.resume.is_set():
+            self._begin(self._jobs[-1][0])
             return
         spec, enqueued = self._jobs.pop()
         params, *_ = SamplerHost().ask(spec, 0, spec.n_trials, [], enqueued)
@@ -156,32 +169,50 @@ class FakeScheduler:
             finished_at=at + 1.5,
             failure=None if epochs else Failure("exception", "ValueError: no", "Traceback ..."),
         )
-        events = []
+        events = [Tick(at=at)]
+        if number in self._writes:
+            events.append(TrialWritten(at=at, trial=name, fence=1, writing=self._writes[number]))
         if spec.space is None:
             text = '{"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 100.0, "log": false}}'  # noqa: E501 - as Optuna writes it
             for key, drawn in params:
-                self._seq += 1
-                event = Suggested(at=at, trial=name, name=key, value=drawn, distribution=text)
-                events.append((self._seq, event))
-        self._ledger.commit(
-            Batch(
-                events=events,
-                trials=[trial],
-                epochs=[
-                    AcceptedEpoch(
-                        trial=name,
-                        epoch=epoch,
-                        value=value,
-                        metrics=((spec.metric, value),),
-                        state_hash="h",
-                        signature="s",
-                        seconds=0.1,
-                        device="cpu.here.0",
-                        slot=0,
-                        fence=1,
-                        at=at,
-                    )
-                    for epoch in range(1, epochs + 1)
-                ],
-            )
+                events.append(
+                    Suggested(at=at, trial=name, name=key, value=drawn, distribution=text)
+                )
+        self._commit(
+            events,
+            trials=[trial],
+            epochs=[
+                AcceptedEpoch(
+                    trial=name,
+                    epoch=epoch,
+                    value=value,
+                    metrics=((spec.metric, value),),
+                    state_hash="h",
+                    signature="s",
+                    seconds=0.1,
+                    device="cpu.here.0",
+                    slot=0,
+                    fence=1,
+                    at=at,
+                )
+                for epoch in range(1, epochs + 1)
+            ],
         )
+
+    def _begin(self, spec):
+        """Show the first trial of a study at work, once."""
+        if spec.id in self._begun:
+            return
+        self._begun.add(spec.id)
+        name, at = trial_id(spec.id, 0), time.time()
+        trial = Trial(
+            id=name,
+            study=spec.id,
+            number=0,
+            params=(("x", 0.0),),
+            created_at=at,
+            dispatched_at=at,
+            state=TrialState.RUNNING,
+            members=(Member("cpu.here.0", 0),),
+        )
+        self._commit([Tick(at=at)], trials=[trial])

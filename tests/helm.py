@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import helm_sdkpy
+from patience import PATIENCE
 
 KINDS = {
     "v1": ["Secret", "Service"],
@@ -88,7 +89,7 @@ def _resource(kind):
 async def render(chart, values, kubeconfig):
     configuration = helm_sdkpy.Configuration("tuning", str(kubeconfig))
     install = helm_sdkpy.Install(configuration)
-    await install.run("digits", chart, values, wait=False, timeout=20)
+    await install.run("digits", chart, values, wait=False, timeout=int(PATIENCE))
 
 
 def main(chart, values):

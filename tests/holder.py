@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 
 import torch
+from patience import PATIENCE
 from penstock.tasks.gangs import peers
 from penstock.tasks.process.identity import Identity
 from penstock.tasks.training import loop
@@ -19,7 +20,6 @@ from benchmarks._gangs import MODELS
 
 TOKEN = "open-sesame"
 EPOCH = 2  # the epoch that a holder has of every trial
-PATIENCE = 60.0  # seconds; a broken holder fails a test instead of hanging it
 
 
 class Fatal(torch.Tensor):

@@ -158,7 +158,7 @@ def raises(trial):
     raise ERRORS[trial.suggest_categorical("error", list(ERRORS))]()
 
 
-class Unspeakable(float):
+class Unspeakable:
     def __repr__(self):
         raise RuntimeError("no repr")
 
@@ -167,7 +167,7 @@ VALUES = {
     "digits": 10**10_000,
     "set": {1, 2},
     "bytes": b"\xff",
-    "unspeakable": [Unspeakable(1)],
+    "unspeakable": [Unspeakable()],
     "half": "\ud800",
 }
 
@@ -197,11 +197,20 @@ def chooses_nan(trial):
 
 
 def chooses_too_much(trial):
-    trial.suggest_categorical("x", ["x" * (1 << 21)])
+    trial.suggest_categorical("x", ["x" * (1 << 21), "y"])
 
 
 def is_bound_by_a_pair(trial):
     trial.set_constraint(("a", "b"), 1.0)
+    return 0.5
+
+
+def notes_under_half_a_character(trial):
+    trial.set_user_attr("\ud800", 1)
+
+
+def notes_what_is_no_json(trial):
+    trial.set_user_attr("classes", {1, 2})
 
 
 def deep():

@@ -6,19 +6,20 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE, until
 from penstock import BackendError, load_study
 from penstock.app.host import locks
 from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import StudyRow
 from penstock.app.services import services
+from penstock.tasks.trainer.variables import PRELOAD
 
 CORES = len(os.sched_getaffinity(0))
 #: Two slots on any machine: on two devices where there are two cores, else on one.
@@ -57,19 +58,19 @@ class Installation:
         command = [*self.inside, sys.executable, "-P", *map(str, arguments)]
         return subprocess.Popen(command, **{"env": self.environment} | pipes | options)
 
-    def penstock(self, *arguments, status: int = 0, timeout: float = 60, **options) -> str:
+    def penstock(self, *arguments, status: int = 0, **options) -> str:
         """What ``penstock ARGUMENTS`` prints; its error output where ``status`` is not 0."""
-        return self.finish(self.start(*arguments, **options), status, timeout)
+        return self.finish(self.start(*arguments, **options), status)
 
     @staticmethod
-    def finish(process: subprocess.Popen[str], status: int = 0, timeout: float = 60) -> str:
+    def finish(process: subprocess.Popen[str], status: int = 0) -> str:
         """Wait for a process that ``start`` or ``python`` started."""
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
-            raise AssertionError(f"not over in {timeout:g} s:\n{out}\n{err}") from None
+            raise AssertionError(f"not over in {PATIENCE:g} s:\n{out}\n{err}") from None
         assert process.returncode == status, f"exit status {process.returncode}:\n{out}\n{err}"
         return err if status else out
 
@@ -77,29 +78,22 @@ class Installation:
         """What ``penstock status --json`` says of a study."""
         return json.loads(self.penstock("status", study, "--json"))
 
-    def wait(self, study: str, seconds: float = 60):
+    def wait(self, study: str):
         """The row of a study that is over."""
         return self.until(
-            lambda: (row := self.reader.study(study)).finished_at and row, seconds, f"{study} ends"
+            lambda: (row := self.reader.study(study)).finished_at and row, f"{study} ends"
         )
 
-    def until(self, holds, seconds: float = 30, what: str = "it"):
+    def until(self, holds, what: str = "it"):
         """What ``holds`` gives once that is true."""
-        deadline = time.monotonic() + seconds
-        while not (found := holds()):
-            if time.monotonic() > deadline:
-                raise AssertionError(
-                    f"{what}: not in {seconds:g} s (load {os.getloadavg()})\n{self.logs()}"
-                )
-            time.sleep(0.02)
-        return found
+        return until(holds, what, self.logs)
 
     def cancel_all(self) -> None:
         """Cancel what a test left running, so that it has no device of the next one."""
         with variables_of(self):
             for row in self._unfinished():
                 load_study(row.id).cancel()
-        self.until(lambda: not self._unfinished(), what="the cancelled studies end")
+        self.until(lambda: not self._unfinished(), "the cancelled studies end")
 
     def _unfinished(self) -> list[StudyRow]:
         try:
@@ -118,14 +112,14 @@ class Installation:
 
     def trainers(self) -> list[psutil.Process]:
         """The trainer processes."""
-        agent = psutil.Process(locks.pid_of(self.settings.run, "agent"))
-        return [p for p in agent.children(recursive=True) if is_trainer(p)]
+        launcher = psutil.Process(locks.pid_of(self.settings.run, "launcher"))
+        return [p for p in launcher.children() if is_trainer(p)]
 
     def close(self) -> None:
         services.take_down(self.settings, grace=2.0)
         for process in locks._started:
             if f"{self.settings.run}/" in " ".join(map(str, process.args)):
-                process.wait(10)
+                process.wait(PATIENCE)
 
 
 def is_trainer(process: psutil.Process) -> bool:
@@ -133,6 +127,11 @@ def is_trainer(process: psutil.Process) -> bool:
         return "penstock.tasks.trainer" in process.cmdline()
     except psutil.NoSuchProcess:  # or a zombie: it has just ended
         return False
+
+
+def is_forked(pid: int) -> bool:
+    """Whether the process is a forked trainer: what its fork server was told is in its memory."""
+    return PRELOAD in psutil.Process(pid).environ()
 
 
 @contextmanager

@@ -27,8 +27,9 @@ from penstock.app.host import locks
 from penstock.app.ledger.codec import encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.restore import restore
 from penstock.app.views.best import best_facts
-from penstock.app.views.story import tell
+from penstock.app.views.story import trial_story
 
 RECORDED = Path(__file__).parent / "recorded"
 FOLDER = RECORDED / "ledgers"
@@ -37,7 +38,7 @@ CHECKPOINT_EVERY = 25
 
 def run(site: Installation, kind: str, code: Path) -> None:
     """The study of a kind, from beginning to end."""
-    site.finish(site.python(code, kind), timeout=300)
+    site.finish(site.python(code, kind))
 
 
 def drains(site: Installation, kind: str, code: Path) -> None:
@@ -46,9 +47,9 @@ def drains(site: Installation, kind: str, code: Path) -> None:
     study = begun(site)
     device = site.reader.devices()[0].device.name
     site.penstock("devices", "drain", device)
-    site.until(lambda: site.reader.devices()[0].state == "drained", 60, "it is drained")
+    site.until(lambda: site.reader.devices()[0].state == "drained", "it is drained")
     site.penstock("devices", "undrain", device)
-    site.wait(study, 120)
+    site.wait(study)
 
 
 def lives(site: Installation, kind: str, code: Path) -> None:
@@ -56,13 +57,13 @@ def lives(site: Installation, kind: str, code: Path) -> None:
     run(site, "slow", code)
     study = begun(site)
     site.penstock("pause", "slow")
-    site.until(lambda: not site.reader.running(), 60, "what runs ends its epoch")
+    site.until(lambda: not site.reader.running(), "what runs ends its epoch")
     site.penstock("resume", "slow")
     site.penstock("extend", "slow", "--by", "1")
-    site.wait(study, 120)
+    site.wait(study)
     site.penstock("extend", "slow", "--by", "1")
-    site.until(lambda: site.reader.study(study).finished_at is None, 60, "it goes on")
-    site.wait(study, 120)
+    site.until(lambda: site.reader.study(study).finished_at is None, "it goes on")
+    site.wait(study)
 
 
 def faults(site: Installation, kind: str, code: Path) -> None:
@@ -70,10 +71,10 @@ def faults(site: Installation, kind: str, code: Path) -> None:
     run(site, "slow", code)
     study = begun(site)
     site.trainers()[0].kill()
-    site.until(lambda: len(site.reader.epochs(study)) > 6, 120, "it goes on")
+    site.until(lambda: len(site.reader.epochs(study)) > 6, "it goes on")
     pid = locks.pid_of(site.settings.run, "scheduler")
     os.kill(pid, signal.SIGKILL)
-    site.wait(study, 180)
+    site.wait(study)
 
 
 def imports(site: Installation, kind: str, code: Path) -> None:
@@ -109,8 +110,8 @@ def keep(site: Installation) -> Path:
 
 def begun(site: Installation) -> str:
     """The id of the slow study, some epochs of which are accepted."""
-    study = site.until(lambda: site.reader.study("slow"), 60, "it is there").id
-    site.until(lambda: len(site.reader.epochs(study)) > 2, 120, "some epochs")
+    study = site.until(lambda: site.reader.study("slow"), "it is there").id
+    site.until(lambda: len(site.reader.epochs(study)) > 2, "some epochs")
     return study
 
 
@@ -150,6 +151,18 @@ def replayed(url: str) -> Sequence:
     return Sequence("", [], "".join(digests), checkpoints)
 
 
+def taken_up(url: str) -> str:
+    """A digest of the state that a scheduler begins with: from the snapshot, if there is one.
+
+    Where behaviour was changed on purpose, it is not what a replay of all events comes to.
+    """
+    ledger = SqlLedger.open(url)
+    try:
+        return Recorder(restore(ledger)).checkpoint()[0]
+    finally:
+        ledger.close()
+
+
 def reading(url: str) -> list[str]:
     """What readers say of a ledger: rows, the best trials and stories, a line each."""
     reader = Reader(url)
@@ -159,8 +172,15 @@ def reading(url: str) -> list[str]:
         lines += [canonical(row, []) for row in reader.epochs(study.id)]
         lines += [canonical(row, []) for row in reader.durables(study.id)]
         for trial in reader.trials(study.id):
-            lines += [canonical(trial, []), canonical(tell(reader, study, trial), [])]
-    return [json.dumps(line, default=str, sort_keys=True) for line in lines]
+            lines += [canonical(trial, []), canonical(trial_story(reader, study, trial), [])]
+    return [json.dumps(as_it_was(line), default=str, sort_keys=True) for line in lines]
+
+
+def as_it_was(value):
+    """``value`` without the fields that rows have since the record was made."""
+    if isinstance(value, dict):
+        return {n: as_it_was(each) for n, each in value.items() if n != "dispatched_at"}
+    return [as_it_was(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def unpack(kind: str, folder: Path) -> str:
@@ -194,7 +214,11 @@ def note(kind: str) -> None:
     """Store what the present code says of a recorded ledger."""
     with tempfile.TemporaryDirectory() as scratch:
         url = unpack(kind, Path(scratch))
-        found = {"replay": asdict(replayed(url)), "reading": reading(url)}
+        found = {
+            "replay": asdict(replayed(url)),
+            "reading": reading(url),
+            "taken_up": taken_up(url),
+        }
     text = json.dumps(found, separators=(",", ":"))
     (FOLDER / f"{kind}.json.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     print(kind, len(found["replay"]["digests"]) // 12, len(found["reading"]), flush=True)

@@ -27,6 +27,7 @@ from typing import Any
 from drive_world import spec
 from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.profiling.costs.width_window import widths_up_to
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model import events as happened
 from penstock.scheduler.model.decisions import (
@@ -41,7 +42,7 @@ from penstock.scheduler.model.decisions import (
 )
 from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial
 from penstock.scheduler.model.retry import KINDS
-from penstock.scheduler.model.snapshot import Plan, Snapshot
+from penstock.scheduler.model.snapshot import Plan, Snapshot, WindowPlan
 from penstock.scheduler.model.study import OVER, Code, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
 from penstock.scheduler.resources.drain_choice import choose_devices, drainable
@@ -123,6 +124,8 @@ class World:
                 self.ends[decision.segment.fence] = self.at + self.seconds(decision)
             elif isinstance(decision, Cut):
                 self.cut.add(decision.fence)
+                if self.open[decision.fence].segment.widths:
+                    self.ends[decision.fence] = self.at
             elif isinstance(decision, Ask | AskPlan | AskConfigs | Consult):
                 self.questions.append(decision)
         self.open = {f: d for f, d in self.open.items() if f in self.state.attempts}
@@ -153,7 +156,14 @@ class World:
         stretch = self.theme.stretch[min(beside, len(self.theme.stretch)) - 1]
         turned = 0.8 if dict(dispatch.system).get("threads") == 1 else 1.0
         luck = self.rng.choice([1.0, 1.0, 1.02, 0.98, 1.1, 1.6])
-        return round(base / len(members) ** 0.8 * stretch * turned * luck, 4)
+        if dispatch.segment.widths:
+            return round(0.1 * base * luck, 4)
+        alone = self.time_on(dispatch, len(members))
+        return round(base * alone * stretch * turned * luck, 4)
+
+    def time_on(self, dispatch: Dispatch, width: int) -> float:
+        """The part of its time on one device that a trial takes: one in four gains nothing."""
+        return 1.0 if dispatch.number % 4 == 3 else width**-0.8
 
     def _there(self, members: tuple[Member, ...]) -> bool:
         return all(member.device in self.state.devices for member in members)
@@ -200,7 +210,44 @@ class World:
             return
         order = sorted(self.open, key=lambda fence: (self.ends[fence], fence))
         fence = order[0] if self.rng.random() < 0.9 else self.rng.choice(order)
-        self.report(self.open[fence])
+        if self.open[fence].segment.widths:
+            self.end_window(self.open[fence])
+        else:
+            self.report(self.open[fence])
+
+    def end_window(self, dispatch: Dispatch) -> None:
+        """A width window ends: mostly with an answer, at times with one that is sent twice."""
+        self.at = round(max(self.at + 0.001, self.ends[dispatch.segment.fence]), 4)
+        luck = self.rng.random()
+        if luck < 0.06:
+            self.lose_attempt(dispatch)
+        elif luck < 0.09:
+            self.fail_attempt(dispatch)
+        else:
+            self.answer_window(dispatch)
+            if luck < 0.15:
+                self.answer_window(dispatch)
+
+    def answer_window(self, dispatch: Dispatch, **changes: Any) -> None:
+        """What a window measured: all widths, or fewer if it was cut or its members never met."""
+        widths = dispatch.segment.widths
+        if dispatch.segment.fence in self.cut or self.rng.random() < 0.2:
+            widths = widths[: self.rng.randint(0, len(widths))]
+        step = self.theme.seconds * (1 + (dispatch.number % 5) / 4) / 100
+        luck = self.rng.choice([1.0, 1.0, 0.98, 1.03])
+        began = len(widths) > 1 or self.rng.random() < 0.5
+        fields = {
+            "cause": dispatch.id,
+            "trial": dispatch.segment.trial,
+            "fence": dispatch.segment.fence,
+            "seconds": tuple(
+                (w, round(step * self.time_on(dispatch, w) * luck, 6)) for w in widths
+            ),
+            "steps": 90,
+            "meeting": self.rng.choice([0.02, 0.05, 0.4]) if began else 0.0,
+            "met": len(widths) > 1,
+        }
+        self.send(happened.WidthsMeasured, **fields | changes)
 
     def report(self, dispatch: Dispatch, **changes: Any) -> None:
         segment = dispatch.segment
@@ -234,6 +281,10 @@ class World:
         if (dispatch := self.some()) is None:
             return
         segment = dispatch.segment
+        if segment.widths and self.rng.random() < 0.7:
+            odd = self.rng.choice([(), ((2, 0.01),), ((1, 0.01), (9, 0.01))])
+            self.answer_window(dispatch, **self.rng.choice([{}, {"seconds": odd}]))
+            return
         epoch = (
             self.rng.randint(1, segment.last + 1) if segment.last < 99 else self.rng.randint(1, 9)
         )
@@ -287,8 +338,10 @@ class World:
         )
 
     def fail(self) -> None:
-        if (dispatch := self.some()) is None:
-            return
+        if (dispatch := self.some()) is not None:
+            self.fail_attempt(dispatch)
+
+    def fail_attempt(self, dispatch: Dispatch) -> None:
         kinds = (
             sorted(KINDS) if self.rng.random() < 0.3 else ["exception", "died", "memory", "system"]
         )
@@ -493,7 +546,13 @@ class World:
         self.rng.shuffle(order)
         both = (*snapshot.running, *snapshot.waiting)
         widths = {each.trial: self.rng.randint(1, max(1, each.widest)) for each in both}
-        return Plan(tuple(order), widths, patient=self.rng.random() < 0.2, rule="random")
+        windows = {
+            each.trial: WindowPlan(widths_up_to(each.widest), self.rng.choice([0.2, 1.0]))
+            for each in both
+            if each.widest > 1 and self.rng.random() < 0.3
+        }
+        patient = self.rng.random() < 0.2
+        return Plan(tuple(order), widths, patient=patient, windows=windows, rule="random")
 
     # -- studies ---------------------------------------------------------------------------------
 

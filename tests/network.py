@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from patience import PATIENCE
 from penstock.app.broker import server
 
 #: The password of the brokers here.
@@ -147,7 +148,7 @@ def tcp_broker(address: str, inside: tuple[str, ...] = ()) -> Iterator[str]:
         yield f"redis://:{PASSWORD}@{address}:{port}/0"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE)
 
 
 def _port(node: str) -> str:

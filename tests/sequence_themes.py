@@ -111,6 +111,17 @@ def wide_study(rng: random.Random, number: int) -> dict[str, Any]:
     return any_study(rng, number) | fields
 
 
+def widened_study(rng: random.Random, number: int) -> dict[str, Any]:
+    """Few trials with long to go: they are measured at several widths."""
+    fields = {
+        "strategy": rng.choice([PLANS[1], PLANS[1], PLANS[4], PLANS[5]]),
+        "n_trials": rng.randint(1, 4),
+        "max_width": rng.choice([2, 4, 8]),
+        "shards": 8,
+    }
+    return wide_study(rng, number) | fields
+
+
 def narrow_study(rng: random.Random, number: int) -> dict[str, Any]:
     fields = {"n_trials": rng.randint(4, 12), "max_segment": 1, "contract": "torch"}
     return any_study(rng, number) | fields | {"strategy": StrategySpec("full", max_epochs=20)}
@@ -173,6 +184,16 @@ def returning_study(rng: random.Random, number: int) -> dict[str, Any]:
 THEMES = {
     "strategies": Theme(any_study, sequences=24),
     "gangs": Theme(wide_study, policies=tuple(POLICIES), devices=5, sequences=24),
+    "windows": Theme(
+        widened_study,
+        {"train_oddly": 6.0, "submit": 4.0, "join": 4.0, "leave": 1.5, "choose_policy": 0.1},
+        ("waterfill", "waterfill", "fifo"),
+        devices=8,
+        studies=2,
+        seconds=4.0,
+        sequences=24,
+        events=(80, 200),
+    ),
     "packing": Theme(
         narrow_study,
         {"train": 120.0, "leave": 0.2, "drain": 0.2, "end_early": 0.2},

@@ -24,11 +24,14 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "<net>.py", line 4\nValu
 class Curves:
     """Learning curves that favour x near 1: epoch e ends at x * e / (e + 1), after 0.1 s."""
 
-    def stretch(self, at_work):
+    def slowdown(self, at_work):
         return 1.0
 
     def resize(self, dispatch, spec):
         return 0.0
+
+    def steps(self, dispatch, spec):
+        return 200
 
     def epoch(self, dispatch, spec, epoch):
         return 0.1, dict(dispatch.params)["x"] * epoch / (epoch + 1)

@@ -16,6 +16,7 @@ import pytest
 from benchmarks._package import FLOORS, Package
 
 ROOT = Path(__file__).parent.parent
+RULES = (ROOT / "CONTRIBUTING.md").read_text()
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 #: What the pure core may import: values and arithmetic. No file, clock, network, process or chance.
@@ -51,10 +52,13 @@ READERS_OF_THE_ENVIRONMENT = {
     "app/host/devices.py": "which GPUs the user left visible",
     "app/host/settings.py": "the user's settings",
     "app/study/handle.py": "whether this is a trainer, in which no study may be started",
+    "app/worker/launcher_process.py": "what whoever starts it tells it to import ahead",
     "app/worker/worker.py": "what the node agent tells the worker that it starts",
     "tasks/training/profile.py": "which GPU the trainer was given",
     "tasks/system/system.py": "how many threads the slot was given",
+    "tasks/system/catboost_threads.py": "how many threads the slot was given, or user code took",
     "tasks/trainer/__main__.py": "what the worker tells the trainer that it starts",
+    "tasks/trainer/fork_server.py": "what the launcher process tells the fork server",
 }
 
 #: What a process must not have loaded once its first module is imported: its memory, and its start.
@@ -172,6 +176,15 @@ def test_the_environment_is_read_in_one_place():
     named = re.compile(r"os\.environ(\[|\.(get|pop|setdefault)\()|os\.getenv\(|\bgetenv\(")
     readers = {name_of(path) for path in modules(*FLOORS) if named.search(path.read_text())}
     assert readers - READERS_OF_THE_ENVIRONMENT.keys() == set()
+
+
+def test_celery_is_imported_where_the_rules_say():
+    imported = re.compile(
+        r"^\s*(import|from) (celery|kombu)\b|import_module\(.(celery|kombu)\b", re.M
+    )
+    importers = {name_of(path) for path in modules(*FLOORS) if imported.search(path.read_text())}
+    rule = next(each for each in RULES.splitlines() if "import Celery" in each)
+    assert importers == {*re.findall(r"`(.+?)`", rule.partition("import Celery")[0])}
 
 
 def test_the_core_and_the_values_it_stands_on_do_no_input_or_output(package):

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import time
+from pathlib import Path
 
 import numpy
 import torch
@@ -165,6 +166,15 @@ class Raises(Small):
         raise ValueError("the dog ate the batch")
 
 
+class RaisesIn(Small):
+    """Raises in the process that its parameters name."""
+
+    def loss(self, model, batch):
+        if os.getpid() == self.params["pid"]:
+            raise ValueError("a deliberate mistake")
+        return super().loss(model, batch)
+
+
 class GivesNan(Small):
     def metrics(self, model, batch):
         return {"accuracy": float("nan")}
@@ -277,6 +287,19 @@ def objective_stubborn(trial):
             trial.report(0.0, step)
         except BaseException:
             time.sleep(0.01)
+
+
+def objective_that_waits(trial):
+    """It describes itself, and waits for a file in its working directory."""
+    trial.set_user_attr("stage", "waiting")
+    while not Path("go").exists():
+        time.sleep(0.01)
+    return 1.0
+
+
+def objective_that_writes_too_much(trial):
+    trial.set_user_attr("text", "x" * (1 << 20))
+    return 1.0
 
 
 def objective_of_two(trial):

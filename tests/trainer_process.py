@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import functools
+import itertools
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import trainees
+from patience import PATIENCE
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.contracts.contract import is_epoch_function
+from penstock.tasks.process.lifeline import MARK_VARIABLE
 from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.tasks.trainer import variables as names
 
-PATIENCE = 60.0  # seconds; a broken trainer fails a test instead of hanging it
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def contract_of(code) -> str:
@@ -54,29 +63,114 @@ def known(trainer, heard):
     return {"parents": parents, "expect": said[-1]["state_hash"], "holder": trainer.identity}
 
 
-class TrainerProcess:
-    """``python -m penstock.tasks.trainer`` as a worker starts it."""
+class ForkServer:
+    """A real fork server for the tests of one pytest process: each import is done once."""
 
-    def __init__(self, log: Path, threads: int = 1, *, preload: bool = False) -> None:
+    def __init__(self, threads: int) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._mark = f"{os.getpid()}:{{:06}}"
+        self._count = itertools.count(1)
+        told = {
+            names.FORK_SERVER_FD: str(theirs.fileno()),
+            names.PRELOAD: "torch,objective,epochs",
+            "OMP_NUM_THREADS": str(threads),
+            "OPENBLAS_NUM_THREADS": "1",
+            MARK_VARIABLE: self._mark.format(0),
+        }
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.tasks.trainer.fork_server"],
+                env=os.environ | told,
+                pass_fds=[theirs.fileno()],
+            )
+        while self._heard().get("imported") != "epochs":
+            pass
+
+    def _heard(self) -> dict:
+        said = self._socket.recv(1 << 16)
+        assert said, "the fork server ended"
+        return json.loads(said)
+
+    def fork(self, descriptors: Sequence[int], variables: Mapping[str, str]) -> Forked:
+        mark = self._mark.format(next(self._count))
+        told = {"OPENBLAS_NUM_THREADS": "1", **variables, MARK_VARIABLE: mark}
+        request = {"variables": told, "cores": sorted(os.sched_getaffinity(0))}
+        # The trainer loses its parent, and comes to this process. No other process shall: nobody
+        # would wait for it.
+        prctl = ctypes.CDLL(None).prctl
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+            return Forked(self._heard()["pid"])
+        finally:
+            prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+    def close(self) -> None:
+        self._socket.close()
+        self.process.wait()
+
+
+@functools.cache
+def fork_server(threads: int) -> ForkServer:
+    server = ForkServer(threads)
+    atexit.register(server.close)
+    return server
+
+
+class Forked:
+    """An adopted child, as a ``Popen``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._ended = os.pidfd_open(pid)
+        self._status: int | None = None
+
+    def kill(self) -> None:
+        signal.pidfd_send_signal(self._ended, signal.SIGKILL)
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        if self._status is None:
+            assert select.select([self._ended], [], [], timeout)[0], "it does not end"
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self._ended)
+        return self._status
+
+
+class TrainerProcess:
+    """A trainer as a worker has it: forked, or ``new``, started as a program of its own."""
+
+    def __init__(
+        self,
+        log: Path,
+        threads: int = 1,
+        *,
+        answers_history: bool = True,
+        new: bool = False,
+    ) -> None:
+        """``answers_history``: questions for the study's history are answered here."""
         self.log = log
+        self._answers_history = answers_history
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))
         self.identity = f"127.0.0.1:{listening.getsockname()[1]}:word"
         with theirs, listening, log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.tasks.trainer"],
-                env=os.environ
-                | {
-                    "PENSTOCK_TRAINER_FD": str(theirs.fileno()),
-                    "PENSTOCK_TRAINER_LISTEN": str(listening.fileno()),
-                    "PENSTOCK_TRAINER_IDENTITY": self.identity,
-                    "OMP_NUM_THREADS": str(threads),
-                }
-                | ({"PENSTOCK_TRAINER_PRELOAD": "torch"} if preload else {}),
-                pass_fds=[theirs.fileno(), listening.fileno()],
-                stdout=output,
-                stderr=output,
-            )
+            descriptors = [theirs.fileno(), listening.fileno()]
+            variables = dict(os.environ) | {
+                names.FD: str(theirs.fileno()),
+                names.LISTEN: str(listening.fileno()),
+                names.IDENTITY: self.identity,
+                "OMP_NUM_THREADS": str(threads),
+            }
+            if new:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "penstock.tasks.trainer"],
+                    env=variables,
+                    pass_fds=descriptors,
+                    stdout=output,
+                    stderr=output,
+                )
+            else:
+                self.process = fork_server(threads).fork([*descriptors, output.fileno()], variables)
         ours.settimeout(PATIENCE)
         self.socket = ours
         self.lines = ours.makefile("rb")
@@ -92,6 +186,9 @@ class TrainerProcess:
         line = self.lines.readline()
         assert line, f"the trainer ended: {self.log.read_text()}"
         message = json.loads(line)
+        if message["op"] == "history" and self._answers_history:  # nothing has happened elsewhere
+            self.say(op="answer", value=["", []])
+            return self.hear()
         # Said around what is loaded, for limits and for stops that come early: no test's matter.
         return self.hear() if message["op"] in {"preparing", "prepared"} else message
 

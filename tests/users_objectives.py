@@ -28,6 +28,12 @@ def boundless(trial):
     return trial.suggest_float("x", -math.inf, math.inf)
 
 
+def forgetful(trial):
+    """Has one bug for all of its trials."""
+    x = trial.suggest_float("x", 0.0, 1.0)
+    return {}[f"loss of {x}"]
+
+
 def hungry(trial):
     """Asks for a gigabyte."""
     return float(len(bytearray(1 << 30)))

@@ -6,7 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from trainees import Small
+from penstock import Data
+from torch.utils.data import Subset
+from trainees import Small, points
 
 
 class Mischief(Small):
@@ -64,3 +66,22 @@ class Leisurely(Small):
     def loss(self, model, batch):
         time.sleep(0.4)
         return super().loss(model, batch)
+
+
+class PerShard(Small):
+    """Waits for each shard where it ``scales``, which members do side by side, else once a step."""
+
+    batch_size = 8
+
+    def data(self):
+        data = points(180)
+        return Data(Subset(data, range(160)), Subset(data, range(160, 180)))  # 20 steps an epoch
+
+    def loss(self, model, batch):
+        if model.training and self.params["scales"]:
+            time.sleep(0.01)
+        return super().loss(model, batch)
+
+    def clip(self, model):
+        if not self.params["scales"]:
+            time.sleep(0.04)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+import psutil
+from installation import is_trainer
+from patience import until
 from penstock.app.broker import connection, server
 from penstock.app.broker.transport import RedisTransport
-from penstock.app.common.ports import Message, OpenAttempt, Orders
+from penstock.app.common.ports import Effects, Message, OpenAttempt
+from penstock.app.host import locks
 from penstock.app.host.settings import Settings
+from penstock.app.worker import launcher_process
 from penstock.app.worker.celery import worker_argv
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch, Member, Segment
@@ -59,8 +63,20 @@ class Bench:
         )
         log.close()
         self.processes.append(process)
-        wait_for(lambda: self.device.name in self.transport.survey([]).devices)
+        until(lambda: self.device.name in self.transport.survey([]).devices)
         return process
+
+    def below(self) -> list[psutil.Process]:
+        """The launcher process and all below it that run."""
+        pid = locks.pid_of(self.settings.run, launcher_process.NAME)
+        if pid is None:
+            return []
+        launcher = psutil.Process(pid)
+        found = [launcher, *launcher.children(recursive=True)]
+        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
+    def trainers(self) -> list[psutil.Process]:
+        return [process for process in self.below() if is_trainer(process)]
 
     def log(self) -> str:
         return (self.settings.logs / "worker.log").read_text()
@@ -84,18 +100,20 @@ class Bench:
 
     def send(self, trial="st-0000", spec=SPEC, **segment):
         dispatch = self.dispatch(trial, **segment)
-        self.transport.carry_out(Orders(dispatches=[(dispatch, spec)]))
+        self.transport.carry_out(Effects(dispatches=[(dispatch, spec)]))
         return dispatch
 
-    def reports(self, n: int, seconds: float = 20.0) -> list[Message]:
+    def reports(self, n: int) -> list[Message]:
         """The next ``n`` reports, acknowledged."""
         found: list[Message] = []
-        deadline = time.monotonic() + seconds
-        while len(found) < n:
-            assert time.monotonic() < deadline, f"{len(found)} of {n} reports:\n{self.log()}"
+
+        def heard():
             new = self.transport.receive(0.2)
-            self.transport.carry_out(Orders(acks=new))
-            found += new
+            self.transport.carry_out(Effects(acks=new))
+            found.extend(new)
+            return len(found) >= n
+
+        until(heard, f"{n} reports", lambda: f"{len(found)} came:\n{self.log()}")
         assert len(found) == n
         return found
 
@@ -120,17 +138,9 @@ def bench(home: Path, *, slots: int = 1, lease_ms: int = 1000):
             process.kill()
             process.wait()
             process.stdin.close()
+        locks.stop(settings.run, launcher_process.NAME, grace=5.0)
         transport.close()
         server.stop(settings)
-
-
-def wait_for(happened, seconds: float = 20.0):
-    """The first true answer of ``happened``; it fails after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while not (answer := happened()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
-    return answer
 
 
 def client(bench: Bench):

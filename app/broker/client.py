@@ -6,17 +6,17 @@ death of a scheduler or a broker: the client repeats it until it is answered.
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import StudyImported
-from ...scheduler.model.study import Code, Params, StudySpec
+from ...scheduler.model.study import Params, StudySpec
 from ...tasks.process.messages import Forged, dumps, parse, seal
 from ..host.settings import Settings
 from ..ledger.codec import encode, spec_to_json
@@ -27,10 +27,12 @@ from .server import broker_url
 
 #: Seconds after which an unanswered command is sent again.
 RESEND_AFTER = 2.0
+#: Characters a second at which a command is taken to travel at least: code by value is long.
+_SPEED = 4e6
 #: Seconds until a client gives up. A scheduler that is just starting answers much earlier.
 ANSWER_TIMEOUT = 30.0
 #: Seconds between two looks for an installation, or for a broker that does not answer.
-_LOOK_AGAIN = 0.05
+_POLL_INTERVAL = 0.05
 
 
 class Client:
@@ -42,13 +44,22 @@ class Client:
         self._timeout = timeout
         self._dropped = Dropped()
 
-    def submit(self, spec: StudySpec, enqueued: Sequence[Params] = ()) -> None:
+    def submit(
+        self,
+        spec: StudySpec,
+        enqueued: Sequence[Params] = (),
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Submit a study to the scheduler. ``enqueued`` configurations are tried first.
+
+        ``blobs`` has its code by SHA-256 (hex), as far as it goes by value
+        (``tasks.contracts.by_value``).
 
         Raises UsageError if the scheduler refuses, BackendError if it does not answer.
         """
         study = json.loads(spec_to_json(spec))
-        self.send("submit", study=study, enqueued=[dict(params) for params in enqueued])
+        first = [dict(params) for params in enqueued]
+        self.send("submit", study=study, enqueued=first, **_encoded(blobs))
 
     def cancel(self, study: str) -> None:
         """Stop a study by id. Errors as ``submit``."""
@@ -62,7 +73,7 @@ class Client:
         """Resume a paused study. Errors as ``submit``."""
         self.send("resume", study=study)
 
-    def weigh(self, study: str, weight: float, priority: int) -> None:
+    def set_weight(self, study: str, weight: float, priority: int) -> None:
         """Set the weight and priority by which a study shares devices. Errors as ``submit``."""
         self.send("weigh", study=study, weight=weight, priority=priority)
 
@@ -72,25 +83,21 @@ class Client:
         *,
         by: int | None = None,
         to: int | None = None,
-        code: Code | None = None,
+        now: StudySpec | None = None,
+        blobs: Mapping[str, bytes] | None = None,
     ) -> int:
         """Let a study, over or not, have more trials; returns how many it then has in total.
 
-        ``by`` that many more, or up to ``to``. ``code``: the code's present version. Errors as
+        ``by`` that many more, or up to ``to``. ``now`` has the present code, command line and
+        working directory, ``blobs`` are as in ``submit``. A study that is over goes on with them,
+        and one that is not over goes on as it is; a local one takes all of ``now``. Errors as
         ``submit``.
         """
-        given = None if code is None else asdict(code)
-        answer = self.send("extend", study=study, by=by, to=to, code=given)
+        newest: dict[str, Any] = {}
+        if now is not None:
+            newest = {"spec": json.loads(spec_to_json(now)), **_encoded(blobs)}
+        answer = self.send("extend", study=study, by=by, to=to, **newest)
         return int(_field(answer, "n_trials", int))
-
-    def ask(self, study: str) -> tuple[int, dict[str, Any]]:
-        """A trial for the user to train: its number and parameters. Errors as ``submit``."""
-        answer = self.send("ask", study=study)
-        return int(_field(answer, "number", int)), dict(_field(answer, "params", dict))
-
-    def tell(self, study: str, number: int, value: float | None, reason: str = "") -> None:
-        """Report a trial's result. None: the trial failed. Errors as ``submit``."""
-        self.send("tell", study=study, number=number, value=value, reason=reason)
 
     def close(self, study: str) -> None:
         """End an ask-and-tell study. Errors as ``submit``."""
@@ -138,10 +145,13 @@ class Client:
         command = uuid.uuid4().hex
         text = dumps({"id": command, "kind": kind, **body})
         begun = time.monotonic()
-        deadline = begun + self._timeout
+        on_its_way = len(text) / _SPEED
+        deadline = begun + self._timeout + on_its_way
         silence, sent = "", False
         while (left := deadline - time.monotonic()) > 0:
-            answer, silence, lies_there = self._try(command, text, min(left, RESEND_AFTER))
+            answer, silence, lies_there = self._try(
+                command, text, min(left, RESEND_AFTER + on_its_way)
+            )
             if answer is not None:
                 return _accepted(answer)
             sent = sent or lies_there
@@ -149,7 +159,7 @@ class Client:
                 raise BackendError(f"{kind}: the scheduler cannot serve: {words}")
         raise BackendError(
             f"{kind}: {silence} (for {self._timeout:g} s): `penstock doctor` looks for the reason"
-            + (_yet_to_come(body) if sent else "")
+            + (_may_still_happen(body) if sent else "")
         )
 
     def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
@@ -169,7 +179,7 @@ class Client:
                 silence = f"the scheduler cannot serve: {trouble}"
         except BackendError as error:  # the broker is away or refuses writes: that may pass
             silence = str(error)
-        time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
+        time.sleep(max(0.0, min(until - time.monotonic(), _POLL_INTERVAL)))
         return None, silence, sent
 
     def _refusal(self, within: float) -> str | None:
@@ -182,21 +192,27 @@ class Client:
         """The answer, or None after ``wait`` seconds. Anything else in its place is dropped."""
         name = protocol.reply_name(command)
         until = time.monotonic() + wait
-        with connection.answering(self._url):
+        with connection.translate_errors(self._url):
             self._redis.xadd(protocol.COMMANDS, {"p": text, "s": seal(key, text)})
             while (left := until - time.monotonic()) > 0:
                 found: Any = self._redis.blpop([protocol.PREFIX + name], timeout=max(left, 0.01))
                 if found is None:
                     break
                 try:
-                    return _opened(found[1])
+                    return _parse_answer(found[1])
                 except Forged as error:
                     self._dropped.note("replies", name, error)
                     self._dropped.count(self._redis)
         return None
 
 
-def _yet_to_come(body: dict[str, Any]) -> str:
+def _encoded(blobs: Mapping[str, bytes] | None) -> dict[str, Any]:
+    """The field of a command with the code itself, as far as it goes by value."""
+    texts = {digest: base64.b64encode(each).decode() for digest, each in (blobs or {}).items()}
+    return {"blobs": texts} if texts else {}
+
+
+def _may_still_happen(body: dict[str, Any]) -> str:
     """What may become of an unanswered command that a scheduler will find when it starts."""
     study = body.get("study")
     if not isinstance(study, dict):
@@ -219,7 +235,7 @@ def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
     return answer[name]
 
 
-def _opened(text: str) -> dict[str, Any]:
+def _parse_answer(text: str) -> dict[str, Any]:
     """The answer in ``text``. Raises ``Forged`` for what no scheduler would answer."""
     answer = parse(text)
     if not answer.get("ok") and not isinstance(answer.get("error"), str):

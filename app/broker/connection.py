@@ -67,7 +67,7 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
 
 
 @contextmanager
-def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
+def translate_errors(url: str, key: str = "a key of ours") -> Iterator[None]:
     """Turn errors of the broker into BackendError: which broker, why, and what to do.
 
     Either the broker does not answer (the text contains no password), or it refuses. ``key`` is
@@ -83,10 +83,10 @@ def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
             f" {MISPLACED_ADVICE}"
         ) from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
-        raise silent(url, error) from None
+        raise no_answer(url, error) from None
 
 
-def silent(url: str, error: Exception) -> BackendError:
+def no_answer(url: str, error: Exception) -> BackendError:
     """The error that the broker does not answer, with the reason and advice. No password."""
     # The library's own text may contain the address as it was given.
     why = re.sub(r"//\S*@", "//***@", str(error)) or type(error).__name__

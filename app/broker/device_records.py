@@ -12,15 +12,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...profiling.devices.device import Device
 from ...tasks.process.messages import Forged, parse
-from ..common.ports import Seen
-from ..common.validation import LARGEST
+from ..common.ports import LiveDevice
+from ..common.validation import MAX_INT
 
 #: The most slots, and the most cores, that a device may have.
-MOST = 4096
+MAX_SIZE = 4096
 _DEVICE = TypeAdapter(Device)
 
 
-def seen(name: str, text: str) -> Seen:
+def parse_device_record(name: str, text: str) -> LiveDevice:
     """The device in a record. Raises ``Forged`` for what no worker of this version writes."""
     try:
         text.encode()
@@ -35,10 +35,10 @@ def seen(name: str, text: str) -> Seen:
     sizes = (device.slots, *device.cores, device.memory or 0)
     if device.name != name or not isinstance(incarnation, str) or not isinstance(draining, bool):
         raise Forged("form", "it is not a record of this device")
-    if not 1 <= device.slots <= MOST or len(device.cores) > MOST or not _fit(sizes):
+    if not 1 <= device.slots <= MAX_SIZE or len(device.cores) > MAX_SIZE or not _fit(sizes):
         raise Forged("form", "it has more of something than there can be")
-    return Seen(device, incarnation, draining)
+    return LiveDevice(device, incarnation, draining)
 
 
 def _fit(numbers: Iterable[int]) -> bool:
-    return all(0 <= number <= LARGEST for number in numbers)
+    return all(0 <= number <= MAX_INT for number in numbers)

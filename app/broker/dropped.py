@@ -1,6 +1,6 @@
 """Drop what the broker holds and nobody can use: log a bounded number of times, and count.
 
-Whoever drops something counts it in a hash on the broker, by its place and by the check that it
+Whoever drops something counts it in a hash on the broker, by its location and by the check that it
 failed. So the count outlives the process, and ``penstock doctor`` and ``penstock metrics`` read it
 there.
 """
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 #: So many of a kind are logged one by one; after that, each time their number has doubled.
 EACH_SAID = 50
 #: The most characters of a reason or a name in the log, since it may quote what was sent.
-LONGEST = 300
+MAX_LOGGED = 300
 _CHECKS = get_args(Check)
 _COUNT = re.compile("[0-9]{1,18}")
 
@@ -37,21 +37,21 @@ class Dropped:
         self._uncounted: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def note(self, place: str, where: str, why: Forged) -> None:
-        """Note that something at ``place`` was dropped; ``where`` names it (an entry's id, say)."""
+    def note(self, location: str, where: str, why: Forged) -> None:
+        """Note that something at ``location`` was dropped, named by ``where`` (an entry's id)."""
         with self._lock:
-            self._uncounted[f"{place} {why.check}"] += 1
-            self._noted[place, why.check] += 1
-            n = self._noted[place, why.check]
-        what = f"of {place} ({why.check})"
+            self._uncounted[f"{location} {why.check}"] += 1
+            self._noted[location, why.check] += 1
+            n = self._noted[location, why.check]
+        what = f"of {location} ({why.check})"
         if n <= EACH_SAID:
             log.warning("dropped %s %s: %s", _cut(where), what, _cut(str(why)))
         elif n.bit_count() == 1:
             log.warning("dropped %d %s so far, most recently %s", n, what, _cut(where))
 
-    def mend(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
-        """Remove values of another type than their key should have, as ``protocol.mend``."""
-        for words in protocol.mend(client, also):
+    def remove_misplaced(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
+        """Remove values of another type than their key should have, and count them."""
+        for words in protocol.remove_misplaced(client, also):
             self.note("keys", "a value", Forged("type", words))
 
     def counts(self) -> list[protocol.Command]:
@@ -78,11 +78,11 @@ class Dropped:
 
 
 def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
-    """How often something was dropped, by (place, check).
+    """How often something was dropped, by (location, check).
 
     Raises BackendError if the broker does not answer.
     """
-    with connection.answering(url):
+    with connection.translate_errors(url):
         try:
             fields: dict[str, str] = protocol.command(client, "HGETALL", protocol.DROPPED)
         except redis.ResponseError as error:
@@ -91,13 +91,13 @@ def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
             return {}  # the next scheduler removes it
     found = {}
     for field, n in fields.items():
-        place, _, check = field.partition(" ")
+        location, _, check = field.partition(" ")
         # Anybody may have written there. Only our own counts are shown.
-        if place in protocol.PLACES and check in _CHECKS and _COUNT.fullmatch(n):
-            found[place, check] = int(n)
+        if location in protocol.LOCATIONS and check in _CHECKS and _COUNT.fullmatch(n):
+            found[location, check] = int(n)
     return found
 
 
 def _cut(text: str) -> str:
-    shown = ascii(text[: LONGEST + 1])[1:-1]
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+    shown = ascii(text[: MAX_LOGGED + 1])[1:-1]
+    return shown if len(shown) <= MAX_LOGGED else f"{shown[:MAX_LOGGED]}…"

@@ -34,10 +34,10 @@ def installation_key(settings: Settings) -> bytes:
     """
     path = settings.home / "key"
     if not path.exists():
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_text(secrets.token_hex(32))
-        draft.rename(path)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.touch(mode=0o600)
+        temporary.write_text(secrets.token_hex(32))
+        temporary.rename(path)
     key = known_key(settings)
     if key is None:
         raise UsageError(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..host.settings import Settings
 
 
-class Taken(BackendError):
+class BrokerTaken(BackendError):
     """The broker belongs to another owner."""
 
 
@@ -55,24 +55,24 @@ def check_free(settings: Settings, client: redis.Redis) -> None:
     last, now = last_served_by(settings, client), served_by(settings, client)
     # A scheduler with a copy of the key, and a ledger that both can reach, stands by.
     if now is not None and (last is not None or settings.ledger is None):
-        raise held(url, now)
+        raise in_use_error(url, now)
     if last is not None:
-        raise left(url, last)
+        raise other_owner_error(url, last)
 
 
-def held(url: str, holder: str) -> Taken:
+def in_use_error(url: str, holder: str) -> BrokerTaken:
     """The error that ``holder`` serves the broker at ``url``, with advice."""
-    return Taken(
+    return BrokerTaken(
         f"the broker at {hide_password(url)} is served by another scheduler: {holder}."
         " `penstock worker` serves this machine's devices to it; a second scheduler needs a broker"
         " of its own"
     )
 
 
-def left(url: str, last: str) -> Taken:
+def other_owner_error(url: str, last: str) -> BrokerTaken:
     """The error that the broker at ``url`` was last served by ``last``, with advice."""
     shown = hide_password(url)
-    return Taken(
+    return BrokerTaken(
         f"the broker at {shown} belongs to another scheduler, which is not running: {last}. Start"
         " it there (penstock up), or give this one a broker of its own. If that one is gone for"
         " good, put its ledger and its file `key` into this state folder, or hand the"

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from .connection import answering
+from .connection import translate_errors
 from .protocol import INSTALLATION, PREFIX, SCHEDULER
 
 #: What keeps a scheduler from serving this broker, in words. Expires unless it is repeated.
@@ -39,7 +39,7 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
 
     It outlives its scheduler (``is_served``). Raises BackendError if the broker does not answer.
     """
-    with answering(url, INSTALLATION):
+    with translate_errors(url, INSTALLATION):
         fields: Any = client.hgetall(INSTALLATION)
     key = key_of(fields.get("key"))
     # A damaged one is written anew by the scheduler at its next look.
@@ -64,7 +64,7 @@ def key_of(text: str | None) -> bytes | None:
 
 def holder(client: redis.Redis, url: str) -> str | None:
     """Whose scheduler serves the broker now: its folder and host. Errors as ``is_served``."""
-    with answering(url):
+    with translate_errors(url):
         found: Any = client.get(SCHEDULER)
     return None if found is None else str(found)
 
@@ -74,16 +74,16 @@ def is_served(client: redis.Redis, url: str) -> bool:
 
     Raises BackendError if the broker does not answer.
     """
-    with answering(url):
+    with translate_errors(url):
         return bool(client.exists(SCHEDULER))
 
 
-def tell_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) -> None:
+def report_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) -> None:
     """Tell clients why a scheduler does not serve. To be repeated within ``TROUBLE_MS``.
 
     ``lasts``: only a person can end this. Raises BackendError if the broker does not answer.
     """
-    with answering(url):
+    with translate_errors(url):
         client.set(TROUBLE, words, px=TROUBLE_MS)
         if lasts:
             client.set(REFUSAL, words, px=TROUBLE_MS)
@@ -94,23 +94,23 @@ def trouble(
 ) -> str | None:
     """What keeps a scheduler from serving, as reported in the last ``within`` seconds, or None.
 
-    ``lasting``: only what a person must change. Errors as ``tell_trouble``.
+    ``lasting``: only what a person must change. Errors as ``report_trouble``.
     """
     key = REFUSAL if lasting else TROUBLE
-    with answering(url, key):
+    with translate_errors(url, key):
         left: Any = client.pttl(key)
         found: Any = client.get(key)
     return None if found is None or left < TROUBLE_MS - 1000 * within else str(found)
 
 
-def tell_ending(client: redis.Redis, url: str, words: str) -> None:
+def report_ending(client: redis.Redis, url: str, words: str) -> None:
     """Tell clients that a worker ends each time it is started. Errors as ``is_served``."""
-    with answering(url):
+    with translate_errors(url):
         client.set(ENDING, words, px=ENDING_MS)
 
 
 def ending(client: redis.Redis, url: str) -> str | None:
     """Why workers do not stay. None if no agent reports that. Errors as ``is_served``."""
-    with answering(url, ENDING):
+    with translate_errors(url, ENDING):
         found: Any = client.get(ENDING)
     return None if found is None else str(found)

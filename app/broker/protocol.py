@@ -37,18 +37,20 @@ INSTALLATION = f"{PREFIX}installation"
 SCHEDULER = f"{PREFIX}scheduler"
 #: Trials that will not run again. Every worker reads this and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
+#: What changes in a study of an objective, for the trainers that run it: a stream for each study.
+HISTORY = f"{PREFIX}history:"
 GROUP = "scheduler"
 #: The keys at which an answer may be put (``reply_name``).
 REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")
-#: How often something on the broker was dropped, by ``place check``; see ``dropped``.
+#: How often something on the broker was dropped, by ``location check``; see ``dropped``.
 DROPPED = f"{PREFIX}dropped"
-#: The places where something can lie that is no message of ours.
-PLACES = (
+#: The locations where something can lie that is no message of ours.
+LOCATIONS = (
     *("reports", "commands", "devices", "installation", "attempts", "replies", "queues", "keys"),
 )
 #: The type of value under each of our keys, by the beginning of its name. The first match counts.
 _TYPES = {
-    **dict.fromkeys((REPORTS, COMMANDS, RELEASES), "stream"),
+    **dict.fromkeys((REPORTS, COMMANDS, RELEASES, HISTORY), "stream"),
     **dict.fromkeys((DEVICES, INSTALLATION, DROPPED, f"{PREFIX}attempt:"), "hash"),
     **dict.fromkeys((f"{PREFIX}meeting:", f"{PREFIX}reply:"), "list"),
     PREFIX: "string",
@@ -140,7 +142,7 @@ def command(client: redis.Redis, *words: str | bytes | int) -> Any:
     return client.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
-def mend(client: redis.Redis, also: Sequence[str] = ()) -> list[str]:
+def remove_misplaced(client: redis.Redis, also: Sequence[str] = ()) -> list[str]:
     """Remove values of another type than their key should have. Returns a description of each.
 
     Checks the keys that ``misplaced`` checks. The loss of a value is detected as if the broker had

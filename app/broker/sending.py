@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from ...scheduler.model.decisions import Dispatch
-from ...scheduler.model.study import StudySpec
+from ...scheduler.model.study import Code, StudySpec
 from ...tasks.process.messages import CodeRef, ParentRef, SegmentTask, dumps, seal
 from . import protocol
 from .installation import checkpoints
@@ -55,9 +55,15 @@ def _dispatched(
             trial=trial,
             number=dispatch.number,
             contract=spec.contract,
-            code=CodeRef(target=spec.code.target, path=spec.code.path, digest=spec.code.digest),
+            code=_reference(spec.code),
+            argv=spec.argv,
+            cwd=spec.cwd,
             params=dict(dispatch.params),
             define_by_run=spec.space is None,
+            study_name=spec.name,
+            directions=tuple(each.direction for each in spec.objectives),
+            max_epochs=spec.strategy.max_epochs,
+            tools=_reference(spec.tools) if spec.local and spec.tools else None,
             metric=spec.metric,
             also=spec.also,
             seed=spec.seed,
@@ -84,6 +90,7 @@ def _dispatched(
             system=dispatch.system,
             probe=dispatch.probe if rank == 0 else (),
             probe_epochs=dispatch.probe_epochs,
+            widths=segment.widths,
             energy=spec.energy_weight > 0,
             profile=dispatch.profile and rank == 0,
             memory_limit=spec.memory_limit,
@@ -95,3 +102,7 @@ def _dispatched(
     leases = [protocol.lease_key(trial, rank) for rank in range(len(queues))]
     keys = (protocol.attempt_key(trial), *leases, *queues)
     return protocol.DISPATCH.command(keys, (segment.fence, *texts))
+
+
+def _reference(code: Code) -> CodeRef:
+    return CodeRef(target=code.target, path=code.path, digest=code.digest)

@@ -81,7 +81,7 @@ def connect(settings: Settings, *, limit: float = ANSWER_TIMEOUT) -> redis.Redis
     except (TypeError, AttributeError, ImportError, UsageError):
         raise  # not the broker's fault
     except Exception as error:  # anything the library may raise
-        raise connection.silent(url, error) from None
+        raise connection.no_answer(url, error) from None
 
 
 def find_server() -> Path:
@@ -165,10 +165,10 @@ def _spawn(settings: Settings, output: Path) -> bool:
     text = _CONFIGURATION.format(socket=_quoted(socket), data=_quoted(_data(settings)))
     configuration = settings.run / "broker.conf"
     # Written whole or not at all: another process may be starting the same broker right now.
-    draft = configuration.with_suffix(f".{os.getpid()}.{threading.get_native_id()}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    temporary = configuration.with_suffix(f".{os.getpid()}.{threading.get_native_id()}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
-    draft.replace(configuration)
+    temporary.replace(configuration)
     process = locks.spawn_service(
         settings.run,
         NAME,

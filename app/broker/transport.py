@@ -13,9 +13,9 @@ import redis
 
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import Forged, open_body
-from ..common.ports import AttemptSeen, Message, OpenAttempt, Orders, Seen, Survey
+from ..common.ports import AttemptStatus, Effects, LiveDevice, Message, OpenAttempt, Survey
 from . import connection, ownership, presence, protocol
-from .device_records import seen
+from .device_records import parse_device_record
 from .dropped import Dropped
 from .sending import command_of
 
@@ -68,15 +68,15 @@ class RedisTransport:
     def open(self) -> None:
         """Make streams, group and installation hash where they are missing. May be repeated.
 
-        Raises ``Taken`` if another owner's scheduler serves this broker, or may come back to it.
+        Raises ``BrokerTaken`` if another owner's scheduler serves this broker, or may return.
         """
         args = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
         taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), args)
         [(holder, key, last)] = self._execute([taking])
         if holder != self._owner:
-            raise ownership.held(self._url, holder)
+            raise ownership.in_use_error(self._url, holder)
         if last != self._owner:
-            raise ownership.left(self._url, last)
+            raise ownership.other_owner_error(self._url, last)
         found = presence.key_of(key)
         if found is None:
             self._keep_key()
@@ -102,7 +102,7 @@ class RedisTransport:
                 command += ["BLOCK", max(1, int(block * 1000))]
             command += ["STREAMS", *self._after, *self._after.values()]
             try:
-                with connection.answering(self._url), self._mending():
+                with connection.translate_errors(self._url), self._mending():
                     found = protocol.command(self._client, *command)
             except BackendError as error:
                 if "NOGROUP" not in str(error.__cause__):
@@ -114,36 +114,40 @@ class RedisTransport:
             if received or not catching_up:
                 return received
 
-    def carry_out(self, orders: Orders) -> None:
-        """Carry out all of ``orders`` in one round trip. Repeating this is harmless."""
+    def carry_out(self, effects: Effects) -> None:
+        """Carry out all of ``effects`` in one round trip. Repeating this is harmless."""
         commands: list[protocol.Command] = []
-        for cut in orders.cuts:
+        for cut in effects.cuts:
             attempt = protocol.attempt_key(cut.trial)
             commands.append(protocol.CUT.command((attempt,), (cut.fence,)))
-        for revoke in orders.revokes:
+        for revoke in effects.revokes:
             leases = [protocol.lease_key(revoke.trial, rank) for rank in range(revoke.ranks)]
             keys = (protocol.attempt_key(revoke.trial), *leases)
             commands.append(protocol.REVOKE.command(keys, (revoke.fence,)))
-        for dispatch, spec in orders.dispatches:
+        for study, text in effects.history:
+            key = protocol.HISTORY + study
+            commands.append(("XADD", key, "*", *protocol.sealed(self._key, text)))
+        for dispatch, spec in effects.dispatches:
             commands.append(
                 command_of(
                     dispatch, spec, key=self._key, store=self._store, lease_ms=self._lease_ms
                 )
             )
         # A ledger that was restored may release more trials at once than are usually kept.
-        kept = max(RELEASES_KEPT, 2 * len(orders.releases))
-        for release in orders.releases:
+        kept = max(RELEASES_KEPT, 2 * len(effects.releases))
+        for release in effects.releases:
             commands.append(
                 ("XADD", protocol.RELEASES, "MAXLEN", "~", kept, "*", "t", release.trial)
             )
             # A copy of an old message then finds no attempt, and is stale.
             commands.append(("DEL", protocol.attempt_key(release.trial)))
-        for name, text in orders.answers:
+        commands += [("DEL", protocol.HISTORY + study) for study in effects.ended]
+        for name, text in effects.answers:
             key = protocol.PREFIX + name
             commands.append(("LPUSH", key, text))
             commands.append(("EXPIRE", key, protocol.REPLY_EXPIRES))
         for stream in _STREAMS:
-            ids = [ack.id for ack in orders.acks if protocol.PREFIX + ack.stream == stream]
+            ids = [ack.id for ack in effects.acks if protocol.PREFIX + ack.stream == stream]
             commands += _forget(stream, ids)
         if commands:
             self._execute(commands)
@@ -162,7 +166,7 @@ class RedisTransport:
         if boot is not None and key != self._key.hex():
             self._keep_key()
         states = {
-            attempt.trial: AttemptSeen(
+            attempt.trial: AttemptStatus(
                 self._fence(attempt.trial, seen[i]), seen[i + 1], tuple(seen[i + 2])
             )
             for i, attempt in zip(range(0, len(seen), 3), attempts, strict=True)
@@ -214,12 +218,12 @@ class RedisTransport:
         self._execute([("DEL", protocol.attempt_key(trial))])
         return None
 
-    def _records(self, known: Sequence[str]) -> list[Seen]:
+    def _records(self, known: Sequence[str]) -> list[LiveDevice]:
         """Devices by their records. What is no record is removed from the broker's list."""
         found, bad = [], []
         for name, text in zip(known[::2], known[1::2], strict=True):
             try:
-                found.append(seen(name, text))
+                found.append(parse_device_record(name, text))
             except Forged as error:
                 self._dropped.note("devices", name, error)
                 bad.append(name)
@@ -237,7 +241,7 @@ class RedisTransport:
             yield
         except redis.ResponseError as error:
             if connection.is_wrong_type(error):
-                self._dropped.mend(self._client, protocol.keys_of(commands))
+                self._dropped.remove_misplaced(self._client, protocol.keys_of(commands))
             raise
 
     def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:
@@ -246,7 +250,7 @@ class RedisTransport:
         What was dropped meanwhile is counted along with them.
         """
         counts = self._dropped.counts()
-        with connection.answering(self._url), self._mending(commands):
+        with connection.translate_errors(self._url), self._mending(commands):
             answers = protocol.execute(self._client, [*commands, *counts])
             for answer in answers:
                 if connection.is_wrong_type(answer):

@@ -20,12 +20,12 @@ def similar(
     as_json: Json = False,
 ) -> None:
     """Show which known workloads a trial resembles, and which system parameters paid off."""
-    from ..views.similar import likeness_facts, likeness_view, look
+    from ..views.similar import find_similar, similarity_facts, similarity_view
     from ..views.story import find_trial
 
     reader = reader_of()
     study, found = find_trial(reader, trial)
-    present(look(reader, study, found), as_json, likeness_view, likeness_facts)
+    present(find_similar(reader, study, found), as_json, similarity_view, similarity_facts)
 
 
 @history.command("export")
@@ -33,12 +33,12 @@ def export_history(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
 ) -> None:
     """Write the history to a JSON file. It holds rates, ratios and digests, but no user data."""
-    from ..common.atomic_file import write_whole
+    from ..common.atomic_file import write_atomic
     from ..ledger.history import to_json
 
     check_folder("FILE", file)
     entries = reader_of().history()
-    write_whole(file, to_json(entries), "history")
+    write_atomic(file, to_json(entries), "history")
     say(f"{file}: {_entries(len(entries))}")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...profiling.base.errors import UsageError
-from ..spec.weights import FURTHEST, HIGHEST, LOWEST
+from ..spec.weights import HIGHEST, LOWEST, MAX_PRIORITY
 from .terminal import Known, client_of, reader_of, say, settings_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,10 @@ def weight(
     priority: Annotated[
         int | None,
         typer.Option(
-            metavar="P", min=-FURTHEST, max=FURTHEST, help="Studies of higher priority go first."
+            metavar="P",
+            min=-MAX_PRIORITY,
+            max=MAX_PRIORITY,
+            help="Studies of higher priority go first.",
         ),
     ] = None,
 ) -> None:
@@ -56,7 +59,7 @@ def weight(
         )
     weight = study.weight if weight is None else weight
     priority = study.priority if priority is None else priority
-    client.weigh(study.id, weight, priority)
+    client.set_weight(study.id, weight, priority)
     say(f"{study.name} has weight {weight:g} and priority {priority}")
 
 

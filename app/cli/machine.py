@@ -103,13 +103,13 @@ def restore(
     ] = None,
 ) -> None:
     """Replace the ledger with a backup while nothing runs here, or list the backups."""
-    from ..services.backups import listed, put_back
+    from ..services.backups import list_backups, restore_backup
 
     settings = settings_of()
     if file is not None:
-        say(put_back(settings, file))
+        say(restore_backup(settings, file))
         return
-    found = listed(settings)
+    found = list_backups(settings)
     for line in found:
         say(line)
     if not found:
@@ -118,11 +118,11 @@ def restore(
 
 def up(devices: Devices = None) -> None:
     """Start broker, scheduler and workers, and keep them running."""
-    from ..services.services import ensure_up, statuses, trouble_soon
+    from ..services.services import ensure_up, startup_trouble, statuses
 
     settings = settings_of(devices)
     ensure_up(settings, devices, stays=True)
-    trouble = trouble_soon(settings)
+    trouble = startup_trouble(settings)
     for service in statuses(settings):
         say(f"{service.name} runs as process {service.pid}, its log is {service.log}")
     if trouble is not None:
@@ -165,7 +165,7 @@ def flower(
     port = port or settings.flower_port
     say(f"http://{address}:{port}/tasks  user {flowers.USER}")
     say(f"the password is in {flowers.password_file(settings)}")
-    flowers.become(settings, port, address)
+    flowers.exec_flower(settings, port, address)
 
 
 def metrics(

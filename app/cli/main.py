@@ -7,8 +7,8 @@ error. Heavy modules are imported inside the commands: ``--help`` answers at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +30,7 @@ from .terminal import (
     Name,
     Names,
     TrialName,
+    note,
     present,
     reader_of,
     say,
@@ -131,7 +132,7 @@ def watch(
     from ..exports.epoch_callbacks import Feed
     from ..exports.mlflow import MLflowCallback
     from ..exports.tensorboard import TensorBoardCallback
-    from ..status.lookout import Lookout
+    from ..status.stall_monitor import StallMonitor
     from ..views.live import follow
 
     settings = settings_of()
@@ -142,8 +143,8 @@ def watch(
         *(() if mlflow is None else (MLflowCallback(mlflow),)),
     )
     with closing(Feed(logs, settings.run)) as feed:
-        lookout = Lookout(settings, reader)
-        study = follow(reader, study.id, on_look=feed.look, why=lookout.look)
+        monitor = StallMonitor(settings, reader)
+        study = follow(reader, study.id, on_poll=feed.update, why=monitor.reason)
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
 
@@ -162,12 +163,12 @@ def list_studies(as_json: Json = False) -> None:
 def status(name: Name = None, as_json: Json = False) -> None:
     """Show a study's progress, with its failures in full."""
     from ..status.listing import status_facts, status_view
-    from ..status.lookout import Lookout
+    from ..status.stall_monitor import StallMonitor
 
     settings = settings_of()
     reader = reader_of(settings)
     study = study_of(reader, name)
-    waits = Lookout(settings, reader).now(study)
+    waits = StallMonitor(settings, reader).now(study)
     present(
         study,
         as_json,
@@ -184,10 +185,10 @@ def story(
     """Show what happened to one trial, in order, and why."""
     from dataclasses import asdict
 
-    from ..views.story import find_trial, render, tell
+    from ..views.story import find_trial, render, trial_story
 
     reader = reader_of()
-    found = tell(reader, *find_trial(reader, trial))
+    found = trial_story(reader, *find_trial(reader, trial))
     present(found, as_json, render, asdict)
 
 
@@ -266,15 +267,41 @@ def _run(script: Path, arguments: list[str], studies: list[StudyHandle], *, deta
         from ..study.script import run_script as runs
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
     try:
-        runs(script, arguments)
+        with _services_ahead(script) if script.suffix == ".py" else nullcontext():
+            runs(script, arguments)
     finally:
         DETACH.reset(detached)
         SUBMITTED.reset(collected)
 
 
+@contextmanager
+def _services_ahead(script: Path) -> Iterator[None]:
+    """The services start beside what ``script`` imports, and end if it asks for none.
+
+    What keeps them from starting is said when the script asks.
+    """
+    started = False
+    with suppress(PenstockError, OSError, ImportError):
+        from ..host.settings import load
+        from ..services.services import end_unasked, start_ahead
+
+        if any(name in script.read_bytes() for name in (b"penstock", b"optuna")):
+            started = start_ahead(settings := load(), script)
+    try:
+        yield
+    finally:
+        if started:
+            end_unasked(settings)
+
+
 def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
-    """Raise UsageError where a script that ran to its end has submitted nothing."""
-    if not studies:
+    """Raise UsageError where a script of ours that ran to its end has submitted nothing.
+
+    One that does not name Penstock has run as under Python; that is said.
+    """
+    if not studies and "penstock" not in script.read_text("utf-8", "replace"):
+        note(f"{script.name} ran no study on Penstock's devices")
+    elif not studies:
         raise UsageError(
             f"{script.name} ended without submitting a study: call study.optimize(...), also when"
             " it runs as __main__"
@@ -294,7 +321,7 @@ def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
     """Print what each finished study came to; whether one of them failed."""
     from ..common.console import PlainConsole
     from ..study.script import outcome, show
-    from ..study.study import goes_on
+    from ..study.watching import detached_message
 
     if not studies:
         return False
@@ -303,7 +330,7 @@ def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
     for study in dict.fromkeys(studies):
         row = reader.study(study.id)
         if row.finished_at is None:
-            say(goes_on(row.name, row.id))
+            say(detached_message(row.name, row.id))
             continue
         path = _report_path(settings, row.id)
         # Only the first study waited for the services to start; the others began when submitted.

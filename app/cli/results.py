@@ -52,7 +52,7 @@ def export(
 
     What is written as JSON can be imported. Parquet needs the extra 'parquet' of penstock.
     """
-    from ..common.atomic_file import write_whole
+    from ..common.atomic_file import write_atomic
     from ..common.versioned_file import to_text
     from ..exports.archive import archive_of
     from ..exports.tables import epoch_table, to_csv, to_parquet, trial_table
@@ -74,7 +74,7 @@ def export(
     if output is None:
         sys.stdout.write(str(content))
     else:
-        write_whole(output, content, "export")
+        write_atomic(output, content, "export")
         say(output)
 
 

@@ -147,6 +147,11 @@ def say(words: object) -> None:
     typer.echo(plain(str(words)))
 
 
+def note(words: object) -> None:
+    """Print a line for people that is no result."""
+    typer.echo(plain(str(words)), err=True)
+
+
 def settings_of(devices: str | None = None) -> Settings:
     """This process's settings; ``devices`` as a command was given them."""
     from ..host.settings import load

@@ -30,6 +30,14 @@ class Message:
     body: dict[str, Any]
 
 
+class CodeFiles(Protocol):
+    """Where code by value is kept, each under its SHA-256 (hex). Both raise BackendError."""
+
+    def keep(self, digest: str, content: bytes) -> None: ...
+
+    def holds(self, digest: str) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAttempt:
     """An attempt that is open in the ledger, and its number of members (``ranks``)."""
@@ -40,7 +48,7 @@ class OpenAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LiveDevice:
     """A device whose worker answers."""
 
     device: Device
@@ -49,7 +57,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptSeen:
+class AttemptStatus:
     """An attempt as the broker has it."""
 
     #: None if the broker knows nothing of the trial.
@@ -65,9 +73,9 @@ class Survey:
     """What the broker shows at one instant."""
 
     #: By name.
-    devices: dict[str, Seen]
+    devices: dict[str, LiveDevice]
     #: By trial.
-    states: dict[str, AttemptSeen]
+    states: dict[str, AttemptStatus]
     #: None if the broker has lost its data.
     boot: str | None
     #: Devices that were drained and have gone since the last survey.
@@ -75,7 +83,7 @@ class Survey:
 
 
 @dataclass(slots=True)
-class Orders:
+class Effects:
     """What one turn of the runner decided, and the messages it has dealt with.
 
     ``revokes`` come before ``dispatches``, so a trial can be fenced off and dispatched anew at
@@ -88,6 +96,10 @@ class Orders:
     releases: list[Release] = field(default_factory=list)
     #: (name, JSON text). The name is a key without our prefix.
     answers: list[tuple[str, str]] = field(default_factory=list)
+    #: (study, JSON text): what has changed in studies of objectives, for their trainers.
+    history: list[tuple[str, str]] = field(default_factory=list)
+    #: Studies that are over, whose history no trainer needs.
+    ended: list[str] = field(default_factory=list)
     #: Messages to acknowledge.
     acks: Sequence[Message] = ()
 
@@ -101,8 +113,8 @@ class Transport(Protocol):
     def receive(self, timeout: float) -> Sequence[Message]:
         """Messages, as soon as there are any; after ``timeout`` seconds perhaps none."""
 
-    def carry_out(self, orders: Orders) -> None:
-        """Carry out all of ``orders`` in one round trip. Repeating this is harmless."""
+    def carry_out(self, effects: Effects) -> None:
+        """Carry out all of ``effects`` in one round trip. Repeating this is harmless."""
 
     def drop(self, message: Message, why: Forged) -> None:
         """Log and count ``message``, which could not be used. It is acknowledged as usual."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from ...scheduler.model.snapshot import POLICY_BACKOFF
 
@@ -45,6 +46,7 @@ def label(name: str) -> str:
         "qmc": "quasi-random",
         "cmaes": "CMA-ES",
         "nsga2": "NSGA-II",
+        "own": "user's own",
     }.get(name, name.upper() if name in {"asha", "pasha", "pbt", "tpe", "bohb", "gp"} else name)
 
 
@@ -75,3 +77,15 @@ def instead(seconds: float = POLICY_BACKOFF) -> str:
         " arrival on one device each. Correct the policy: it is asked again after"
         f" {duration(seconds)}, and a changed file is imported again"
     )
+
+
+def closest(name: str, known: Sequence[str]) -> str | None:
+    """The one of ``known`` that ``name`` may be a slip of; None if none is close."""
+    close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
+    return next((each for each in known if each.lower() in close), None)
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """``: did you mean ...?`` if ``name`` is close to one of ``known``, else empty."""
+    meant = closest(name, known)
+    return "" if meant is None else f": did you mean {meant}?"

@@ -8,7 +8,7 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 
 #: The largest whole number that every ledger can store.
-LARGEST = 2**63 - 1
+MAX_INT = 2**63 - 1
 
 
 def whole(field: str, value: Any, low: int | None = None) -> int:
@@ -19,8 +19,8 @@ def whole(field: str, value: Any, low: int | None = None) -> int:
     number = int(value)
     if low is not None and number < low:
         raise UsageError.refuse(field, value, allowed)
-    if abs(number) > LARGEST:
-        raise UsageError.refuse(field, value, f"{allowed}, at most {LARGEST}")
+    if abs(number) > MAX_INT:
+        raise UsageError.refuse(field, value, f"{allowed}, at most {MAX_INT}")
     return number
 
 

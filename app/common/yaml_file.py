@@ -10,7 +10,6 @@ before anything is read: on bytes, on values (counted again for each alias) and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,21 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from ...profiling.base.errors import UsageError
 from ...profiling.base.wording import worded
+from .text import near
 
 #: The longest file (bytes), the most names and values in it, and the greatest depth. A file at
 #: these limits is read within a second.
-MOST_BYTES = 1 << 20
-MOST_VALUES = 20_000
-DEEPEST = 32
-ALLOWED = f"at most {MOST_BYTES >> 20} MiB, {MOST_VALUES} names and values, and {DEEPEST} levels"
+MAX_BYTES = 1 << 20
+MAX_VALUES = 20_000
+MAX_DEPTH = 32
+ALLOWED = f"at most {MAX_BYTES >> 20} MiB, {MAX_VALUES} names and values, and {MAX_DEPTH} levels"
 
 #: The place of a value: the keys and indices that lead to it.
 KeyPath = tuple[str | int, ...]
 
 
 class _TooMuch(Exception):
-    """There are more values than ``MOST_VALUES``, or deeper ones than ``DEEPEST``."""
+    """There are more values than ``MAX_VALUES``, or deeper ones than ``MAX_DEPTH``."""
 
 
 class _Bounded(Composer):
@@ -47,7 +47,7 @@ class _Bounded(Composer):
     def compose_node(self, parent: Any, index: Any) -> Any:
         self._nodes += 1
         self._depth += 1
-        if self._nodes > MOST_VALUES or self._depth > DEEPEST + 1:
+        if self._nodes > MAX_VALUES or self._depth > MAX_DEPTH + 1:
             raise _TooMuch
         try:
             return super().compose_node(parent, index)
@@ -115,7 +115,7 @@ class YamlFile:
 
     def _value(self, node: Node | None, key_path: KeyPath) -> Any:
         self._count += 1
-        if self._count > MOST_VALUES or len(key_path) > DEEPEST:
+        if self._count > MAX_VALUES or len(key_path) > MAX_DEPTH:
             raise _TooMuch
         if isinstance(node, MappingNode):
             return self._mapping(node, key_path)
@@ -153,13 +153,7 @@ class YamlFile:
 
 def _text(file: Path) -> str:
     with file.open("rb") as opened:
-        data = opened.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
+        data = opened.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
         raise _TooMuch
     return data.decode()
-
-
-def near(name: str, known: Sequence[str]) -> str:
-    """``: did you mean ...?`` if ``name`` is close to one of ``known``, else empty."""
-    close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
-    return f": did you mean {next(e for e in known if e.lower() == close[0])}?" if close else ""

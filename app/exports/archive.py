@@ -29,7 +29,7 @@ from ...scheduler.model.study import Scalar, StudyRecord, number_of, trial_id
 from ...scheduler.model.trial import AcceptedEpoch, Failure, Origin, TrialState
 from ..common.versioned_file import Body, Kind, read_own
 from ..ledger.codec import spec_from_json
-from ..optuna_bridge.distributions import SuggestedDistributions
+from ..optuna_bridge.updates import LedgerUpdates, merged, study_attributes
 
 if TYPE_CHECKING:
     from ..ledger.reader import Reader
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
 #: The most epochs in one import: 100,000 keep the scheduler busy for 6 s.
-MOST_EPOCHS = 250_000
+MAX_EPOCHS = 250_000
 
 
 #: A whole number that a ledger's column can hold, and a valid point in time (seconds since 1970).
@@ -109,6 +109,9 @@ class TrialBody(Body):
     further: list[float] = Field(default=[])
     constraints: dict[str, float] = Field(default={})
     origin: TrialOrigin | None = None
+    dispatched_at: Moment | None = None
+    #: What its objective and its users wrote (JSON, see ``FinishedTrial.written``).
+    written: str = ""
 
 
 class Archive(Body):
@@ -128,6 +131,9 @@ class Archive(Body):
     #: The specification in the ledger's form (``ledger.codec``).
     spec: dict[str, Any]
     trials: list[TrialBody]
+    #: The study's attributes by key, as JSON texts: its users', and those of Optuna's own code.
+    user_attrs: dict[str, str] = Field(default={})
+    system_attrs: dict[str, str] = Field(default={})
 
 
 def archive_of(reader: Reader, study_id: str) -> Archive:
@@ -144,13 +150,9 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         fields = {name: getattr(state, name) for name in Checkpoint.model_fields}
         durables[state.trial].append(Checkpoint(**fields))
     rows = reader.trials(study.id)
-    drawn = (
-        SuggestedDistributions(reader, study.id)
-        if spec_from_json(study.spec_json).space is None
-        else None
-    )
-    if drawn:
-        drawn.read()
+    updates = LedgerUpdates(reader, study.id).read_written()
+    written, (user_attrs, system_attrs) = merged(updates), study_attributes(updates)
+    by_objective = spec_from_json(study.spec_json).space is None
     return Archive(
         penstock_version=version("penstock"),
         exported_at=time.time(),
@@ -160,9 +162,11 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         finished_at=study.finished_at,
         spec=json.loads(study.spec_json),
         trials=[
-            _trial(row, drawn.of(row.id) if drawn else {}, epochs[row.id], durables[row.id])
+            _trial(row, written.get(row.number, {}), epochs[row.id], durables[row.id], by_objective)
             for row in rows
         ],
+        user_attrs=user_attrs,
+        system_attrs=system_attrs,
     )
 
 
@@ -174,22 +178,32 @@ def read_archive(file: Path) -> Archive:
 def to_event(archive: Archive) -> StudyImported:
     """The event that imports the study. Raises UsageError if the study is malformed."""
     epochs = sum(len(trial.epochs) for trial in archive.trials)
-    if epochs > MOST_EPOCHS:
+    if epochs > MAX_EPOCHS:
         raise UsageError.refuse(
             "epochs",
             epochs,
-            f"up to {MOST_EPOCHS} in all, so that the scheduler is not busy for too long",
+            f"up to {MAX_EPOCHS} in all, so that the scheduler is not busy for too long",
         )
     spec = spec_from_json(json.dumps(archive.spec))
     record = StudyRecord(
         spec, archive.status, archive.created_at, archive.finished_at, archive.message
     )
     trials = tuple(_past(spec.id, trial) for trial in archive.trials)
-    return StudyImported(at=archive.exported_at, record=record, trials=trials)
+    return StudyImported(
+        at=archive.exported_at,
+        record=record,
+        trials=trials,
+        user_attrs=tuple(archive.user_attrs.items()),
+        system_attrs=tuple(archive.system_attrs.items()),
+    )
 
 
 def _trial(
-    row: TrialRow, drawn: dict[str, str], epochs: list[Epoch], durables: list[Checkpoint]
+    row: TrialRow,
+    written: dict[str, list[Any]],
+    epochs: list[Epoch],
+    durables: list[Checkpoint],
+    by_objective: bool,
 ) -> TrialBody:
     failure = None
     if row.failure_kind is not None:
@@ -198,13 +212,15 @@ def _trial(
             message=row.failure_message or "",
             traceback=row.failure_traceback or "",
         )
-    given = ("number", "params", "epoch", "target", "value", "created_at", "finished_at")
+    given = ("number", "params", "epoch", "target", "value")
+    times = ("created_at", "dispatched_at", "finished_at")
     return TrialBody(
-        **{name: getattr(row, name) for name in given},
+        **{name: getattr(row, name) for name in (*given, *times)},
         further=list(row.further),
         constraints=dict(row.constraints),
         state=TrialState(row.state),
-        drawn=drawn,
+        drawn={n: text for n, text, _ in written.get("suggestions", ())} if by_objective else {},
+        written=json.dumps(written) if written else "",
         members=[(row.device, row.slot)] if row.device else [],
         failure=failure,
         epochs=epochs,
@@ -234,8 +250,10 @@ def _past(study: str, trial: TrialBody) -> FinishedTrial:
         members=_members(trial.members),
         created_at=trial.created_at,
         finished_at=trial.finished_at,
+        dispatched_at=trial.dispatched_at,
         failure=None if trial.failure is None else Failure(**dict(trial.failure)),
         drawn=tuple(trial.drawn.items()),
+        written=trial.written,
         further=tuple(trial.further),
         constraints=tuple(trial.constraints.items()),
         epochs=tuple(

@@ -58,8 +58,8 @@ class EpochCallback(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> str:
-        """The place that it logs to."""
+    def destination(self) -> str:
+        """What it logs to: a folder or an address."""
 
     @abstractmethod
     def check(self) -> None:
@@ -81,24 +81,24 @@ class Feed:
         self._callbacks = callbacks
         self._run = run
         self._held = contextlib.ExitStack()
-        self._logs: dict[EpochCallback, _Fed] = {}
-        self._waits: dict[EpochCallback, float] = {}
+        self._logs: dict[EpochCallback, _LogPosition] = {}
+        self._retry_at: dict[EpochCallback, float] = {}
 
-    def look(self, view: View, epochs: Sequence[EpochRow]) -> None:
+    def update(self, view: View, epochs: Sequence[EpochRow]) -> None:
         """Log the trials of ``view``. ``epochs`` are all accepted ones, a list that only grows.
 
         Raises UsageError if another process logs this study to the same place.
         """
         over = view.study.finished_at is not None
         for callback in self._callbacks:
-            if time.monotonic() < self._waits.get(callback, 0.0) and not over:
+            if time.monotonic() < self._retry_at.get(callback, 0.0) and not over:
                 continue
-            if callback not in self._waits:
+            if callback not in self._retry_at:
                 self._hold(callback, view.study)
             try:
                 if callback not in self._logs:
-                    self._logs[callback] = _Fed(callback.open(view.study))
-                self._logs[callback].look(view, epochs)
+                    self._logs[callback] = _LogPosition(callback.open(view.study))
+                self._logs[callback].update(view, epochs)
             except BackendError as error:
                 self._logs.pop(callback, None)
                 if over:
@@ -107,23 +107,23 @@ class Feed:
                         "%s: the log is incomplete; `penstock watch %s %s` adds what is missing",
                         *(error, view.study.id, option),
                     )
-                elif not self._waits[callback]:
+                elif not self._retry_at[callback]:
                     log.warning("%s; the study continues and is logged when it answers", error)
-                self._waits[callback] = time.monotonic() + RETRY
+                self._retry_at[callback] = time.monotonic() + RETRY
             else:
-                self._waits[callback] = 0.0
+                self._retry_at[callback] = 0.0
 
     def close(self) -> None:
         self._held.close()
 
     def _hold(self, callback: EpochCallback, study: StudyRow) -> None:
         callback.check()
-        name = f"{callback.kind}-{study.id}-{crc32(callback.place.encode()):08x}"
+        name = f"{callback.kind}-{study.id}-{crc32(callback.destination.encode()):08x}"
         self._held.enter_context(locks.hold(self._run, name))
-        self._waits[callback] = 0.0
+        self._retry_at[callback] = 0.0
 
 
-class _Fed:
+class _LogPosition:
     """A log, and how far it has been written."""
 
     def __init__(self, log: Log) -> None:
@@ -132,7 +132,7 @@ class _Fed:
         self._reached: dict[str, int] = {}
         self._over: set[str] = set()
 
-    def look(self, view: View, epochs: Sequence[EpochRow]) -> None:
+    def update(self, view: View, epochs: Sequence[EpochRow]) -> None:
         points: dict[str, list[Point]] = {}
         for row in epochs[self._delivered :]:
             points.setdefault(row.trial, []).append(Point(row.epoch, row.at, row.metrics))

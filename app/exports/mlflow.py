@@ -49,7 +49,7 @@ class MLflowCallback(EpochCallback):
         self._uri = tracking_uri
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         if self._uri is not None:
             return self._uri
         from mlflow import get_tracking_uri
@@ -62,7 +62,7 @@ class MLflowCallback(EpochCallback):
 
     def open(self, study: StudyRow) -> Log:
         """The experiment of ``study``, which is created if it is missing."""
-        return _Experiment(self.place, study)
+        return _Experiment(self.destination, study)
 
 
 class _Experiment:
@@ -71,7 +71,7 @@ class _Experiment:
 
         self._uri = uri
         self._study = study
-        with self._answering():
+        with self._translate_errors():
             self._client = MlflowClient(tracking_uri=uri)
             found = self._client.get_experiment_by_name(study.name)
             self._id = found.experiment_id if found else self._client.create_experiment(study.name)
@@ -79,7 +79,7 @@ class _Experiment:
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
         """Add what is missing, in as few requests as MLflow's limit allows."""
-        with self._answering():
+        with self._translate_errors():
             run = self._runs.get(trial.number)
             if run is None:
                 run = self._runs[trial.number] = self._begin(trial)
@@ -113,7 +113,7 @@ class _Experiment:
                 return known
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from mlflow.exceptions import MlflowException
 
         try:

@@ -145,7 +145,7 @@ class Collector:
             url = server.broker_url(self._settings)
             with (
                 server.connect(self._settings, limit=BROKER_TIMEOUT) as client,
-                connection.answering(url),
+                connection.translate_errors(url),
             ):
                 dropped = counted(client, url)
                 served = served or presence.is_served(client, url)

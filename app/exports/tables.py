@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ def trial_table(archive: Archive) -> Table:
             "epochs": trial.epoch,
             **{f"params_{name}": value for name, value in trial.params.items()},
             **{f"metrics_{name}": value for name, value in _last(trial).items()},
+            **{f"user_attrs_{name}": value for name, value in _user_attrs(trial).items()},
             **({f"origin_{name}": n for name, n in trial.origin} if trial.origin else {}),
             "energy_j": joules_of(trial.epochs),
             "device": trial.members[0][0] if trial.members else None,
@@ -120,7 +122,7 @@ def _table(rows: Sequence[Mapping[str, Any]], least: Sequence[str]) -> Table:
 
 def _family(name: str) -> str:
     kind, mark, _ = name.partition("_")
-    return kind if mark and kind in ("values", "constraints", "params", "metrics") else name
+    return kind if mark and kind in ("values", "constraints", "params", "metrics", "user") else name
 
 
 def _column(values: list[Any]) -> list[Any]:
@@ -151,6 +153,16 @@ def _is_number(text: str) -> bool:
 
 def _values(trial: TrialBody) -> list[float]:
     return [] if trial.value is None else [trial.value, *trial.further]
+
+
+def _user_attrs(trial: TrialBody) -> dict[str, Any]:
+    """What its user wrote: numbers and texts as they are, all else as JSON text."""
+    found = json.loads(trial.written or "{}").get("user_attrs", ())
+    values = {name: (text, json.loads(text)) for name, text in found}
+    return {
+        name: value if isinstance(value, str | int | float | None) else text
+        for name, (text, value) in values.items()
+    }
 
 
 def _last(trial: TrialBody) -> Mapping[str, float]:

@@ -43,7 +43,7 @@ class TensorBoardCallback(EpochCallback):
         self._directory = Path(directory).absolute()
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         return str(self._directory)
 
     def check(self) -> None:

@@ -8,7 +8,8 @@ What the process started is found even if it has left every group it was in:
   parent becomes our child, daemons included. So all that was ever started here stays below us.
 - Each process leads a session of its own, and its *mark* is in the environment that its children
   inherit. An orphan in the session of a living process, or with its mark, is left alone. All other
-  orphans are ended when the next process ends.
+  orphans are ended when the next process ends. The marks of one launcher are equally long, so that
+  a process which was forked from a marked one can write its own over the other's.
 
 A trainer whose launcher is killed ends its group by itself (``tasks.process.lifeline``). A trainer
 that cannot, and descendants that have left the group, are found by their marks (``end_strays``). A
@@ -25,7 +26,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -44,12 +45,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 class Process:
     """A started process. Its methods may be called from any thread."""
 
-    def __init__(self, launcher: Launcher, popen: subprocess.Popen[bytes], mark: str) -> None:
-        self.pid = popen.pid
+    def __init__(
+        self, launcher: Launcher, child: subprocess.Popen[bytes] | _Adopted, mark: str
+    ) -> None:
+        self.pid = child.pid
         self.mark = mark
         self._launcher = launcher
-        self._popen = popen
-        self._pidfd = os.pidfd_open(popen.pid)
+        self._child = child
+        self._pidfd = os.pidfd_open(child.pid)
         self._ending = threading.Lock()
         self._left: list[str] | None = None
 
@@ -80,7 +83,7 @@ class Process:
                 # Reap it here before others take it for an orphan, which would lose its exit
                 # status.
                 with suppress(subprocess.TimeoutExpired):
-                    self._popen.wait(KILL_TIMEOUT)
+                    self._child.wait(KILL_TIMEOUT)
                 # Its children are ours now.
                 self._left = self._launcher.end_orphans(of=self)
                 if self._left:
@@ -92,11 +95,7 @@ class Process:
     @property
     def status(self) -> int | None:
         """The exit status, or minus the signal's number. None until ``end``."""
-        return self._popen.returncode
-
-    def children(self) -> int:
-        """The number of processes that it has started and that still run."""
-        return sum(map(_runs, _children(self.pid)))
+        return self._child.returncode
 
     def close(self) -> None:
         """End the process, and release what is held for it. A second call does nothing."""
@@ -105,6 +104,27 @@ class Process:
             pidfd, self._pidfd = self._pidfd, -1
             if pidfd >= 0:
                 os.close(pidfd)
+
+
+class _Adopted:
+    """A child that this process has not started itself, as a ``Popen``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float) -> None:
+        """Take its exit status. Called when it has ended; else ``TimeoutExpired`` is raised."""
+        deadline = time.monotonic() + timeout
+        while self.returncode is None:
+            with suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+                    return
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.002)
 
 
 class Launcher:
@@ -130,7 +150,7 @@ class Launcher:
 
         It inherits ``descriptors``, and writes to the file ``output``. Raises OSError.
         """
-        mark = f"{self._mark}:{next(self._count)}"
+        mark = self._new_mark()
         # Held over start and registration: an unknown child would be taken for an orphan.
         with self._lock:
             popen = subprocess.Popen(
@@ -146,6 +166,21 @@ class Launcher:
         if cores:
             _bind(popen.pid, cores)
         return process
+
+    def adopt(self, fork: Callable[[str], int]) -> Process:
+        """Take over the process that ``fork`` makes with the mark that it is given.
+
+        ``fork`` returns its process id. The process leads a session of its own, shows the mark in
+        its environment, and has lost its parent, so that it is a child of this one.
+        """
+        mark = self._new_mark()
+        with self._lock:  # as in ``start``
+            pid = fork(mark)
+            process = self._processes[pid] = Process(self, _Adopted(pid), mark)
+        return process
+
+    def _new_mark(self) -> str:
+        return f"{self._mark}:{next(self._count):06}"
 
     def end_orphans(self, of: Process) -> list[str]:
         """End all descendants that belong to no living process. Returns their names and numbers.
@@ -236,6 +271,11 @@ def _lives(mark: str) -> bool:
 def _started(pid: int) -> int:
     """Its start time, in ticks since the machine's start. Raises OSError if it is gone."""
     return int(_stat(pid)[19])
+
+
+def count_children(pid: int) -> int:
+    """The number of processes that the process ``pid`` has started and that still run."""
+    return sum(map(_runs, _children(pid)))
 
 
 def _runs(pid: int) -> bool:

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 #: Seconds in which a process that was just started writes its id.
 TAKEOVER_TIMEOUT = 1.0
 #: Process ids are below this (the kernel's PID_MAX_LIMIT): no service has written a larger one.
-MOST_PIDS = 1 << 22
+MAX_PIDS = 1 << 22
 FD_VARIABLE = "PENSTOCK_LOCK_FD"
 # struct flock, for the whole file.
 _FLOCK = "hhqqi0q"
@@ -98,7 +98,7 @@ class Held:
         self._fd = fd
         self._path = path
 
-    def is_in_place(self) -> bool:
+    def is_current(self) -> bool:
         """Whether its file is still where others look for it."""
         try:
             return os.path.samestat(os.fstat(self._fd), self._path.stat())
@@ -133,7 +133,7 @@ def alone_in(folder: Path, held: Held, ended: Callable[[], bool]) -> Iterator[bo
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while not _lock_folder(fd):
-            if ended() or not held.is_in_place():
+            if ended() or not held.is_current():
                 yield False
                 return
             time.sleep(0.05)
@@ -163,7 +163,7 @@ def pid_of(run: Path, name: str) -> int | None:
             pid = int(_path(run, name).read_text())
         except ValueError:
             pid = 0  # just started: it is about to write its id
-        if 0 < pid < MOST_PIDS:
+        if 0 < pid < MAX_PIDS:
             return pid
         time.sleep(0.001)
     return None

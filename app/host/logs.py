@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 #: Seconds between two looks: usually, and while a log grows by a tenth of its limit in between.
 PERIOD, FAST = 0.25, 0.01
 #: Seconds without such growth until looks become rare again.
-CALM = 1.0
+FAST_DURATION = 1.0
 #: Seconds between two looks at the logs' ages.
 AGE_PERIOD = 600.0
 #: The most seconds that a log's removal takes. Whoever holds its lock for longer is no keeper.
@@ -155,9 +155,9 @@ class LogKeeper(threading.Thread):
         while not self._over.wait(pause):
             pause = PERIOD
             with self._noting():
-                pause = self._look()
+                pause = self._trim_logs()
 
-    def _look(self) -> float:
+    def _trim_logs(self) -> float:
         """Cut logs that are too long. Returns the seconds until the next look."""
         before, self._sizes = self._sizes, dict(_sizes(self._folder))
         grown = [size - before[path] for path, size in self._sizes.items() if path in before]
@@ -176,7 +176,7 @@ class LogKeeper(threading.Thread):
         if max(grown, default=0) * 10 > self._limit:
             # The other keeper may have cut the log before the next look; its writer need not have
             # ended.
-            self._fast_until = time.monotonic() + CALM
+            self._fast_until = time.monotonic() + FAST_DURATION
         return FAST if time.monotonic() < self._fast_until else PERIOD
 
     @contextmanager

@@ -28,7 +28,7 @@ SECRETS = {
 }
 
 
-class NotOurs(Exception):
+class OwnedByOther(Exception):
     """A folder, or a link on the way to it, belongs to another user."""
 
 
@@ -140,4 +140,4 @@ def _tighten(home: Path) -> None:
 def _check_owner(path: Path, found: os.stat_result) -> None:
     """Raise NotOurs for another user's file. Root's counts as ours: root can do anything."""
     if found.st_uid not in (os.geteuid(), 0):
-        raise NotOurs(f"{path} belongs to user {found.st_uid}")
+        raise OwnedByOther(f"{path} belongs to user {found.st_uid}")

@@ -212,7 +212,7 @@ class Settings(BaseSettings):
             raise UsageError.refuse(
                 f"{PREFIX}HOME", str(self.home), f"a folder that can be written ({why})"
             ) from error
-        except permissions.NotOurs as error:
+        except permissions.OwnedByOther as error:
             allowed = f"a folder that is yours ({error})"
             raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None
 

@@ -22,7 +22,7 @@ from . import settings
 log = logging.getLogger(__name__)
 
 #: Not our own bugs, which need every frame. Ctrl-C is included: it ends the waiting.
-MEANT = (UsageError, TrialFailed, BackendError, KeyboardInterrupt)
+USER_ERRORS = (UsageError, TrialFailed, BackendError, KeyboardInterrupt)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,10 +35,10 @@ def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except MEANT as error:
+        except USER_ERRORS as error:
             log.debug("%s was left by an error", function.__qualname__, exc_info=True)
             _clean(error)
-            theirs = _beyond_ours(error.__traceback__)
+            theirs = _skip_own_frames(error.__traceback__)
             cause = error.__cause__ if theirs else None
             raise error.with_traceback(theirs) from cause  # its message says what to do
         except (ImportError, AttributeError) as error:
@@ -65,7 +65,7 @@ def _clean(error: BaseException) -> None:
         error.__notes__ = [plain(str(note)) for note in notes]
 
 
-def _beyond_ours(trace: TracebackType | None) -> TracebackType | None:
+def _skip_own_frames(trace: TracebackType | None) -> TracebackType | None:
     """The rest of a traceback after our frames, such as a callback of the user's."""
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__"))

@@ -3,9 +3,9 @@
 Every kind of event has one pydantic adapter over its frozen dataclass, so the classes themselves
 say what a body holds. The rules of change: a new field needs a default, then old bodies still
 decode; a field is never renamed or given another meaning, the event gets a new kind instead. A
-field that is gone is still read where it says what is now always so (``GONE``). A body with any
-other field that this version does not know was written by a newer one, and is an error: dropping
-the field would replay another history than the one that happened.
+field that is gone is still read where it says what is now always so (``REMOVED_FIELDS``). A body
+with any other field that this version does not know was written by a newer one, and is an error:
+dropping the field would replay another history than the one that happened.
 
 Numbers keep their type (``1``, ``1.0`` and ``true`` stay apart), and infinities and NaN are written
 as Python's JSON module does. A character that UTF-8 cannot hold (a lone surrogate in a traceback)
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 10
+VERSION = 12
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
-GONE = {"shuffle": False}
+REMOVED_FIELDS = {"shuffle": False}
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -46,10 +46,16 @@ KINDS: dict[str, type[Event]] = {
     "StudyWeighed": events.StudyWeighed,
     "StudyExtended": events.StudyExtended,
     "StudyFailed": events.StudyFailed,
+    "StudyStopped": events.StudyStopped,
+    "StudyReopened": events.StudyReopened,
+    "StudyDeleted": events.StudyDeleted,
+    "StudyWritten": events.StudyWritten,
     "StudyImported": events.StudyImported,
     "TrialEnqueued": events.TrialEnqueued,
     "TrialAsked": events.TrialAsked,
     "TrialTold": events.TrialTold,
+    "TrialAdded": events.TrialAdded,
+    "TrialWritten": events.TrialWritten,
     "StudyClosed": events.StudyClosed,
     "Proposed": events.Proposed,
     "Suggested": events.Suggested,
@@ -61,6 +67,7 @@ KINDS: dict[str, type[Event]] = {
     "EpochReported": events.EpochReported,
     "Durable": events.Durable,
     "Undurable": events.Undurable,
+    "Remarked": events.Remarked,
     "Replayed": events.Replayed,
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,
@@ -70,6 +77,7 @@ KINDS: dict[str, type[Event]] = {
     "PolicyFailed": events.PolicyFailed,
     "PolicyChosen": events.PolicyChosen,
     "WindowsMeasured": events.WindowsMeasured,
+    "WidthsMeasured": events.WidthsMeasured,
     "Profiled": events.Profiled,
     "Advised": events.Advised,
     "ConfigsProposed": events.ConfigsProposed,
@@ -160,9 +168,11 @@ def plan_from_json(text: str) -> Plan:
 
 def subject(event: Event) -> tuple[str | None, str | None]:
     """The ids of the study and the trial that ``event`` is about; None where it has none."""
-    if isinstance(event, events.StudySubmitted | events.StudyExtended):
+    if isinstance(event, events.StudySubmitted | events.StudyExtended | events.StudyReopened):
         return event.study.id, None
-    if isinstance(event, events.StudyImported):
+    if isinstance(event, events.StudyWritten):
+        return event.study, event.study  # found by the index on trials
+    if isinstance(event, events.StudyImported | events.StudyDeleted):
         return event.record.spec.id, None
     trial: str | None = getattr(event, "trial", None)
     if trial is not None:
@@ -196,19 +206,19 @@ def _load(cls: type[Any], text: str) -> Any:
     try:
         value = _ADAPTERS[cls].validate_json(text)
     except ValidationError as error:
-        value = _ADAPTERS[cls].validate_json(_without_gone(text, error))
+        value = _ADAPTERS[cls].validate_json(_without_removed(text, error))
     if value is None:
         raise ValueError("the body is null")
     return value
 
 
-def _without_gone(text: str, error: ValidationError) -> str:
+def _without_removed(text: str, error: ValidationError) -> str:
     """``text`` without the fields that are gone. Raises ``error`` if anything else is wrong."""
-    places = [each["loc"] for each in error.errors() if _is_gone(each)]
-    if len(places) < error.error_count():
+    locations = [each["loc"] for each in error.errors() if _is_removed(each)]
+    if len(locations) < error.error_count():
         raise error
     body = json.loads(text)
-    for *path, field in places:
+    for *path, field in locations:
         holder = body
         for step in path:
             holder = holder[step]
@@ -216,10 +226,10 @@ def _without_gone(text: str, error: ValidationError) -> str:
     return json.dumps(body)
 
 
-def _is_gone(problem: ErrorDetails) -> bool:
+def _is_removed(problem: ErrorDetails) -> bool:
     field = problem["loc"][-1] if problem["loc"] else None
     unknown = problem["type"] == "unexpected_keyword_argument"
-    return unknown and field in GONE and problem["input"] is GONE[field]
+    return unknown and field in REMOVED_FIELDS and problem["input"] is REMOVED_FIELDS[field]
 
 
 def _dump(value: Any) -> str:

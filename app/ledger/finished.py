@@ -20,7 +20,7 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Proposed, StudyImported
 from ...scheduler.model.finished import FinishedStudy
-from ...scheduler.model.study import StudySpec
+from ...scheduler.model.study import StudyRecord
 from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
 from . import codec
 from .databases.digests import EVENTS
@@ -29,8 +29,8 @@ from .event_log import of_kind
 from .history import Rows
 
 
-def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, FinishedStudy]:
-    """The study with this id: its specification, its status and its trials.
+def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
+    """The study with this id: its record and its trials.
 
     Raises UsageError for an imported study, whose checkpoints are in another installation's store.
     """
@@ -56,11 +56,15 @@ def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, FinishedStudy]:
     past = FinishedStudy(
         created_at=head.created_at,
         trials=tuple(
-            replace(_trial(row, epochs[row.id], parents[row.id]), notes=notes[row.number])
+            replace(
+                _trial(row, epochs[row.id], parents[row.id]),
+                notes=notes[row.number] if row.number < len(notes) else "",
+            )
             for row in trials
         ),
     )
-    return codec.spec_from_json(head.spec), head.status, past
+    spec = codec.spec_from_json(head.spec)
+    return StudyRecord(spec, head.status, head.created_at, head.finished_at, head.message), past
 
 
 def _trial(row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent]) -> Trial:

@@ -25,7 +25,7 @@ from ...profiling.base.errors import IllegalTransition
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import Event
 from ...scheduler.model.finished import FinishedStudy
-from ...scheduler.model.study import StudyRecord, StudySpec
+from ...scheduler.model.study import StudyRecord
 from ...scheduler.model.trial import AcceptedEpoch, Trial
 from .databases.base import Database, Newest, migrate, verify
 from .databases.digests import NONE
@@ -55,8 +55,8 @@ class Ledger(Protocol):
     def reply_to(self, command: str) -> str | None:
         """The reply to the command with this id; None if it was never accepted."""
 
-    def past(self, study: str) -> tuple[StudySpec, str, FinishedStudy]:
-        """A study that is over, by id: its specification, its status and its trials."""
+    def past(self, study: str) -> tuple[StudyRecord, FinishedStudy]:
+        """A study that is over, by id: its record and its trials."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         """The history of tuned system parameters, of one class of machine or of all."""
@@ -103,12 +103,12 @@ class MemoryLedger:
     def reply_to(self, command: str) -> str | None:
         return self._replies.get(command)
 
-    def past(self, study: str) -> tuple[StudySpec, str, FinishedStudy]:
+    def past(self, study: str) -> tuple[StudyRecord, FinishedStudy]:
         record = self.studies[study]
         trials = sorted(
             (t for t in self.trials.values() if t.study == study), key=attrgetter("number")
         )
-        return record.spec, record.status, FinishedStudy(record.created_at, tuple(trials))
+        return record, FinishedStudy(record.created_at, tuple(trials))
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         of_it = [e for e in self._history.values() if machine in (None, e.machine)]
@@ -142,7 +142,7 @@ class SqlLedger(EventLog):
         database = database_at(url)
         if database.is_absent():
             database.note(Newest(0, NONE))  # after a deletion, a new history begins
-        with database.answering():
+        with database.translate_errors():
             connection = database.writer().connect()
             try:
                 migrate(database, connection)
@@ -159,7 +159,7 @@ class SqlLedger(EventLog):
             written, forgotten = merged(batch.history, self.history())
             batch = replace(batch, history=written)
         statements = self._writes.of(batch, forgotten, self._newest.digest)
-        with self._database.answering(), self._database.transaction(self._driver) as cursor:
+        with self._database.translate_errors(), self._database.transaction(self._driver) as cursor:
             for statement, rows in statements:
                 cursor.executemany(statement, rows)
         if batch.events:
@@ -177,7 +177,7 @@ class SqlLedger(EventLog):
         query = select(COMMAND).where(COMMAND.c.id == command)
         return next((row.reply for row in self._whole(COMMAND, query)), None)
 
-    def past(self, study: str) -> tuple[StudySpec, str, FinishedStudy]:
+    def past(self, study: str) -> tuple[StudyRecord, FinishedStudy]:
         return read_past(self._whole, study)
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
@@ -188,5 +188,5 @@ class SqlLedger(EventLog):
         self._connection.close()
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        with self._database.answering(), self._connection.begin():
+        with self._database.translate_errors(), self._connection.begin():
             return self._connection.execute(query).all()

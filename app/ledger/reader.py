@@ -28,7 +28,11 @@ from ...scheduler.model.events import (
     Event,
     PolicyFailed,
     StudyImported,
+    StudyWritten,
+    Suggested,
+    TrialAdded,
     TrialReturned,
+    TrialWritten,
 )
 from ...scheduler.model.trial import TrialState
 from ...scheduler.state.state import DeviceRecord
@@ -53,6 +57,8 @@ from .rows import (
     trial_of,
 )
 
+#: The status of a study that was deleted. Its name is free, and nobody finds it.
+DELETED = "deleted"
 #: How many names of studies a message lists when a study is not found.
 NAMED = 5
 
@@ -71,14 +77,18 @@ class Reader(EventLog):
         """Whether no scheduler has opened this ledger yet. LedgerDamaged if it lost rows."""
         if self._database.is_absent():
             return True
-        with self._database.answering(), self._engine.connect() as connection:
+        with self._database.translate_errors(), self._engine.connect() as connection:
             if revision(connection) is not None:
                 return False
             check_empty(self._database, connection)
             return True
 
     def studies(self) -> list[StudyRow]:
-        """All studies, oldest first."""
+        """All studies but those that were deleted, oldest first."""
+        return [row for row in self.studies_ever() if row.status != DELETED]
+
+    def studies_ever(self) -> list[StudyRow]:
+        """All studies, oldest first. The ledger keeps those that were deleted."""
         query = select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id)
         return [study_of(row) for row in self._whole(STUDY, query)]
 
@@ -87,7 +97,7 @@ class Reader(EventLog):
         newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
         given = codec.storable(name_or_id)
         known = (STUDY.c.id == given) | (STUDY.c.name == given)
-        query = select(STUDY).order_by(*newest_first)
+        query = select(STUDY).where(STUDY.c.status != DELETED).order_by(*newest_first)
         for row in self._whole(STUDY, query.where(known).limit(1)):
             return study_of(row)
         names = self._whole(STUDY, query)
@@ -163,6 +173,15 @@ class Reader(EventLog):
         trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         return self._of_kind(kind, EVENT.c.trial.in_(trial_ids), EVENT.c.seq > after)
 
+    def written(self, study_id: str, after: int = 0) -> list[tuple[int, Event]]:
+        """What objectives and users wrote of a study and its trials after event ``after``."""
+        kinds = of_kind(Suggested, TrialAdded, TrialWritten, StudyWritten)
+        # Ids of trials begin with the study's. "." follows "-", which ends that beginning.
+        of_it = EVENT.c.trial >= study_id, EVENT.c.trial < f"{study_id}."
+        query = EVENTS.where(EVENT.c.seq > after, *of_it, kinds).order_by(EVENT.c.seq)
+        rows = [row for row in self._whole(EVENT, query) if row.study == study_id]
+        return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
+
     def last_attempts(self, study_id: str, after: int, limit: int) -> list[Event | None]:
         """The outcomes of a study's attempts after event ``after``, newest first, up to ``limit``.
 
@@ -225,8 +244,8 @@ class Reader(EventLog):
         if self._database.is_absent():
             raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
         noted = self._database.noted()  # read first: an event written meanwhile is newer
-        with self._database.answering(), self._engine.connect() as connection:
-            if found := self._database.structure_fault_now_and_then(connection):
+        with self._database.translate_errors(), self._engine.connect() as connection:
+            if found := self._database.sampled_structure_fault(connection):
                 raise self._database.damaged(found)
             at = revision(connection)
             if at is None:

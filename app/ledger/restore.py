@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ...profiling.base.errors import IllegalTransition, LedgerRefused, UsageError
 from ...scheduler.engine.engine import Engine, Refused
+from ...scheduler.model.events import Event
+from ...scheduler.model.study import StudySpec
+from ...scheduler.strategies.base import Strategy
+from ...scheduler.strategies.registry import make_strategy
 from .codec import state_from_json
 
 if TYPE_CHECKING:
@@ -13,20 +18,31 @@ if TYPE_CHECKING:
     from .ledger import Ledger
 
 
-def restore(ledger: Ledger | EventLog) -> Engine:
-    """An engine with the newest snapshot and the events after it.
+def restore(
+    ledger: Ledger | EventLog,
+    strategies: Callable[[StudySpec], Strategy] = make_strategy,
+    unwritten: Iterable[tuple[int, Event]] = (),
+) -> Engine:
+    """An engine with the newest snapshot, the events after it, and those that are ``unwritten``.
 
-    Raises LedgerRefused when this version's engine cannot handle the events.
+    Its changes are those of the ``unwritten`` alone. Raises LedgerRefused when this version's
+    engine cannot handle the events, and BackendError if the ledger does not answer.
     """
     found = ledger.latest_snapshot()
-    engine = Engine(state_from_json(found[1]) if found else None)
+    engine = Engine(state_from_json(found[1]) if found else None, strategies)
     follow(engine, ledger)
+    _handle(engine, unwritten)
     return engine
 
 
 def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
     """Let a restored engine handle the events since then. Raises the errors of ``restore``."""
-    for seq, event in ledger.replay(engine.state.seq):
+    _handle(engine, ledger.replay(engine.state.seq))
+    engine.take_changes()
+
+
+def _handle(engine: Engine, events: Iterable[tuple[int, Event]]) -> None:
+    for seq, event in events:
         try:
             engine.handle(event)
         except (Refused, IllegalTransition, UsageError) as error:  # the last: a policy that is gone
@@ -36,4 +52,3 @@ def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
             ) from error
         if engine.state.seq != seq:
             raise LedgerRefused(f"event {seq} of the ledger follows {engine.state.seq - 1}")
-    engine.take_changes()

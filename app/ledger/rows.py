@@ -124,6 +124,8 @@ class TrialRow:
     replaces: str | None = None
     #: The system configuration that it runs with.
     system: SystemConfig = ()
+    #: When its newest attempt was dispatched; None before the first.
+    dispatched_at: float | None = None
 
     @property
     def values(self) -> tuple[float, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import json_to_distribution
@@ -11,29 +11,21 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ...profiling.base.errors import UsageError
-from ...scheduler.model.pareto import front
-from ...scheduler.model.study import number_of
+from ...scheduler.model.events import Suggested
+from ...scheduler.model.study import number_of, trial_id
 from ...scheduler.model.trial import TrialState
+from ...tasks.objectives.history import STATES as OPTUNA_STATES
+from ...tasks.objectives.history import local_time
 from ..ledger.codec import spec_from_json
-from .distributions import SuggestedDistributions
+from .updates import STATES as UPDATE_STATES
 
 if TYPE_CHECKING:
     import optuna
-    import pandas
 
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, TrialRow
 
-STATES = {
-    TrialState.PROPOSED: OptunaState.WAITING,
-    TrialState.WAITING: OptunaState.WAITING,
-    TrialState.RUNNING: OptunaState.RUNNING,
-    TrialState.PAUSED: OptunaState.RUNNING,
-    TrialState.COMPLETED: OptunaState.COMPLETE,
-    TrialState.STOPPED: OptunaState.PRUNED,
-    TrialState.FAILED: OptunaState.FAIL,
-    TrialState.CANCELLED: OptunaState.FAIL,
-}
+STATES = {state: OPTUNA_STATES[name] for state, name in UPDATE_STATES.items()}
 
 
 class NoTrial(UsageError, ValueError):
@@ -42,6 +34,34 @@ class NoTrial(UsageError, ValueError):
 
 class SeveralObjectives(UsageError, RuntimeError):
     """No single trial is the best. Also a RuntimeError, which Optuna raises here."""
+
+
+class SuggestedDistributions:
+    """The distributions of one study's trials. Each is read once."""
+
+    def __init__(self, reader: Reader, study: str) -> None:
+        self._reader = reader
+        self._study = study
+        self._seen = 0
+        self._by_trial: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._past: dict[str, dict[str, str]] | None = None
+
+    def read(self) -> None:
+        """Read what was drawn since the last call."""
+        for seq, event in self._reader.of_trials(self._study, Suggested, self._seen):
+            self._by_trial[event.trial][event.name] = event.distribution
+            self._seen = seq
+
+    def of(self, trial: str) -> dict[str, str]:
+        """The distributions of ``trial``, Optuna's JSON by the parameter's name."""
+        return self._by_trial.get(trial) or self._imported().get(trial, {})
+
+    def _imported(self) -> dict[str, dict[str, str]]:
+        if self._past is None:
+            found = self._reader.imported(self._study)
+            past = () if found is None else found[1].trials
+            self._past = {trial_id(self._study, each.number): dict(each.drawn) for each in past}
+        return self._past
 
 
 class Results:
@@ -71,11 +91,6 @@ class Results:
         """The trials of ``rows``; ``epochs`` are those since the last call."""
         self._take(epochs)
         return [self._freeze(row) for row in rows]
-
-    def trial(self, row: TrialRow) -> FrozenTrial:
-        """The trial of one row, with all its epochs so far."""
-        [trial] = self.frozen([row], self._reader.epochs(self._study, self._rowid))
-        return trial
 
     def _take(self, epochs: Sequence[EpochRow]) -> None:
         if not self.space():
@@ -113,8 +128,8 @@ class Results:
             state=state,
             value=None,
             values=row.values if ended and row.values else None,
-            datetime_start=None if state is OptunaState.WAITING else _local(began),
-            datetime_complete=None if row.finished_at is None else _local(row.finished_at),
+            datetime_start=None if state is OptunaState.WAITING else local_time(began),
+            datetime_complete=local_time(row.finished_at),
             params=dict(row.params),
             distributions={name: known[name] for name in row.params if name in known},
             user_attrs=attrs,
@@ -153,22 +168,25 @@ class KeptResults(Results):
         return kept[1]
 
 
-def best(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> FrozenTrial:
+def best(
+    trials: Sequence[FrozenTrial], directions: Sequence[str], *, may_be_pruned: bool = True
+) -> FrozenTrial:
     """The complete, feasible trial with the best value; of equal ones the earliest.
 
     A small ASHA study may end without a complete trial. Then it is the best of the trials with the
-    most training, because values after different training are not compared. Raises NoTrial if there
-    is none, and SeveralObjectives in a study of several objectives.
+    most training, because values after different training are not compared. In Optuna a pruned
+    trial is never best (not ``may_be_pruned``). Raises NoTrial if there is none, and
+    SeveralObjectives in a study of several objectives.
     """
     if len(directions) > 1:
         raise SeveralObjectives(
             f"a study of {len(directions)} objectives has no single best trial: see best_trials"
         )
     found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
-    if not found:
+    if not found and may_be_pruned:
         stopped = [t for t in trials if t.state is OptunaState.PRUNED and t.values and _feasible(t)]
-        longest = max((t.user_attrs["epoch"] for t in stopped), default=0)
-        found = [t for t in stopped if t.user_attrs["epoch"] == longest]
+        longest = max((len(t.intermediate_values) for t in stopped), default=0)
+        found = [t for t in stopped if len(t.intermediate_values) == longest]
     if not found:
         failures = [t.user_attrs["failure"] for t in trials if "failure" in t.user_attrs]
         why = f"; the first failure was: {failures[0]}" if failures else ""
@@ -176,12 +194,6 @@ def best(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> FrozenTria
             why = f"; {sum(not _feasible(trial) for trial in trials)} violate a constraint{why}"
         raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
     return max(found, key=lambda trial: _scores(trial, directions))
-
-
-def best_trials(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> list[FrozenTrial]:
-    """The Pareto front of the complete and feasible trials, by number."""
-    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
-    return [found[index] for index in front([_scores(trial, directions) for trial in found])]
 
 
 def to_optuna(
@@ -194,7 +206,9 @@ def to_optuna(
     import optuna
 
     try:
-        study = optuna.create_study(
+        # Not Penstock's, which takes its place while a script of Optuna's runs.
+        create = getattr(optuna.create_study, "__wrapped__", optuna.create_study)
+        study = create(
             storage=storage,
             study_name=name,
             directions=[optuna.study.StudyDirection[each.upper()] for each in directions],
@@ -205,28 +219,6 @@ def to_optuna(
     return study
 
 
-def to_dataframe(trials: Sequence[FrozenTrial], n_objectives: int) -> pandas.DataFrame:
-    """One row per trial, in the columns of Optuna's ``trials_dataframe``."""
-    import pandas as pd
-
-    rows = []
-    for trial in trials:
-        values = trial.values or [None] * n_objectives
-        names = ["value"] if n_objectives == 1 else [f"values_{k}" for k in range(n_objectives)]
-        row: dict[str, Any] = {"number": trial.number, **dict(zip(names, values, strict=True))}
-        row |= {"datetime_start": trial.datetime_start}
-        row |= {"datetime_complete": trial.datetime_complete, "duration": trial.duration}
-        row |= {f"params_{name}": value for name, value in trial.params.items()}
-        row |= {f"user_attrs_{name}": value for name, value in trial.user_attrs.items()}
-        rows.append(row | {"state": trial.state.name})
-    frame = pd.DataFrame(rows)
-    # Otherwise a name that only some trials have would stand where it first appears.
-    order = ("number", "value", "datetime", "duration", "params_", "user_attrs_", "state")
-    return frame[
-        sorted(frame, key=lambda c: next(i for i, o in enumerate(order) if c.startswith(o)))
-    ]
-
-
 def _scores(trial: FrozenTrial, directions: Sequence[str]) -> tuple[float, ...]:
     """The trial's values, each with the sign that makes larger better."""
     pairs = zip(trial.values, directions, strict=True)
@@ -234,9 +226,4 @@ def _scores(trial: FrozenTrial, directions: Sequence[str]) -> tuple[float, ...]:
 
 
 def _feasible(trial: FrozenTrial) -> bool:
-    return all(excess <= 0 for excess in trial.user_attrs.get("constraints", {}).values())
-
-
-def _local(at: float) -> datetime:
-    """``at`` as local time without a zone, as Optuna has it."""
-    return datetime.fromtimestamp(at, tz=UTC).astimezone().replace(tzinfo=None)
+    return all(excess <= 0 for excess in trial.constraints.values())

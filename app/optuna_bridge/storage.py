@@ -1,7 +1,12 @@
-"""The ledger as a read-only storage of Optuna, for optuna-dashboard, plots and importances.
+"""The ledger as a storage of Optuna: its own tools and plain ``optuna.Study`` read and write it.
 
-Nothing is copied. Reads are incremental: one query tells whether anything has happened since the
-last read. If so, the trials of the requested study are read again, and only its new epochs.
+Reads come from the ledger and are incremental: one query tells whether anything has happened since
+the last read. Writes are commands to the scheduler, the ledger's only writer. What creates, takes
+or ends a trial, and what is written of a study, is in the ledger when its call returns. Other
+writes to a trial that this process has created or taken are seen here at once. They are sent with
+its next change of state, or ``SEND_AFTER`` seconds later (``tasks.objectives.pending``). Trials
+that Penstock runs on its devices are written by their own objectives alone; of others they take
+attributes only.
 
 Optuna's ids are whole numbers. A study's id is the second in which it was created, so ids are the
 same in every process and follow the order of the studies. Of two studies in one second the later
@@ -13,54 +18,90 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+import uuid
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import DuplicatedStudyError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage
+from optuna.storages._base import DEFAULT_STUDY_NAME_PREFIX
 from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ...profiling.base.errors import UsageError
-from ..host.settings import load
-from ..host.tracebacks import to_the_user
-from ..ledger.reader import Reader
-from .frozen_trials import KeptResults
+from ...tasks.objectives.pending import PendingWrites
+from ...tasks.objectives.wire import attribute, check_compatible, record_of, suggestion
+from ...tasks.process.messages import number_text
+from ..ledger.reader import DELETED, Reader
+from .ledger_trials import WrittenTrials, trials_of
 
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow
 
 #: Bits of a trial's id that are its number. With a time in seconds that makes 52.
-_NUMBER = 20
+NUMBER_BITS = 20
+_NUMBER = (1 << NUMBER_BITS) - 1
 
 
-@to_the_user
-def storage() -> BaseStorage:
-    """This installation's studies as a storage for Optuna's own tools, read-only.
+class CommandSender(Protocol):
+    """Sends commands to the scheduler (``app.broker.client``)."""
 
-    For example ``optuna.load_study(study_name="digits", storage=penstock.storage())``. Methods that
-    would write raise UsageError. Raises BackendError if the ledger does not answer.
-    """
-    return LedgerStorage(Reader(load().ledger_url))
+    def send(self, kind: str, **body: Any) -> dict[str, Any]:
+        """The scheduler's answer. Raises UsageError if it refuses."""
+
+    def create(self, name: str, directions: Sequence[str]) -> None:
+        """Begin a study without code, whose trials its users add."""
 
 
 class LedgerStorage(BaseStorage):
     """The studies of one ledger. Safe for several threads."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        commands: CommandSender | None = None,
+        reopen: Callable[[], BaseStorage] | None = None,
+    ) -> None:
+        """Without ``commands`` it is read-only. ``reopen`` makes the storage in other processes."""
         self._reader = reader
+        self._commands = commands
+        self._reopen = reopen
         self._lock = threading.RLock()
         self._seen = -1  # the newest event when the studies were read
         self._ids: dict[str, int] = {}
         self._studies: dict[int, StudyRow] = {}
-        self._results: dict[int, KeptResults] = {}
-        self._trials: dict[int, tuple[int, list[FrozenTrial]]] = {}
+        self._trials: dict[int, WrittenTrials] = {}
+        self._read: dict[int, int] = {}  # the newest event when a study's trials were read
+        self._pending = PendingWrites(self._send_writing)
 
-    def __getstate__(self) -> NoReturn:
-        raise UsageError("a Penstock storage cannot be sent to other processes: create one there")
+    def __reduce__(self) -> Any:
+        if self._reopen is None:
+            raise UsageError("this storage cannot be sent to other processes: create one there")
+        return self._reopen, ()
 
     # -- studies ---------------------------------------------------------------------------------
+
+    def create_new_study(
+        self, directions: Sequence[StudyDirection], study_name: str | None = None
+    ) -> int:
+        """Begin a study without code; DuplicatedStudyError if its name is taken."""
+        name = DEFAULT_STUDY_NAME_PREFIX + str(uuid.uuid4()) if study_name is None else study_name
+        if self._named(name) is not None:
+            raise DuplicatedStudyError(f"there is a study {name!r} already")
+        self._sender().create(name, [each.name.lower() for each in directions])
+        return self.get_study_id_from_name(name)
+
+    def delete_study(self, study_id: int) -> None:
+        self._send("delete", study_id)
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        self._send("annotate", study_id, writing={"user_attrs": [attribute(key, value)]})
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        self._send("annotate", study_id, writing={"system_attrs": [attribute(key, value)]})
 
     def get_all_studies(self) -> list[FrozenStudy]:
         """All studies, oldest first."""
@@ -70,8 +111,8 @@ class LedgerStorage(BaseStorage):
                 FrozenStudy(
                     row.name,
                     None,
-                    _attributes(row),
-                    _system(row),
+                    self.get_study_user_attrs(number),
+                    self.get_study_system_attrs(number),
                     number,
                     directions=_directions(row),
                 )
@@ -80,12 +121,10 @@ class LedgerStorage(BaseStorage):
 
     def get_study_id_from_name(self, study_name: str) -> int:
         """The newest study of this name, or the one with this Penstock id. KeyError if absent."""
-        with self._lock:
-            self._look()
-            for number, row in reversed(self._studies.items()):
-                if study_name in (row.name, row.id):
-                    return number
-        raise KeyError(f"there is no study {study_name!r}")
+        number = self._named(study_name)
+        if number is None:
+            raise KeyError(f"there is no study {study_name!r}")
+        return number
 
     def get_study_name_from_id(self, study_id: int) -> str:
         return self._study(study_id).name
@@ -94,12 +133,82 @@ class LedgerStorage(BaseStorage):
         return _directions(self._study(study_id))
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        return _attributes(self._study(study_id))
+        with self._lock:
+            self._study(study_id)
+            return dict(self._newest(study_id).user_attrs)
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        return _system(self._study(study_id))
+        with self._lock:
+            row = self._study(study_id)
+            named = row.metric not in ("value", "values_0") or row.contract in ("torch", "epochs")
+            return (_metric_names(row) if named else {}) | self._newest(study_id).system_attrs
 
     # -- trials ----------------------------------------------------------------------------------
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        answer = self._send("add", study_id, **record_of(template_trial))
+        trial_id = (study_id << NUMBER_BITS) + int(answer["number"])
+        if template_trial is None or template_trial.state is OptunaState.RUNNING:
+            self._take(trial_id)
+        return trial_id
+
+    def set_trial_param(
+        self,
+        trial_id: int,
+        param_name: str,
+        param_value_internal: float,
+        distribution: BaseDistribution,
+    ) -> None:
+        trial = self._updatable(trial_id)
+        with self._lock:
+            others = self._trials[trial_id >> NUMBER_BITS].trials
+            check_compatible(param_name, distribution, others)
+        value = distribution.to_external_repr(param_value_internal)
+        trial.params = {**trial.params, param_name: value}
+        trial.distributions = {**trial.distributions, param_name: distribution}
+        found = suggestion(param_name, param_value_internal, distribution)
+        self._write(trial, {"suggestions": [found]})
+
+    def set_trial_state_values(
+        self, trial_id: int, state: OptunaState, values: Sequence[float] | None = None
+    ) -> bool:
+        """Take or end a trial. False if another process has taken it."""
+        trial = self._updatable(trial_id)
+        if state is OptunaState.RUNNING and trial.state is not OptunaState.WAITING:
+            return False
+        texts = [number_text(float(value)) for value in values or ()]
+        try:
+            self._pending.flush(trial_id, state=state.name.lower(), values=texts)
+        except UsageError:
+            if state is OptunaState.RUNNING and self._trial(trial_id).state is not trial.state:
+                return False
+            raise
+        if state is OptunaState.RUNNING:
+            self._take(trial_id)
+        else:
+            self._leave(trial_id)
+        return True
+
+    def set_trial_intermediate_value(
+        self, trial_id: int, step: int, intermediate_value: float
+    ) -> None:
+        trial = self._updatable(trial_id)
+        trial.intermediate_values = {**trial.intermediate_values, step: intermediate_value}
+        self._write(trial, {"steps": [(step, number_text(intermediate_value))]})
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        trial = self._updatable(trial_id)
+        trial.user_attrs = {**trial.user_attrs, key: value}
+        self._write(trial, {"user_attrs": [attribute(key, value)]})
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        trial = self._updatable(trial_id)
+        trial.system_attrs = {**trial.system_attrs, key: value}
+        self._write(trial, {"system_attrs": [attribute(key, value)]})
+
+    def remove_session(self) -> None:
+        """Send what was written and not sent yet."""
+        self._pending.flush_all()
 
     def get_all_trials(
         self,
@@ -107,74 +216,30 @@ class LedgerStorage(BaseStorage):
         deepcopy: bool = True,
         states: Container[OptunaState] | None = None,
     ) -> list[FrozenTrial]:
-        """The trials by number, as ``Study.trials`` has them."""
+        """The trials by number."""
         with self._lock:
-            row = self._study(study_id)
-            seen, trials = self._trials.get(study_id, (-1, []))
-            if seen != self._seen:
-                results = self._results.get(study_id)
-                if results is None:
-                    results = KeptResults(self._reader, row.id, study_id << _NUMBER)
-                    self._results[study_id] = results
-                trials = results.trials()
-                self._trials[study_id] = (self._seen, trials)
-            found = [t for t in trials if states is None or t.state in states]
+            self._study(study_id)
+            every = self._newest(study_id).trials
+            found = [trial for trial in every if states is None or trial.state in states]
         return copy.deepcopy(found) if deepcopy else found
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        return copy.deepcopy(self._trial(trial_id))
+        return copy.deepcopy(self._own(trial_id) or self._trial(trial_id))
 
     def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
-        return self._trial((study_id << _NUMBER) + trial_number)._trial_id
-
-    # -- what would write ------------------------------------------------------------------------
-
-    def create_new_study(
-        self, directions: Sequence[StudyDirection], study_name: str | None = None
-    ) -> int:
-        _refuse("a new study", "penstock.create_study() makes one")
-
-    def delete_study(self, study_id: int) -> None:
-        _refuse("deleting a study")
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        _refuse(f"the user attribute {key!r}")
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        _refuse(f"the system attribute {key!r}")
-
-    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        _refuse("a new trial", "Study.optimize() and Study.enqueue_trial() of Penstock make them")
-
-    def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
-    ) -> None:
-        _refuse(f"the parameter {param_name!r}")
-
-    def set_trial_state_values(
-        self, trial_id: int, state: OptunaState, values: Sequence[float] | None = None
-    ) -> bool:
-        _refuse("a trial's state")
-
-    def set_trial_intermediate_value(
-        self, trial_id: int, step: int, intermediate_value: float
-    ) -> None:
-        _refuse("an intermediate value")
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        _refuse(f"the user attribute {key!r}")
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        _refuse(f"the system attribute {key!r}")
+        self._study(study_id)
+        return self._trial((study_id << NUMBER_BITS) + trial_number)._trial_id
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Read the studies again if anything has happened. The lock is held."""
+        if self._seen < 0 and self._reader.is_empty():
+            return
         newest = self._reader.newest()
         if newest == self._seen:
             return
-        studies = self._reader.studies()
+        studies = self._reader.studies_ever()
         taken = set(self._ids.values())
         for row in studies:
             if row.id not in self._ids:
@@ -183,8 +248,16 @@ class LedgerStorage(BaseStorage):
                     number += 1
                 self._ids[row.id] = number
                 taken.add(number)
-        self._studies = {self._ids[row.id]: row for row in studies}
+        self._studies = {self._ids[row.id]: row for row in studies if row.status != DELETED}
         self._seen = newest
+
+    def _named(self, name: str) -> int | None:
+        with self._lock:
+            self._look()
+            for number, row in reversed(self._studies.items()):
+                if name in (row.name, row.id):
+                    return number
+        return None
 
     def _study(self, study_id: int) -> StudyRow:
         with self._lock:
@@ -193,35 +266,78 @@ class LedgerStorage(BaseStorage):
                 raise KeyError(f"there is no study {study_id}")
             return self._studies[study_id]
 
+    def _newest(self, study_id: int) -> WrittenTrials:
+        """The trials, as of now, of a study that is known. The lock is held."""
+        if study_id not in self._trials:
+            row = self._studies[study_id]
+            self._trials[study_id] = trials_of(self._reader, row, study_id << NUMBER_BITS)
+        found = self._trials[study_id]
+        if self._read.get(study_id) != self._seen:
+            found.read(self._studies[study_id])
+            self._read[study_id] = self._seen
+        return found
+
     def _trial(self, trial_id: int) -> FrozenTrial:
-        for trial in self.get_all_trials(trial_id >> _NUMBER, deepcopy=False):
-            if trial._trial_id == trial_id:
-                return trial
-        raise KeyError(f"there is no trial {trial_id}")
+        number = trial_id & _NUMBER
+        trials = self.get_all_trials(trial_id >> NUMBER_BITS, deepcopy=False)
+        if number >= len(trials):
+            raise KeyError(f"there is no trial {trial_id}")
+        return trials[number]
+
+    def _take(self, trial_id: int) -> None:
+        """A trial is this process's: nobody else writes it, so it need not be read again."""
+        self._trial(trial_id)
+        with self._lock:
+            self._trials[trial_id >> NUMBER_BITS].history.take(trial_id & _NUMBER)
+
+    def _leave(self, trial_id: int) -> None:
+        with self._lock:
+            self._trials[trial_id >> NUMBER_BITS].history.leave(trial_id & _NUMBER)
+
+    def _own(self, trial_id: int) -> FrozenTrial | None:
+        """The trial as this process has written it, if it is its own."""
+        with self._lock:
+            known, number = self._trials.get(trial_id >> NUMBER_BITS), trial_id & _NUMBER
+            if known is None or not known.history.owns(number):
+                return None
+            return known.history.trials[number]
+
+    def _updatable(self, trial_id: int) -> FrozenTrial:
+        """A copy of a trial that may be written."""
+        trial = self._own(trial_id) or self._trial(trial_id)
+        if trial.state.is_finished():
+            raise UpdateFinishedTrialError(f"trial {trial.number} has ended and stays as it is")
+        return copy.copy(trial)
+
+    def _write(self, trial: FrozenTrial, writing: Mapping[str, Any]) -> None:
+        """Write to a trial: to one of this process soon, with what follows, to another at once."""
+        trial_id = trial._trial_id
+        if self._own(trial_id) is None:
+            self._pending.add(trial_id, writing)
+            self._pending.flush(trial_id)
+            return
+        with self._lock:
+            self._trials[trial_id >> NUMBER_BITS].history.replace(trial)
+        self._pending.add(trial_id, writing)
+
+    def _send_writing(self, trial_id: int, **body: Any) -> None:
+        self._send("write", trial_id >> NUMBER_BITS, number=trial_id & _NUMBER, **body)
+
+    def _sender(self) -> CommandSender:
+        if self._commands is None:
+            raise UsageError("this storage is read-only: penstock.storage() can be written")
+        return self._commands
+
+    def _send(self, kind: str, study_id: int, **body: Any) -> dict[str, Any]:
+        # What is written to a trial finds its study as it was when the trial was read.
+        known = self._studies[study_id] if kind == "write" else self._study(study_id)
+        return self._sender().send(kind, study=known.id, **body)
 
 
 def _directions(row: StudyRow) -> list[StudyDirection]:
     return [StudyDirection[each.direction.upper()] for each in row.objectives]
 
 
-def _attributes(row: StudyRow) -> dict[str, Any]:
-    """What the dashboard shows of a study besides its trials."""
-    return {
-        "id": row.id,
-        "status": row.status,
-        "metric": row.metric,
-        "strategy": row.strategy,
-        "sampler": row.sampler,
-        "seed": row.seed,
-        "n_trials": row.n_trials,
-    }
-
-
-def _system(row: StudyRow) -> dict[str, Any]:
+def _metric_names(row: StudyRow) -> dict[str, Any]:
     """The attribute in which Optuna looks for the names of values (``Study.metric_names``)."""
     return {"study:metric_names": [each.metric for each in row.objectives]}
-
-
-def _refuse(what: str, instead: str = "") -> NoReturn:
-    more = f"; {instead}" if instead else ""
-    raise UsageError(f"{what} cannot be written: to Optuna the ledger is read-only{more}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import TrialState
-from ..common.atomic_file import write_whole
+from ..common.atomic_file import write_atomic
 from ..common.text import duration, label, number
 from ..ledger.codec import spec_from_json
 from ..spec.space import parameter
@@ -66,7 +66,7 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
         progress = study_progress(row, spec.strategy, trials, epochs)
         colour = STUDIES[index % len(STUDIES)]
         studies.append(Compared(row, spec, trials, epochs, progress, colour))
-    write_whole(path, render(studies, datetime.now(UTC)), "report")
+    write_atomic(path, render(studies, datetime.now(UTC)), "report")
     return path
 
 

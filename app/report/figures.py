@@ -37,7 +37,7 @@ def history(
     values = [float(trial.value or 0.0) for _, trial in points]
     best = _running_best(study, [t.value if t.feasible else None for _, t in points])
     colour = colours(study, trials)
-    xs = [place for place, _ in points]
+    xs = [x for x, _ in points]
     dots = {
         "type": "scatter",
         "mode": "markers",
@@ -118,12 +118,12 @@ def best_so_far(
     else:
         scale, unit = unit_of(max((p[1] for _, _, points in curves for p in points), default=0.0))
         title = f"time since submission ({unit})"
-    traces, drawn = [], []
+    traces, plotted = [], []
     for study, colour, points in curves:
         shown = [point for point in points if by != "epochs" or point[0]]
         best = _running_best(study, [value for _, _, value in shown])
         if best:
-            drawn += [value for value in best if value is not None]
+            plotted += [value for value in best if value is not None]
             traces.append(
                 {
                     "type": "scatter",
@@ -137,7 +137,7 @@ def best_so_far(
             )
     if not traces:
         return None
-    y_axis = axis(curves[0][0].metric, type="log" if is_log(drawn) else "linear")
+    y_axis = axis(curves[0][0].metric, type="log" if is_log(plotted) else "linear")
     return {"data": traces, "layout": {"xaxis": axis(title), "yaxis": y_axis, "height": 380}}
 
 
@@ -163,7 +163,7 @@ def learning_curves(
     if not curves:
         return None
     colour = colours(study, trials)
-    rank = {trial.id: place for place, trial in enumerate(ranked(study, trials))}
+    rank = {trial.id: position for position, trial in enumerate(ranked(study, trials))}
     winner = best_of(study, trials)
     top = winner.id if winner else ""
     worst_first = sorted(
@@ -244,7 +244,7 @@ def timeline(
         "orientation": "h",
         "base": [(start - study.created_at) / scale for start, _ in spans],
         "x": [(end - start) / scale for start, end in spans],
-        "y": [escape(lane_of[place]) for place, _ in placed],
+        "y": [escape(lane_of[slot]) for slot, _ in placed],
         "text": [str(trial.number) for trial in names],
         "textposition": "inside",
         "insidetextanchor": "middle",

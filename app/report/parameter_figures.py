@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..optuna_bridge.importances import Importances
 
 #: Up to this many different numbers are drawn evenly spaced, as choices are (32, 64, 128, 256).
-FEW = 6
+MAX_EVEN_TICKS = 6
 
 
 def importances(found: Importances) -> Figure:
@@ -68,9 +68,11 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
     """One axis: evenly spaced for choices and few numbers, logarithmic for wide ranges."""
     numbers = [float(v) for v in values if _is_number(v)]
-    if len(numbers) < len(values) or len(set(numbers)) <= FEW:
+    if len(numbers) < len(values) or len(set(numbers)) <= MAX_EVEN_TICKS:
         texts = {number(v): v for v in values}
-        order = sorted(texts, key=lambda text: (not _is_number(texts[text]), _place(texts[text])))
+        order = sorted(
+            texts, key=lambda text: (not _is_number(texts[text]), _sort_key(texts[text]))
+        )
         ticks = {text: index for index, text in enumerate(order)}
         return {
             "label": escape(name),
@@ -92,7 +94,7 @@ def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
     return {"label": escape(name), "values": numbers}
 
 
-def _place(value: Any) -> tuple[float, str]:
+def _sort_key(value: Any) -> tuple[float, str]:
     return (float(value), "") if _is_number(value) else (0.0, str(value))
 
 

@@ -5,6 +5,7 @@ A running, failed or empty study also has a report, of whatever exists.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from ...scheduler.model.trial import TrialState
 from ...scheduler.strategies.base import RULES
-from ..common.atomic_file import write_whole
+from ...tasks.contracts.by_value import PREFIX, is_by_value
+from ..common.atomic_file import write_atomic
 from ..common.text import count, duration, label, number
 from ..ledger.codec import spec_from_json
 from ..optuna_bridge.importances import LEAST, Importances, importances
@@ -21,12 +23,12 @@ from ..views import device_sharing
 from ..views.energy import energy_words
 from ..views.progress import (
     StudyProgress,
-    aim,
     best_words,
-    breaks,
     final_metrics,
+    objective_words,
     reached,
     scores,
+    signature_changes,
     study_progress,
 )
 from ..views.utilisation import beside, usage_of, words
@@ -44,6 +46,11 @@ if TYPE_CHECKING:
 
 #: The number of trials of a front that are listed; the table has all.
 FRONT_SHOWN = 8
+#: The most characters of an attribute that are shown.
+LONGEST = 300
+#: The beginning of the names of a study's system attributes in which optuna-dashboard keeps its
+#: note, in parts; after it the number of the part.
+NOTE = "dashboard:note_str:"
 #: The section of a study with several objectives.
 PARETO = (
     '<section id="pareto"><div class="head"><h2>Pareto front</h2><p>Each dot is a trial at its last'
@@ -66,8 +73,10 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     sharing = _shared(reader, study, epochs)
     system = system_section(reader, spec_from_json(study.spec_json), trials)
     energy = energy_words(epochs, reader.devices())
-    text = render(study, trials, epochs, shares, datetime.now(UTC), used, system, energy, sharing)
-    write_whole(path, text, "report")
+    written = _attributes(reader, study)
+    now = datetime.now(UTC)
+    text = render(study, trials, epochs, shares, now, used, system, energy, sharing, written)
+    write_atomic(path, text, "report")
     return path
 
 
@@ -102,8 +111,12 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     system: SystemSection | None = None,
     energy: str = "",
     sharing: str = "",
+    written: str = "",
 ) -> str:
-    """The page as text; ``now`` is when it was created, ``sharing`` HTML of shared devices."""
+    """The page as text; ``now`` is when it was created.
+
+    ``sharing`` is HTML of shared devices, ``written`` of the study's note and attributes.
+    """
     spec = spec_from_json(study.spec_json)
     progress = study_progress(study, spec.strategy, trials, epochs)
     system = system or SystemSection()
@@ -131,7 +144,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         if study.further
         else _best(study, progress.best, epochs),
         "pareto": PARETO if study.further else "",
-        "facts": _facts(study, spec, trials, epochs, used, energy),
+        "facts": _facts(study, spec, trials, epochs, used, energy) + written,
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
         "sections": system.html + sharing,
@@ -249,7 +262,7 @@ def _facts(  # noqa: PLR0917 - all that it tells of
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     facts: dict[str, object] = {
-        "Objective": aim(study),
+        "Objective": objective_words(study),
         **({"Constraints": _constraints(spec)} if spec.constraints else {}),
         "Strategy": Markup(strategy_words(spec)),
         "Sampler": Markup(_sampler(spec)),
@@ -271,6 +284,25 @@ def _facts(  # noqa: PLR0917 - all that it tells of
     return pairs(facts)
 
 
+def _attributes(reader: Reader, study: StudyRow) -> str:
+    """The note of optuna-dashboard, and the attributes that the study's users wrote."""
+    # Imported here because it imports Optuna.
+    from ..optuna_bridge.updates import LedgerUpdates, study_attributes
+
+    user, system = study_attributes(LedgerUpdates(reader, study.id).read_written())
+    parts = {key: json.loads(value) for key, value in system.items() if key.startswith(NOTE)}
+    note = "".join(str(parts[key]) for key in sorted(parts, key=lambda key: (len(key), key)))
+    text = f'<h3>Note</h3><p class="note">{escape(note)}</p>' if note else ""
+    shown = {name: _short(json.loads(value), value) for name, value in user.items()}
+    return text + (f"<h3>Attributes</h3>{pairs(shown)}" if shown else "")
+
+
+def _short(value: object, text: str) -> object:
+    """A text or a number as it is, all else as JSON; what is long is cut."""
+    shown = value if isinstance(value, str | int | float) else text
+    return f"{shown[:LONGEST]}…" if isinstance(shown, str) and len(shown) > LONGEST else shown
+
+
 def _constraints(spec: StudySpec) -> str:
     return ", ".join(f"{name} at most {bound:g}" for name, bound in spec.constraints)
 
@@ -280,7 +312,7 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
     if spec.contract == "objective":
         return {}
     facts: dict[str, object] = {"Exactness": spec.exactness}
-    if broken := breaks(epochs):
+    if broken := signature_changes(epochs):
         labels = [f"trial {int(row.trial.rpartition('-')[2])} epoch {row.epoch}" for row in broken]
         more = f" and {len(labels) - 6} more" if len(labels) > 6 else ""
         facts["Signature breaks"] = ", ".join(labels[:6]) + more
@@ -288,5 +320,10 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
 
 
 def code_name(target: str) -> str:
-    """``/a/b/script.py:attr`` as ``script.py:attr``: a report is shared, folders are private."""
+    """``/a/b/script.py:attr`` as ``script.py:attr``: a report is shared, folders are private.
+
+    Of code by value the name is followed by ``(by value)``.
+    """
+    if is_by_value(target):
+        return f"{target.removeprefix(PREFIX)} (by value)"
     return target.rpartition("/")[2]

@@ -19,7 +19,7 @@ from .charts import LANE, MARGIN, STUDIES, UNRANKED, Figure, axis, escape, lanes
 if TYPE_CHECKING:
     from ...profiling.similarity.service import Similarity
     from ...scheduler.model.events import Profiled
-    from ..views.system_configurations import Tried
+    from ..views.system_configurations import TriedConfiguration
 
 
 def heat(profiles: Sequence[Profiled]) -> Figure | None:
@@ -115,10 +115,10 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
             }
         )
     low, high = log10(sizes[0]), log10(sizes[-1])
-    room = (high - low) / 6  # for the names at the ends of the lines
+    margin = (high - low) / 6  # for the names at the ends of the lines
     ticks = {"tickvals": sizes, "ticktext": [str(n) for n in sizes]}
     layout = {
-        "xaxis": axis("batch size", type="log", range=[low - room, high + room], **ticks),
+        "xaxis": axis("batch size", type="log", range=[low - margin, high + margin], **ticks),
         "yaxis": axis("speed over the default's", type="log"),
         "height": 360,
         "hovermode": "closest",
@@ -126,7 +126,7 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
     return {"data": traces, "layout": layout}
 
 
-def bought(found: Sequence[Tried]) -> Figure | None:
+def speedups(found: Sequence[TriedConfiguration]) -> Figure | None:
     """A bar per configuration: its speed relative to the default. Unmeasured ones have no bar."""
     speeds = {config_text(each.config): each.speed for each in found if each.speed is not None}
     if not speeds:

@@ -13,9 +13,9 @@ from ...profiling.knobs.racing import PROBING, bound_alpha
 from ...profiling.similarity.history import machine_class, source_of
 from ...scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
 from ..common.text import count, duration
-from ..views.system_configurations import Tried, crashed, tried, tried_by_epoch
+from ..views.system_configurations import TriedConfiguration, crashed, tried, tried_by_epoch
 from .charts import Figure
-from .system_figures import bought, by_batch, clusters, heat
+from .system_figures import by_batch, clusters, heat, speedups
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec
@@ -72,7 +72,7 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
             + f'<p class="none">No epoch was profiled and nothing was tried: {why}.</p></section>'
         )
     charts = {
-        "system_bought": bought(found),
+        "system_bought": speedups(found),
         "system_batch": by_batch(_by_batch(windows, spec, trials)),
         "system_heat": heat(profiles),
         "system_clusters": _clusters(reader, spec, trials) if profiles else None,
@@ -106,7 +106,7 @@ def _head(lead: str) -> str:
     return f"{head}<p>{lead}</p></div>" if lead else f"{head}</div>"
 
 
-def _table(found: Sequence[Tried], unit: str) -> str:
+def _table(found: Sequence[TriedConfiguration], unit: str) -> str:
     if not found:
         return ""
     energy, alpha = any(each.joules for each in found), bound_alpha(len(found))

@@ -5,10 +5,13 @@ None of these is part of the engine, so a replay needs none: their answers are i
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ...profiling.base.errors import UsageError
+from ...profiling.base.wording import worded
 from ...scheduler.model.decisions import Ask, AskConfigs, AskPlan
 from ...scheduler.model.events import (
     Advised,
@@ -18,12 +21,17 @@ from ...scheduler.model.events import (
     PolicyFailed,
     Proposed,
     StudyFailed,
+    Suggested,
 )
+from ...scheduler.model.study import Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
+from ..advice.advisor import Advisor
 from ..common.ports import Answer, Policies, Samplers
 from ..common.text import instead
-from .advisor import Advisor
+from ..spec.conditions import is_active
+from ..spec.space import check_params
+from .reports import Question
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +61,81 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
         exhausted=answer.exhausted,
         notes=answer.notes,
     )
+
+
+#: An event that follows from an answer, and what a waiting trainer is sent: a key, and a text.
+Outcome = tuple[Event | None, tuple[str, str] | None]
+
+
+def suggestion(samplers: Samplers, asked: Question, state: EngineState, at: float) -> Outcome:
+    """A parameter of a running objective, drawn now; or what the trial that waits for it is told.
+
+    The objective's author is responsible for what it asks: the trial fails, and the loop goes on.
+    """
+    trial = state.trials[asked.trial]
+    spec, trials = state.studies[trial.study].spec, trials_of(state, trial.study)
+    try:
+        value = samplers.suggest(spec, trial, asked.name, asked.distribution, trials)
+    except Exception as error:  # anything Optuna may raise for an impossible range
+        log.warning("no value for %s of %s: %r", asked.name, trial.id, error)
+        return no_answer(spec, asked, str(error), at)
+    return _suggested(asked, value, at)
+
+
+def outcome(
+    spec: StudySpec, asked: Ask | Question, answer: Mapping[str, Any], at: float
+) -> Outcome:
+    """What follows from the answer of a user's sampler. UsageError if it does not fit ``asked``."""
+    try:
+        if isinstance(asked, Question):
+            space = ((asked.name, asked.distribution),)
+            [(_, value)] = check_params(space, {asked.name: answer["value"]})
+            return _suggested(asked, value, at)
+        found, stopped = list(answer["drawn"]), bool(answer["stopped"])
+        if len(found) > asked.n or (len(found) < asked.n and not stopped):
+            raise UsageError(f"drew {len(found)} configurations, where {asked.n} were asked for")
+        trials = tuple(_whole(spec, each["params"]) for each in found)
+        notes = tuple(
+            json.dumps(each["notes"], sort_keys=True) if each["notes"] else "" for each in found
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise UsageError(f"gave an invalid answer: {worded(error)}") from error
+    event = Proposed(
+        at=at,
+        cause=asked.id,
+        study=spec.id,
+        index=asked.index,
+        trials=trials,
+        exhausted=stopped,
+        notes=notes,
+    )
+    return event, None
+
+
+def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Outcome:
+    """What follows where a sampler gave no answer: its study fails, or the trial that waits.
+
+    ``why`` is for the user.
+    """
+    if isinstance(asked, Question):
+        return None, (asked.reply, json.dumps({"error": why}))
+    return StudyFailed(at=at, cause=asked.id, study=spec.id, reason=why), None
+
+
+def _whole(spec: StudySpec, params: Mapping[str, Any]) -> Params:
+    """A configuration with a value for each parameter that is active in it."""
+    checked = check_params(spec.space, params, spec.conditions)
+    known = dict(checked)
+    for name, _ in spec.space or ():
+        if name not in known and is_active(name, spec.conditions, known):
+            raise UsageError(f"drew no {name}")
+    return checked
+
+
+def _suggested(asked: Question, value: Scalar, at: float) -> Outcome:
+    name, text = asked.name, asked.distribution
+    event = Suggested(at=at, trial=asked.trial, name=name, value=value, distribution=text)
+    return event, (asked.reply, json.dumps({"value": value}))
 
 
 def plans(policies: Policies, ask: AskPlan, at: float) -> Event:

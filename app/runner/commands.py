@@ -8,7 +8,7 @@ that cannot be handled would keep the scheduler down forever.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,25 +25,22 @@ from ...scheduler.model.events import (
     StudyResumed,
     StudySubmitted,
     StudyWeighed,
-    TrialAsked,
     TrialEnqueued,
-    TrialTold,
 )
-from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import (
     CONTRACTS,
+    DELETED,
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
-    Code,
     StrategySpec,
     StudySpec,
     forks,
-    trial_id,
 )
-from ...scheduler.model.trial import FINAL
+from ...scheduler.model.trial import TrialState
 from ...scheduler.resources.drain_choice import MAX_WITHIN, choose_devices, drainable
 from ...scheduler.state.state import EngineState, StudyState
 from ...scheduler.strategies.registry import make_strategy
+from ...tasks.contracts.by_value import is_by_value
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY, reply_name
 from ..common.validation import finite, whole
@@ -51,14 +48,15 @@ from ..ledger.codec import decode, spec_from_json
 from ..spec.build import check_name
 from ..spec.energy_weight import check_metered
 from ..spec.objectives import DIRECTIONS, check_strategy
-from ..spec.sampler_options import SAMPLERS, check_space
+from ..spec.sampler_options import LOCAL, OWN, SAMPLERS, check_space
 from ..spec.space import check_params, grid_size, parameter
 from ..spec.weights import check_priority, check_weight
+from . import user_commands
 from .imports import check_imported
 
 KINDS = (
-    "submit, cancel, pause, resume, weigh, extend, enqueue, ask, tell, close, import, drain,"
-    " undrain, free, remember"
+    "submit, cancel, pause, resume, weigh, extend, enqueue, close, import, drain,"
+    " undrain, free, remember, add, write, annotate, stop, delete"
 )
 #: How many names of devices are listed when one is not found.
 NAMED = 10
@@ -72,11 +70,14 @@ def id_of(body: Mapping[str, Any]) -> str:
     return name
 
 
-#: What the ledger has of a study that is over: its specification, status and trials.
-FindPast = Callable[[str], tuple[StudySpec, str, FinishedStudy]]
+def refusal(kind: str, why: str) -> str:
+    """The reply to a command that is refused, for an error of the class ``kind``."""
+    return json.dumps({"ok": False, "error": why, "type": kind})
 
 
-def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindPast) -> Event:
+def to_event(
+    body: Mapping[str, Any], state: EngineState, at: float, past: user_commands.FindPast
+) -> Event:
     """The event that a command asks for. UsageError says what is wrong with the command."""
     kind = body.get("kind")
     try:
@@ -88,6 +89,8 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindP
             return _extended(body, state, at, past)
         if kind in ("drain", "undrain", "free"):
             return _of_devices(body, state, at)
+        if kind in user_commands.KINDS:
+            return user_commands.to_event(body, state, at, past)
         return _of_study(body, state, at)
     except PenstockError:
         raise
@@ -97,20 +100,12 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindP
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
-    """The reply to the command that became ``event``, besides that it was accepted.
-
-    Raises UsageError if what it asked for does not exist.
-    """
-    if isinstance(event, TrialAsked):
-        trial = state.trials.get(trial_id(event.study, event.number))
-        if trial is None:
-            raise UsageError(f"the sampler has no configuration for trial {event.number}")
-        return {"number": trial.number, "params": dict(trial.params)}
+    """The reply to the command that became ``event``, besides that it was accepted."""
     if isinstance(event, DevicesTakenOut | DevicesGivenBack):
         return {"devices": event.devices}
     if isinstance(event, StudyExtended):
         return {"n_trials": event.study.n_trials}
-    return {}
+    return user_commands.answer(event, state)
 
 
 def _of_devices(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
@@ -177,6 +172,8 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     spec = spec_from_json(json.dumps(body.get("study")))
     _check_name(spec, state)
     _check_known(spec)
+    if spec.contract == "ask" and not spec.local:
+        raise UsageError.refuse("sampler", spec.sampler, f"{LOCAL} where users train")
     limit = [each.device for each in state.devices.values()]
     check_metered(spec.energy_weight, limit)
     enqueued = tuple(
@@ -185,19 +182,25 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     return StudySubmitted(at=at, study=spec, enqueued=enqueued)
 
 
-def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: FindPast) -> Event:
+def _extended(
+    body: Mapping[str, Any], state: EngineState, at: float, find: user_commands.FindPast
+) -> Event:
     """Extend a study: by ``by`` trials, or to a total of ``to``, some of which may exist."""
     name, past = str(body.get("study", "")), None
+    if state.finished.get(name) == DELETED:
+        raise UsageError(f"there is no study {name}")
     if name in state.finished:
-        spec, status, past = find(name)
-        if status == "failed":
+        record, past = find(name)
+        spec = record.spec
+        if record.status == "failed" and not spec.local:
             raise UsageError(f"{spec.name} failed and cannot be extended: make a new study")
-        limit = len(past.trials)
-        if body.get("code"):
-            spec = replace(spec, code=Code(**body["code"]))
+        waiting = [t for t in past.trials if spec.local and t.state is TrialState.PROPOSED]
+        limit = len(past.trials) - len(waiting)
     else:
         spec = _at_work(state, name).spec
         limit = spec.n_trials
+    if body.get("spec") is not None:
+        spec = _respecified(spec, body["spec"], state)
     if spec.contract == "ask":
         raise UsageError(f"{spec.name} gets its trials from ask(): call ask() for more")
     if forks(spec):
@@ -214,6 +217,26 @@ def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: Find
     if n_trials <= limit:
         raise UsageError.refuse("to", n_trials, f"more than the {limit} trials of {spec.name}")
     return StudyExtended(at=at, study=replace(spec, n_trials=n_trials), past=past)
+
+
+def _respecified(known: StudySpec, given: Any, state: EngineState) -> StudySpec:
+    """The specification with which a study goes on.
+
+    One that is over takes the present code, command line and folder of its script. A local one
+    takes all that the script says now, once the trials of an earlier objective are over.
+    """
+    spec, at_work = spec_from_json(json.dumps(given)), state.studies.get(known.id)
+    if not (known.local and spec.local):
+        if at_work is not None:
+            return known
+        return replace(known, code=spec.code, argv=spec.argv, cwd=spec.cwd)
+    if spec.objectives != known.objectives:
+        ways = ", ".join(each.direction for each in known.objectives)
+        raise UsageError.refuse("directions", [o.direction for o in spec.objectives], ways)
+    if at_work is not None and at_work.at_work and spec.code != known.code:
+        raise UsageError(f"{known.name} runs trials of another objective: wait for their end")
+    _check_known(spec)
+    return replace(spec, id=known.id, name=known.name)
 
 
 def _at_work(state: EngineState, study: str) -> StudyState:
@@ -242,8 +265,10 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     known = _at_work(state, study)
     if kind == "cancel":
         return StudyCancelled(at=at, study=study)
-    if kind in ("ask", "tell", "close"):
-        return _of_asked(body, state, known, at)
+    if kind == "close":
+        if known.spec.contract != "ask":
+            raise UsageError(f"{known.spec.name} was not made by ask(): cancel it")
+        return StudyClosed(at=at, study=study)
     if kind in ("pause", "resume"):
         if known.spec.contract == "ask":
             raise UsageError(f"nothing of {known.spec.name} runs here: it cannot be paused")
@@ -261,31 +286,6 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
         params = check_params(known.spec.space, body["params"], known.spec.conditions)
         return TrialEnqueued(at=at, study=study, params=params)
     raise UsageError.refuse("kind", kind, KINDS)
-
-
-def _of_asked(body: Mapping[str, Any], state: EngineState, study: StudyState, at: float) -> Event:
-    name = study.spec.id
-    if study.spec.contract != "ask":
-        raise UsageError(
-            f"{study.spec.name} trains its trials itself: ask() and tell() do not apply to it"
-        )
-    if body["kind"] == "ask":
-        return TrialAsked(at=at, study=name, number=len(study.trials))
-    if body["kind"] == "close":
-        return StudyClosed(at=at, study=name)
-    number = whole("trial", body["number"], low=0)
-    trial = state.trials.get(trial_id(name, number))
-    if trial is None:
-        raise UsageError.refuse("trial", number, f"one of the {len(study.trials)} asked for")
-    if trial.state in FINAL:
-        raise UsageError(f"trial {number} of {study.spec.name} is {trial.state} already")
-    value, allowed = body["value"], "a finite number, or None of one that failed"
-    return TrialTold(
-        at=at,
-        trial=trial.id,
-        value=None if value is None else finite("value", value, allowed),
-        reason=str(body.get("reason", "")),
-    )
 
 
 def _check_name(spec: StudySpec, state: EngineState) -> None:
@@ -314,11 +314,13 @@ def _check_known(spec: StudySpec) -> None:
         ("exactness", spec.exactness, EXACTNESS),
         ("on_signature_change", spec.on_signature_change, ON_SIGNATURE_CHANGE),
         *(("direction", each.direction, DIRECTIONS) for each in spec.objectives),
-        ("sampler", spec.sampler, SAMPLERS),
+        ("sampler", spec.sampler, (*SAMPLERS, LOCAL, OWN)),
     ):
         if value not in known:
             raise UsageError.refuse(field, value, ", ".join(known))
-    whole("n_trials", spec.n_trials, low=1)
+    if spec.hosted and (spec.tools is None or not is_by_value(spec.tools.target)):
+        raise UsageError.refuse("tools", spec.tools, "a sampler by value")
+    whole("n_trials", spec.n_trials, low=0 if spec.local else 1)
     check_weight(spec.weight)
     check_priority(spec.priority)
     _check_plan(spec.strategy)

@@ -6,23 +6,26 @@ study's result. So it is refused, with the field's name, before anything is writ
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
-
-from optuna.distributions import json_to_distribution
 
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.events import StudyImported
 from ...scheduler.model.finished import FinishedTrial
 from ...scheduler.model.study import OVER, StudySpec, number_of, trial_id
 from ...scheduler.model.trial import FINAL, TrialState
+from ...tasks.objectives.distributions import from_text
+from ...tasks.objectives.history import History
 from ..spec.space import check_params
 
 #: A study's id is part of file names: those of reports and logs.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 #: Contracts whose trials can have values without epochs.
 _OWN_VALUES = ("objective", "ask")
+#: The states in which a study that is over leaves trials that its user enqueued or asked for.
+_LEFT = frozenset({TrialState.PROPOSED, TrialState.RUNNING})
 
 
 def check_imported(event: StudyImported) -> None:
@@ -39,14 +42,21 @@ def check_imported(event: StudyImported) -> None:
         raise UsageError.refuse("trials.number", sorted(numbers), allowed)
     for trial in trials:
         _check_trial(spec, trial, len(trials))
+    for name in ("user_attrs", "system_attrs"):
+        try:
+            History().apply({name: getattr(event, name)})
+        except Exception as error:  # whatever the text of a stranger leads to
+            words = f"{name} are refused: they are no JSON texts ({error})"
+            raise UsageError(words, name) from error
 
 
 def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
     def refuse(field: str, value: object, allowed: str) -> UsageError:
         return UsageError.refuse(f"{field} of trial {trial.number}", value, allowed)
 
-    if trial.state not in FINAL:
-        raise refuse("state", str(trial.state), ", ".join(sorted(FINAL)))
+    known = FINAL | _LEFT if spec.local else FINAL
+    if trial.state not in known:
+        raise refuse("state", str(trial.state), ", ".join(sorted(known)))
     begin = 0
     if trial.origin is not None:
         begin = trial.origin.epoch
@@ -92,9 +102,13 @@ def _check_params(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
         raise refuse("params", sorted(params), f"those of the space: {', '.join(lacking)} too")
     for name, text in trial.drawn:
         try:
-            json_to_distribution(text)
+            from_text(text)
         except Exception as error:  # anything Optuna may raise
             raise refuse(f"drawn[{name!r}]", text, "a distribution of Optuna's") from error
+    try:
+        History().apply({"n": trial.number} | json.loads(trial.written or "{}"))
+    except Exception as error:  # whatever the text of a stranger leads to
+        raise refuse("written", trial.written[:80], "what Penstock exports") from error
 
 
 def _same(one: float | None, other: float | None) -> bool:

@@ -24,7 +24,7 @@ from ...scheduler.state.state import Attempt, EngineState
 from ..common.ports import DRAIN_GRACE
 
 if TYPE_CHECKING:
-    from ..common.ports import AttemptSeen, Survey
+    from ..common.ports import AttemptStatus, Survey
 
 #: Seconds after the ledger's commit in which a fence must be on the broker. It is published in the
 #: same turn of the loop, so this need only tell an earlier turn's dispatch from this one's.
@@ -67,7 +67,7 @@ class Reaper:
             age = at - attempt.dispatched_at
             reason, ranks = _unpublished(seen, fence, age), tuple[int, ...]()
             if reason is None and seen is not None and seen.fence == fence and not blind:
-                reason, ranks = self._silent(seen, attempt, fence, at), seen.absent
+                reason, ranks = self._timed_out(seen, attempt, fence, at), seen.absent
             if reason is None and self._endless(attempt, state, at):
                 reason = ENDLESS
             if reason is not None:
@@ -80,7 +80,9 @@ class Reaper:
                     ranks=ranks,
                 )
 
-    def _silent(self, seen: AttemptSeen, attempt: Attempt, fence: int, at: float) -> str | None:
+    def _timed_out(
+        self, seen: AttemptStatus, attempt: Attempt, fence: int, at: float
+    ) -> str | None:
         if seen.state == "dispatched":
             late = at - attempt.dispatched_at > self._claim_timeout
             return f"no worker claimed it in {self._claim_timeout:g} s" if late else None
@@ -102,7 +104,7 @@ class Reaper:
         return at > ends + max(ENDLESS_GRACE, ends - attempt.began)
 
 
-def _unpublished(seen: AttemptSeen | None, fence: int, age: float) -> str | None:
+def _unpublished(seen: AttemptStatus | None, fence: int, age: float) -> str | None:
     if seen is None or seen.fence is None:
         return "the broker has lost its fence" if age > PUBLISH_TIMEOUT else None
     if seen.fence < fence:

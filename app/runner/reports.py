@@ -15,16 +15,20 @@ from ...scheduler.model.events import (
     EpochReported,
     Event,
     Profiled,
+    Remarked,
     Replayed,
     TrialReturned,
+    TrialWritten,
     Undurable,
+    WidthsMeasured,
     Window,
     WindowsMeasured,
 )
 from ...scheduler.model.retry import KINDS
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY
-from ..common.validation import LARGEST
+from ..common.validation import MAX_INT
+from .user_commands import writing_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,30 @@ def to_question(body: Mapping[str, Any]) -> Question:
         texts = {name: body[name] for name in ("trial", "name", "distribution", "reply")}
         _check_reply(_text(texts, "reply"))
         return Question(fence=_whole(body, "fence"), **{n: _text(texts, n) for n in texts})
-    except Exception as error:  # as in ``to_event``
+    except Exception as error:  # as in ``to_events``
         raise Forged("form", f"a malformed question: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A running objective sends a command about its study. The answer belongs at ``reply``."""
+
+    trial: str
+    fence: int
+    command: dict[str, Any]
+    reply: str
+
+
+def to_request(body: Mapping[str, Any]) -> Request:
+    """The request in a worker's report of kind ``request``. Raises Forged if malformed."""
+    try:
+        trial, reply = _text(body, "trial"), _text(body, "reply")
+        _check_reply(reply)
+        command = {**body["body"], "kind": _text(body, "command")}
+        command["study"] = trial.rpartition("-")[0]
+        return Request(trial, _whole(body, "fence"), command, reply)
+    except Exception as error:  # as in ``to_events``
+        raise Forged("form", f"a malformed request: {error!r}") from error
 
 
 def _check_reply(reply: str) -> None:
@@ -56,11 +82,16 @@ def _check_reply(reply: str) -> None:
         raise ValueError(f"reply = {reply!r} is not a place for an answer")
 
 
-def to_event(body: Mapping[str, Any], at: float) -> Event:
-    """The event that a worker's report means. Raises Forged if the report is malformed."""
+def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
+    """The events that a worker's report means. Raises Forged if the report is malformed.
+
+    What an objective wrote last comes with what it returned.
+    """
     kind = body.get("kind")
     try:
-        return _READERS[kind](body, at)  # type: ignore[index]  # whatever it is, it is looked up
+        read = _READERS[kind]  # type: ignore[index]  # whatever it is, it is looked up
+        written = [_written(body, at)] if kind == "returned" and body.get("writing") else []
+        return [*written, read(body, at)]
     except Exception as error:  # a reader may raise anything for an unexpected value
         shown = kind if isinstance(kind, str) else type(kind).__name__
         raise Forged("form", f"a malformed report of kind {shown!r}: {error!r}") from error
@@ -116,6 +147,10 @@ def _replayed(body: Mapping[str, Any], at: float) -> Event:
     )
 
 
+def _remarked(body: Mapping[str, Any], at: float) -> Event:
+    return Remarked(**_attempt(body, at), text=_text(body, "text"))
+
+
 def _windows(body: Mapping[str, Any], at: float) -> Event:
     windows = []
     for config, ratio, wasted, joules in body["windows"]:
@@ -131,6 +166,22 @@ def _windows(body: Mapping[str, Any], at: float) -> Event:
     )
 
 
+def _widths(body: Mapping[str, Any], at: float) -> Event:
+    seconds = tuple((_natural(width, "width"), float(took)) for width, took in body["seconds"])
+    for width, took in seconds:
+        if width < 1 or not 0 < took < inf:
+            raise ValueError(f"seconds = {width, took}")
+    if len({width for width, _ in seconds}) < len(seconds):
+        raise ValueError(f"a width twice in seconds = {seconds}")
+    return WidthsMeasured(
+        **_attempt(body, at),
+        seconds=seconds,
+        steps=_whole(body, "steps"),
+        meeting=_amount(body["meeting"]),
+        met=bool(body["met"]),
+    )
+
+
 def _config(given: Any) -> SystemConfig:
     config = tuple((str(name), _knob(value)) for name, value in given)
     unknown = [name for name, _ in config if name not in KNOBS]
@@ -140,7 +191,7 @@ def _config(given: Any) -> SystemConfig:
 
 
 def _knob(value: Any) -> Value:
-    if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) > LARGEST):
+    if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) > MAX_INT):
         raise TypeError(f"{value!r} is not a value of a knob")
     return value
 
@@ -163,6 +214,10 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
         unasked=tuple(str(name) for name in body.get("unasked", ())),
         left=_natural(body.get("left", 0), "left"),
     )
+
+
+def _written(body: Mapping[str, Any], at: float) -> Event:
+    return TrialWritten(**_attempt(body, at), writing=writing_of(body["writing"]))
 
 
 def _failed(body: Mapping[str, Any], at: float) -> Event:
@@ -197,8 +252,8 @@ def _amount(value: Any) -> float:
 
 
 def _natural(value: Any, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
-        raise TypeError(f"{name} = {value!r} is not a whole number from 0 to {LARGEST}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INT:
+        raise TypeError(f"{name} = {value!r} is not a whole number from 0 to {MAX_INT}")
     return value
 
 
@@ -220,10 +275,13 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "epoch": _epoch,
     "durable": _durable,
     "undurable": _undurable,
+    "remarked": _remarked,
     "replayed": _replayed,
     "windows": _windows,
+    "widths": _widths,
     "profiled": _profiled,
     "returned": _returned,
+    "written": _written,
     "failed": _failed,
     "lost": _lost,
 }

@@ -9,6 +9,11 @@ A crash before the commit loses nothing, because the messages were not acknowled
 again. A crash after it loses decisions, which the reaper notices as attempts that were never
 published. Refused events (late, repeated) are not written.
 
+An event over which the engine raises ``IllegalTransition`` is not written either. Its handler may
+have changed the state before it raised, so the engine is rebuilt: from the ledger, and from the
+turn's events before this one, which are not written yet. The message that brought the event is
+acknowledged with the others. So no restart meets it again.
+
 The same loop runs live and simulated: transport, ledger, sampler host and clock are arguments.
 """
 
@@ -16,8 +21,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...profiling.base.errors import (
@@ -27,38 +31,29 @@ from ...profiling.base.errors import (
     PenstockError,
     UsageError,
 )
-from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.engine.engine import Engine, Refused
-from ...scheduler.model.decisions import (
-    Ask,
-    AskConfigs,
-    AskPlan,
-    Consult,
-    Cut,
-    Decision,
-    Discard,
-    Dispatch,
-    Finish,
-    Release,
-    Remember,
-    Revoke,
-)
-from ...scheduler.model.events import Event, LedgerRestored, Suggested, Tick, TrialEnqueued
-from ...scheduler.model.trial import Trial
+from ...scheduler.model.decisions import Decision
+from ...scheduler.model.events import Event, LedgerRestored, Tick, TrialEnqueued
 from ...scheduler.outlook.outlook import outlook
 from ...tasks.process.messages import Forged
+from ..advice.advisor import Advisor
+from ..advice.policy_host import PluginHost
 from ..broker.protocol import reply_name
 from ..common.clock import Clock
-from ..common.ports import Message, OpenAttempt, Orders, Policies, Samplers, Transport
+from ..common.ports import CodeFiles, Effects, Message, OpenAttempt, Policies, Samplers, Transport
 from ..ledger.codec import state_to_json
-from ..ledger.history import entries_from_bodies, entries_of
+from ..ledger.history import entries_from_bodies
 from ..ledger.ledger import Ledger
+from ..ledger.restore import restore
 from ..ledger.writes import Batch
-from . import answers, commands
-from .advisor import Advisor
-from .policy_host import PluginHost
+from . import answers, commands, user_commands
+from .broadcast import Broadcast
+from .code_by_value import take_in
+from .decision_collector import DecisionCollector, Turn
+from .objective_questions import ObjectiveQuestions, Reply
 from .reaper import Reaper
-from .reports import Question, to_event, to_question
+from .reports import to_events, to_question, to_request
+from .users_samplers import UsersSamplers
 
 log = logging.getLogger(__name__)
 
@@ -70,34 +65,12 @@ SNAPSHOT_EVERY = 2000
 BLIND_AFTER_OUTAGE = 2.0
 
 
-def _refusal(kind: str, why: str) -> str:
-    return json.dumps({"ok": False, "error": why, "type": kind})
-
-
 def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
     """The reply to the client of a command on which the scheduler failed."""
     if message.stream != "commands":
         return []
     why = f"the scheduler failed over this command, which is a bug of Penstock: {error!r}"
-    return [(reply_name(commands.id_of(message.body)), _refusal("BackendError", why))]
-
-
-@dataclass(slots=True)
-class _Turn:
-    """What one turn of the loop collects between receiving and acting."""
-
-    #: Accepted events with their sequence numbers.
-    events: list[tuple[int, Event]] = field(default_factory=list)
-    #: What the transport is to carry out.
-    orders: Orders = field(default_factory=Orders)
-    #: URIs of checkpoints to delete.
-    discards: list[str] = field(default_factory=list)
-    #: (command id, JSON text) of the commands that were carried out or refused.
-    replies: list[tuple[str, str]] = field(default_factory=list)
-    #: New entries of the history of tuned system parameters.
-    history: list[HistoryEntry] = field(default_factory=list)
-    #: Questions to the history.
-    consults: list[Consult] = field(default_factory=list)
+    return [(reply_name(commands.id_of(message.body)), commands.refusal("BackendError", why))]
 
 
 class Runner:
@@ -114,24 +87,39 @@ class Runner:
         survey_every: float = SURVEY_EVERY,
         discard: Callable[[Sequence[str]], None] = lambda uris: None,
         policies: Policies | None = None,
+        history: Callable[[str], Sequence[Mapping[str, Any]]] = lambda study: (),
+        code: CodeFiles | None = None,
+        users_samplers: UsersSamplers | None = None,
     ) -> None:
-        """``discard`` deletes checkpoints by their URIs, soon and in the background."""
+        """``discard`` deletes checkpoints by their URIs, soon and in the background.
+
+        ``history`` reads the whole history of a study from the ledger (``optuna_bridge.updates``).
+        ``code`` keeps code by value, and ``users_samplers`` asks samplers that come so. None: no
+        such study is run, as in a simulation.
+        """
         self.engine = engine
         #: The ledger failed. The engine may be ahead of it, and must be rebuilt from it.
         self.broken = False
         self._ledger = ledger
         self._transport = transport
-        self._samplers = samplers
+        self._users_samplers = users_samplers or UsersSamplers("", lambda study: tuple)
+        ask = self._users_samplers.ask
+        self._questions = ObjectiveQuestions(samplers, ask, self._apply, self._carry_out)
+        self._broadcast = Broadcast(history)
+        self._collector = DecisionCollector(samplers, clock)
         self._policies = policies or PluginHost()
         self._advisor = Advisor()
         self._clock = clock
         self._reaper = Reaper(claim_timeout)
         self._survey_every = survey_every
         self._discard = discard
+        self._code = code
         self._next_survey = 0.0
         self._blind_until = 0.0
+        #: No ``Tick`` before this time: one that is a bug would be due again at once.
+        self._no_tick_before = 0.0
         self._snapshot_due = engine.state.seq + SNAPSHOT_EVERY
-        self._turn = _Turn()
+        self._turn = Turn()
 
     def restored(self) -> None:
         """Call before ``start`` if the ledger is a restored older one. Errors as ``turn``."""
@@ -146,10 +134,11 @@ class Runner:
     def start(self, *events: Event) -> None:
         """Open the transport, apply ``events``, and repeat the questions that were not answered."""
         self._transport.open()
+        self._broadcast.repeat(self.engine.state)
         for event in events:
             self._apply(event)
         for ask in self.engine.outstanding():
-            self._ask(ask)
+            self._keep(ask)
         for decision in self.engine.config_asks():
             self._keep(decision)
         self._turn.consults += self.engine.consults()
@@ -176,6 +165,7 @@ class Runner:
         """Call after an outage of the broker. What it says of leases is ignored for a while."""
         self._blind_until = self._clock.now() + BLIND_AFTER_OUTAGE
         self._transport.open()
+        self._broadcast.repeat(self.engine.state)
 
     def snapshot(self) -> None:
         """Write the engine's state now, so that the next start replays nothing."""
@@ -189,9 +179,14 @@ class Runner:
             if message.stream == "commands":
                 self._command(message.body, now)
             elif message.body.get("kind") == "suggest":
-                self._suggest(message.body, now)
+                question = to_question(message.body)
+                self._answer(self._questions.suggest(question, self.engine.state, now))
+            elif message.body.get("kind") == "request":
+                request = to_request(message.body)
+                self._answer(self._questions.request(request, self.engine.state, now))
             else:
-                self._apply(to_event(message.body, now))
+                for event in to_events(message.body, now):
+                    self._apply(event)
         except UsageError as error:
             why = error if isinstance(error, Forged) else Forged("form", str(error))
             self._transport.drop(message, why)
@@ -203,42 +198,66 @@ class Runner:
             log.exception("entry %s of %s cannot be handled", message.id, message.stream)
             self.broken = True
             self._transport.drop(message, Forged("handling", repr(error)))
-            orders = Orders(acks=[message], answers=_failed(message, error))
-            self._transport.carry_out(orders)
+            effects = Effects(acks=[message], answers=_failed(message, error))
+            self._transport.carry_out(effects)
             raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
+
+    def _answer(self, reply: Reply | None) -> None:
+        """Send the answer to an objective's question with this turn, if there is one."""
+        if reply is not None:
+            self._turn.effects.answers.append(reply)
 
     def _command(self, body: dict[str, Any], now: float) -> None:
         """Carry out a client's command once. A repeated command gets the same reply again."""
         name = commands.id_of(body)
         if body.get("kind") == "plan":  # a question: nothing of it is kept
             plan = outlook(self.engine, now)
-            self._turn.orders.answers.append(
+            self._turn.effects.answers.append(
                 (reply_name(name), json.dumps({"ok": True, "plan": plan}))
             )
             return
         reply = dict(self._turn.replies).get(name) or self._reply_to(name)
         if reply is None:
-            if body.get("kind") == "extend":
+            if body.get("kind") in ("extend", *user_commands.KINDS):
                 self._write(())  # the ledger is asked for studies that are over
             try:
                 reply = json.dumps({"ok": True} | self._carry_out(body, now))
-            except LedgerDamaged:
-                raise  # the refusal cannot be written to it either
             except PenstockError as error:
-                reply = _refusal(type(error).__name__, str(error))
+                if self.broken or isinstance(error, LedgerDamaged):
+                    raise  # the refusal cannot be written either
+                reply = commands.refusal(type(error).__name__, str(error))
             self._turn.replies.append((name, reply))
-        self._turn.orders.answers.append((reply_name(name), reply))
+        self._turn.effects.answers.append((reply_name(name), reply))
 
     def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:
         """Do what a command asks for. Returns the reply to its client."""
         if body.get("kind") == "remember":  # the ledger keeps it, not the engine
             self._turn.history += entries_from_bodies(body.get("entries"))
             return {}
+        reopened = user_commands.reopening(body, self.engine.state, now, self._ledger.past)
+        if reopened is None:
+            return self._take_in(body, now)
+        self._apply(reopened)
+        try:
+            return self._take_in(body, now)
+        except UsageError:
+            self._apply(user_commands.closing(reopened))
+            raise
+
+    def _take_in(self, body: dict[str, Any], now: float) -> dict[str, Any]:
+        """Apply the event of a command on a study that the engine has."""
         event = commands.to_event(body, self.engine.state, now, self._ledger.past)
-        if not self._apply(event) and isinstance(event, TrialEnqueued):
+        if self._code is not None:
+            take_in(event, body, self._code)
+        fault = self._apply(event)
+        if isinstance(fault, IllegalTransition):
+            raise BackendError(f"the scheduler failed over this command, which is a bug: {fault}")
+        if fault is not None and isinstance(event, TrialEnqueued):
             raise UsageError(
                 f"all trials of study {event.study} have begun: extend it, then enqueue"
             )
+        if fault is not None and user_commands.must_count(event, self.engine.state):
+            raise UsageError(str(fault))
         return commands.answer(event, self.engine.state)
 
     def _reply_to(self, command: str) -> str | None:
@@ -247,40 +266,15 @@ class Runner:
         self.broken = False
         return reply
 
-    def _suggest(self, body: dict[str, Any], now: float) -> None:
-        """One parameter of a running objective: known already, or drawn now and recorded."""
-        question = to_question(body)
-        trial = self.engine.state.trials.get(question.trial)
-        if trial is None or trial.fence != question.fence:
-            log.info("a suggestion for %s under an old fence was dropped", question.trial)
-            return
-        known = dict(trial.params)
-        if question.name in known:
-            answer = {"value": known[question.name]}
-        else:
-            answer = self._draw(trial, question, now)
-        self._turn.orders.answers.append((question.reply, json.dumps(answer)))
-
-    def _draw(self, trial: Trial, question: Question, now: float) -> dict[str, Any]:
-        study, name, text = trial.study, question.name, question.distribution
-        spec = self.engine.state.studies[study].spec
-        try:
-            value = self._samplers.suggest(
-                spec, trial, name, text, answers.trials_of(self.engine.state, study)
-            )
-        except Exception as error:  # anything Optuna may raise for an impossible range
-            # The objective's author is responsible for what it asks: the trial fails, and the loop
-            # goes on.
-            log.warning("no value for %s of %s: %r", name, trial.id, error)
-            return {"error": str(error)}
-        event = Suggested(at=now, trial=trial.id, name=name, value=value, distribution=text)
-        self._apply(event)
-        return {"value": value}
+    def _wake_at(self) -> float | None:
+        wake = self.engine.wake_at()
+        return None if wake is None else max(wake, self._no_tick_before)
 
     def _until_wake(self) -> float:
-        wake = self.engine.wake_at()
+        wake = self._wake_at()
         due = self._next_survey if wake is None else min(wake, self._next_survey)
-        return max(0.0, due - self._clock.now())
+        left, answered = max(0.0, due - self._clock.now()), self._users_samplers.due()
+        return left if answered is None else min(left, answered)
 
     def _timed(self, now: float) -> None:
         """Events that time brings: expired leases, devices that came or went, a due plan."""
@@ -289,7 +283,11 @@ class Runner:
             self._look(now)
         for event in answers.advice(self._advisor, now):
             self._apply(event)
-        wake = self.engine.wake_at()
+        for sampled, reply in self._users_samplers.answers(self.engine.state, now):
+            if sampled is not None:
+                self._apply(sampled)
+            self._answer(reply)
+        wake = self._wake_at()
         if wake is not None and now >= wake:
             self._apply(Tick(at=now))
 
@@ -303,82 +301,69 @@ class Runner:
         if survey.boot is None:
             log.warning("the broker has lost its data: dispatching everything open again")
             self._transport.open()
+            self._broadcast.repeat(self.engine.state)
         blind = now < self._blind_until
         for event in list(self._reaper.findings(survey, state, now, blind=blind)):
             self._apply(event)
 
     # -- deciding --------------------------------------------------------------------------------
 
-    def _apply(self, event: Event) -> bool:
-        """Let the engine handle one event, and keep its decisions. False if it is refused."""
+    def _apply(self, event: Event) -> Refused | IllegalTransition | None:
+        """Let the engine handle one event, and keep its decisions. Gives why it does not count."""
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:
             log.debug("%s refused: %s", type(event).__name__, reason)
-            return False
-        except IllegalTransition:
+            return reason
+        except IllegalTransition as bug:
             log.exception("a bug of Penstock: %s was dropped", event)
-            return False
+            self._rebuild()
+            return bug
         self._turn.events.append((self.engine.state.seq, event))
         for decision in decisions:
             self._keep(decision)
-        return True
+        return None
+
+    def _rebuild(self) -> None:
+        """Replace the engine, whose state may be half changed, by one that never saw the event."""
+        self._no_tick_before = self._clock.now() + self._survey_every
+        self.broken = True
+        self.engine = restore(self._ledger, self.engine.strategies, self._turn.events)
+        self.broken = False
 
     def _keep(self, decision: Decision) -> None:
-        turn = self._turn
-        if isinstance(decision, Dispatch):
-            turn.orders.dispatches.append(
-                (decision, self.engine.state.studies[decision.study].spec)
-            )
-        elif isinstance(decision, Ask):
-            self._ask(decision)
-        elif isinstance(decision, AskConfigs):
-            self._apply(answers.configs(decision, self._clock.now()))
-        elif isinstance(decision, Cut):
-            turn.orders.cuts.append(decision)
-        elif isinstance(decision, Revoke):
-            turn.orders.revokes.append(decision)
-        elif isinstance(decision, Release):
-            turn.orders.releases.append(decision)
-        elif isinstance(decision, Discard):
-            turn.discards.extend(decision.uris)
-        elif isinstance(decision, Consult):
-            turn.consults.append(decision)
-        elif isinstance(decision, Remember):
-            turn.history += entries_of(decision, self._clock.now())
-        elif isinstance(decision, Finish):
-            self._samplers.forget(decision.study)
-        elif not isinstance(decision, AskPlan):  # ``_plan`` answers that one, from the state
-            raise TypeError(f"nothing carries out {decision}")
-
-    def _ask(self, ask: Ask) -> None:
-        answer = answers.proposal(self._samplers, ask, self.engine.state, self._clock.now())
+        answer = self._collector.collect(decision, self.engine.state, self._turn)
         if answer is not None:
             self._apply(answer)
 
     def _plan(self) -> None:
         """Answer the engine's questions to users' policies, until it asks no more."""
         while (ask := self.engine.state.plan_asked) is not None:
-            if not self._apply(answers.plans(self._policies, ask, self._clock.now())):
+            if self._apply(answers.plans(self._policies, ask, self._clock.now())) is not None:
                 return
 
     # -- writing down and acting -----------------------------------------------------------------
 
     def _write(self, messages: Sequence[Message]) -> int:
-        turn, self._turn = self._turn, _Turn()
+        turn, self._turn = self._turn, Turn()
         if turn.events or turn.replies or turn.history or turn.consults:
             self.broken = True
-            self._ledger.commit(self._batch(turn))
+            batch = self._batch(turn)
+            self._ledger.commit(batch)
+            self._broadcast.collect(batch, self.engine.state, turn.effects)
             for consult in turn.consults:
                 self._advisor.consult(consult, self._ledger.history(consult.machine))
             self.broken = False
         if turn.discards:
             self._discard(turn.discards)
-        turn.orders.acks = messages
-        self._transport.carry_out(turn.orders)
+        for spec, asked in turn.asked:
+            self._users_samplers.ask(spec, asked)
+        self._users_samplers.begin(self.engine.state)
+        turn.effects.acks = messages
+        self._transport.carry_out(turn.effects)
         return len(turn.events)
 
-    def _batch(self, turn: _Turn) -> Batch:
+    def _batch(self, turn: Turn) -> Batch:
         changes = self.engine.take_changes()
         state = self.engine.state
         snapshot = None

@@ -4,10 +4,10 @@ A backup is a copy as of one moment, made by SQLite's own method for a file that
 its name only after all of it has been read and found intact, and only then is an older backup
 deleted. So every named backup is intact, and a damaged ledger never costs a backup.
 
-A scheduler that goes back to an older ledger does not know what was sent since. So ``put_back``
-leaves a file (``Settings.restored``) for the next scheduler, which then revokes all attempts and
-continues numbering far above (``LedgerRestored``). The file is written before the ledger is
-replaced, so a crash in between causes only a gap in the numbers.
+A scheduler that goes back to an older ledger does not know what was sent since. So
+``restore_backup`` leaves a file (``Settings.restored``) for the next scheduler, which then revokes
+all attempts and continues numbering far above (``LedgerRestored``). The file is written before the
+ledger is replaced, so a crash in between causes only a gap in the numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from urllib.parse import quote
 from ...profiling.base.errors import BackendError, LedgerDamaged, PenstockError, UsageError
 from ..host import locks
 from ..host.settings import Settings
-from ..ledger.databases.base import Database, Known, look_through
+from ..ledger.databases.base import Database, Known, check_intact
 from ..ledger.databases.open import database_at
 from ..ledger.ledger import SqlLedger
 from ..ledger.reader import Reader
@@ -35,7 +35,7 @@ from ..ledger.reader import Reader
 log = logging.getLogger(__name__)
 
 #: Seconds between two checks whether a backup is due.
-LOOK = 30.0
+CHECK_INTERVAL = 30.0
 #: Seconds after a backup before the end of a study causes another one.
 AFTER_STUDY = 300.0
 #: The advice if a ledger's file is gone.
@@ -67,7 +67,7 @@ class Backups(threading.Thread):
         problem = ""
         while True:
             try:
-                self.look(time.time())
+                self.back_up_if_due(time.time())
                 problem = ""
             except (PenstockError, OSError) as error:
                 if str(error) != problem:
@@ -75,9 +75,9 @@ class Backups(threading.Thread):
                 if isinstance(error, LedgerDamaged):
                     self._damaged()
                 problem = str(error)
-            time.sleep(min(LOOK, self._settings.backup_every))
+            time.sleep(min(CHECK_INTERVAL, self._settings.backup_every))
 
-    def look(self, now: float) -> None:
+    def back_up_if_due(self, now: float) -> None:
         """Make a backup if something is new and the last backup is old or a study has ended."""
         newest, (over, _) = self._reader.newest(), self._reader.responses()
         ended = over != self._seen[1]
@@ -122,27 +122,27 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if to.exists():
         raise UsageError(f"{to} exists already: give another name")
-    draft = to.with_name(f".{to.name}.{os.getpid()}")
+    temporary = to.with_name(f".{to.name}.{os.getpid()}")
     try:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with database.answering():
-            _copy(source, draft)
-        known = look_through(_named(draft, database))
-        draft.replace(to)
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with database.translate_errors():
+            _copy(source, temporary)
+        known = check_intact(_named(temporary, database))
+        temporary.replace(to)
     except OSError as error:
         raise UsageError(f"no backup can be written to {to}: {error.strerror}") from error
     finally:
-        _remove(draft)
+        _remove(temporary)
     return to, known
 
 
-def listed(settings: Settings) -> list[str]:
+def list_backups(settings: Settings) -> list[str]:
     """One line per backup in the state folder, newest first: what it holds, and if it is intact."""
     _file_of(settings, "restore it with pg_restore")
     lines = []
     for path in reversed(_kept(settings)):
         try:
-            known = look_through(database_at(f"sqlite:///{path}"))
+            known = check_intact(database_at(f"sqlite:///{path}"))
             problem = f"{known.newest} events, {known.studies} studies, sound"
         except BackendError as error:
             problem = f"not sound: {error}"
@@ -151,7 +151,7 @@ def listed(settings: Settings) -> list[str]:
     return lines
 
 
-def put_back(settings: Settings, backup: Path) -> str:
+def restore_backup(settings: Settings, backup: Path) -> str:
     """Replace the ledger by ``backup``; returns a message about what was done.
 
     The old ledger stays next to it under another name. Raises UsageError while something runs here
@@ -165,21 +165,21 @@ def put_back(settings: Settings, backup: Path) -> str:
             raise UsageError(f"the {name} is running here: run `penstock down`, then restore")
     settings.ensure_home()
     with locks.hold(settings.run, "scheduler"):
-        draft = ledger_file.with_name(f".{ledger_file.name}.{os.getpid()}")
+        temporary = ledger_file.with_name(f".{ledger_file.name}.{os.getpid()}")
         try:
-            shutil.copyfile(backup, draft)
-            draft.chmod(0o600)
-            known = look_through(_named(draft, database_at(f"sqlite:///{backup}")))
-            SqlLedger.open(f"sqlite:///{draft}").close()  # migrated, newest event recorded
+            shutil.copyfile(backup, temporary)
+            temporary.chmod(0o600)
+            known = check_intact(_named(temporary, database_at(f"sqlite:///{backup}")))
+            SqlLedger.open(f"sqlite:///{temporary}").close()  # migrated, newest event recorded
             lost = _lost(database, known.newest)
             settings.restored.touch(mode=0o600)
-            aside = _set_aside(ledger_file)
-            draft.replace(ledger_file)
-            Path(f"{draft}-mark").replace(f"{ledger_file}-mark")
+            aside = _move_aside(ledger_file)
+            temporary.replace(ledger_file)
+            Path(f"{temporary}-mark").replace(f"{ledger_file}-mark")
         except OSError as error:
             raise UsageError(f"{backup} cannot be restored: {error.strerror}") from error
         finally:
-            _remove(draft)
+            _remove(temporary)
     kept = f"; what was there is {aside}" if aside else ""
     problem = f"{known.newest} events, {known.studies} studies"
     return f"restored {backup} to {ledger_file}: {problem}; {lost}{kept}"
@@ -200,20 +200,20 @@ def _kept(settings: Settings) -> list[Path]:
     return sorted(settings.backup_folder.glob("ledger-*Z.db"))
 
 
-def _copy(source: Path, draft: Path) -> None:
+def _copy(source: Path, temporary: Path) -> None:
     """Copy all pages in one step, which no writer waits for and no writer restarts."""
     read = f"file:{quote(str(source.absolute()))}?mode=ro"
     with (
         closing(sqlite3.connect(read, uri=True)) as ours,
-        closing(sqlite3.connect(draft)) as copy,
+        closing(sqlite3.connect(temporary)) as copy,
     ):
         ours.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read-only
 
 
-def _named(draft: Path, shown: Database) -> Database:
-    """The ledger in ``draft``, under the name of its original in messages."""
-    database = database_at(f"sqlite:///{draft}")
+def _named(temporary: Path, shown: Database) -> Database:
+    """The ledger in ``temporary``, under the name of its original in messages."""
+    database = database_at(f"sqlite:///{temporary}")
     database.shown = shown.shown
     return database
 
@@ -229,7 +229,7 @@ def _count(events: int) -> str:
     return "no event is lost" if events <= 0 else f"{events} newer events are lost"
 
 
-def _set_aside(ledger_file: Path) -> Path | None:
+def _move_aside(ledger_file: Path) -> Path | None:
     """Give the ledger at ``ledger_file`` a second name and return that; None if there is no ledger.
 
     Until another file replaces it, the ledger also keeps its own name and the record of its newest
@@ -247,7 +247,7 @@ def _set_aside(ledger_file: Path) -> Path | None:
     return aside
 
 
-def _remove(draft: Path) -> None:
+def _remove(temporary: Path) -> None:
     for part in PARTS:
         with suppress(OSError):
-            Path(f"{draft}{part}").unlink(missing_ok=True)
+            Path(f"{temporary}{part}").unlink(missing_ok=True)

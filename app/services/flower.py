@@ -32,7 +32,7 @@ def password_file(settings: Settings) -> Path:
     return path
 
 
-def become(settings: Settings, port: int, address: str = "127.0.0.1") -> NoReturn:
+def exec_flower(settings: Settings, port: int, address: str = "127.0.0.1") -> NoReturn:
     """Replace this process by Flower at ``address``, which then has its signals and its terminal.
 
     Raises UsageError if Flower already runs.

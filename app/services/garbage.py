@@ -1,10 +1,10 @@
 """Finds and deletes files that nobody needs, for ``penstock gc``.
 
-These are checkpoints that no row of the ledger names, and logs that nobody has written to for as
-long as the setting ``log_age`` says. Of studies that are over the ledger keeps only
-``keep_checkpoints`` states, so all others have no row. A checkpoint that a worker has written but
-not yet reported has no row either. So while any study is not over, only files older than a day
-count, as in the janitor's sweep.
+These are checkpoints that no row of the ledger names, code by value that no study needs, and logs
+that nobody has written to for as long as the setting ``log_age`` says. Of studies that are over the
+ledger keeps only ``keep_checkpoints`` states, so all others have no row. A checkpoint that a worker
+has written but not yet reported has no row either. So while any study is not over, only files older
+than a day count, as in the janitor's sweep.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...profiling.base.urls import hide_password
 from ..broker import installation
 from ..host.settings import Settings
 from ..ledger.reader import Reader
-from .janitor import SWEEP_AGE, delete, unnamed
+from .janitor import SWEEP_AGE, delete, garbage_in
 
 REST_AGE = 60.0
 
@@ -39,7 +39,7 @@ class Garbage:
         return hide_password(self.name)
 
     def remove(self) -> None:
-        """Delete a checkpoint, or empty a log, because a process may have the log open."""
+        """Delete a file of the store, or empty a log, because a process may have the log open."""
         if self.is_log:
             os.truncate(self.name, 0)
         else:
@@ -54,7 +54,7 @@ def find(settings: Settings) -> Iterator[Garbage]:
         study.finished_at is not None or study.contract == "ask" for study in reader.studies()
     )
     url = installation.checkpoints(settings.store_url, installation.installation_key(settings))
-    for uri, size in unnamed(url, reader, REST_AGE if at_rest else SWEEP_AGE):
+    for uri, size in garbage_in(url, reader, REST_AGE if at_rest else SWEEP_AGE):
         yield Garbage(uri, size, is_log=False)
     for log in sorted(settings.logs.glob("*.log")):
         with suppress(FileNotFoundError):  # it vanished after it was listed

@@ -1,4 +1,4 @@
-"""Deletes checkpoints that nobody needs any more, in the background of the scheduler.
+"""Deletes checkpoints and code that nobody needs any more, in the background of the scheduler.
 
 Theory of operation. The ledger's table of durable states is the truth: a file that no row names is
 garbage. Files are named by their content, so several rows, even of several studies, may name one
@@ -7,7 +7,8 @@ file. So the rows are read right before a file is deleted, after the commit that
 What the engine discards is deleted soon. A store that does not answer is tried again, ever more
 slowly. The *sweep* finds what was forgotten in a crash, what was written and never reported, and
 what a killed writer has left. At the start, and then once a day, it deletes every file in the
-installation's folder that no row names and that is older than a day. By then its writer has
+installation's folder that no row names and that is older than a day, and code by value that no
+study needs (``code_files``). By then its writer has
 reported it or never will.
 
 There is one race: a state that is discarded, and made again at the very moment of its deletion, has
@@ -29,6 +30,7 @@ from typing import Any
 from ...profiling.base.urls import hide_password
 from ...tasks.checkpoints.stores import open_store
 from ..ledger.reader import Reader
+from .code_files import NAME, unneeded
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ SWEEP_EVERY = SWEEP_AGE = 86_400.0
 PAUSE, LONGEST_PAUSE = 1.0, 300.0
 #: Files deleted between two looks at the ledger.
 BATCH = 200
-#: The names of our own files: the digest of a checkpoint, or the draft of a killed writer.
+#: The names of our own states: the digest of a checkpoint, or the draft of a killed writer.
 _OURS = re.compile(r"/[0-9a-f]{64}\.(pt|\d+\.tmp)$")
 
 
@@ -94,22 +96,25 @@ class Janitor(threading.Thread):
                 self._due.popleft()
 
     def sweep(self) -> None:
-        """Delete the old files in the folder that no durable state names."""
-        found = unnamed(self._url, self._reader, SWEEP_AGE)
+        """Delete the old files in the folder that no durable state names and no study needs."""
+        found = garbage_in(self._url, self._reader, SWEEP_AGE)
         for uri, _ in found:
             delete(uri)
         if found:
-            log.info("deleted %d checkpoint files that nothing refers to", len(found))
+            log.info("deleted %d files of the store that nothing refers to", len(found))
 
 
-def unnamed(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
-    """The files below ``url`` that no durable state names and that are older than ``age`` seconds.
+def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
+    """The files below ``url`` that nobody needs and that are older than ``age`` seconds.
 
-    Each is given as URI and size in bytes.
+    They are states that the ledger does not name, and code that no study needs. Each is given as
+    URI and size in bytes.
     """
+    files = list(_files(url))
     before = time.time() - age
-    old = {uri: size for uri, made, size in _files(url) if made < before}
-    return [(uri, old[uri]) for uri in sorted(old.keys() - reader.all_named())]
+    old = {uri: size for uri, made, size in files if made < before and _OURS.search(uri)}
+    states = [(uri, old[uri]) for uri in sorted(old.keys() - reader.all_named())]
+    return states + unneeded(files, reader, age)
 
 
 def _files(url: str) -> Iterator[tuple[str, float, int]]:
@@ -120,15 +125,15 @@ def _files(url: str) -> Iterator[tuple[str, float, int]]:
         return
     for path, info in files.find(root, detail=True).items():
         made = _written_at(info)
-        if made is not None and _OURS.search(path):
+        if made is not None and (_OURS.search(path) or NAME.search(path)):
             yield str(files.unstrip_protocol(path)), made, int(info.get("size") or 0)
 
 
 def delete(uri: str) -> None:
-    """Delete a checkpoint's file. A file that is already gone is no error."""
+    """Delete a file of a state or of code. A file that is already gone is no error."""
     files, path = open_store(uri)
-    if not _OURS.search(path):
-        log.warning("%s is not a checkpoint's name: it is left in place", hide_password(uri))
+    if not (_OURS.search(path) or NAME.search(path)):
+        log.warning("%s is not a name of ours: it is left in place", hide_password(uri))
         return
     try:
         files.rm_file(path)

@@ -34,6 +34,7 @@ from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.hiding import hidden
 from ...profiling.devices.device import Device
 from ...tasks.process.identity import listen
+from ...tasks.trainer.variables import PRELOAD
 from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
 from ..common.ports import DRAIN_GRACE
@@ -42,8 +43,10 @@ from ..host.devices import devices_of, metered
 from ..host.launcher import end_strays
 from ..host.logs import LogKeeper
 from ..host.settings import Settings
+from ..worker import launcher_client, launcher_process
+from ..worker.environment import environment
 from ..worker.keeper import AGENT_VARIABLE
-from .supervisor import Reviver
+from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     import redis
@@ -51,25 +54,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "agent"
-#: Seconds that the agent waits for a broker that is being revived before it gives up.
+#: Seconds that the agent waits for a broker that is being restarted before it gives up.
 BROKER_TIMEOUT = 5.0
 #: Seconds that a scheduler may be away while workers drain. A scheduler that was stopped at the
 #: same time is back by then, if a survivor revives it.
 UNSERVED_GRACE = 4.0
 #: Seconds between two checks whether a scheduler is there.
-SERVED_LOOK = 0.5
+SERVED_CHECK_INTERVAL = 0.5
 #: Seconds within which a worker of an earlier agent must leave its device.
 LEAVE_GRACE = 3.0
 #: A worker that ran for this many seconds was healthy; after its end it is restarted at once.
-WELL = 10.0
-LONGEST_WAIT = 10.0
+HEALTHY_AFTER = 10.0
+MAX_RESTART_DELAY = 10.0
 #: This many early ends of a worker in a row are no accident and are reported.
-NO_ACCIDENT = 2
-_SAY_AGAIN = 10.0
+CRASH_LOOP_AFTER = 2
+_LOG_AGAIN_AFTER = 10.0
 
 
 @dataclass(slots=True)
-class Served:
+class ServedDevice:
     """A device and its worker. Times are monotonic seconds."""
 
     device: Device
@@ -82,7 +85,7 @@ class Served:
     #: When the worker was started last.
     began: float = 0.0
     #: How many times in a row it ended early.
-    soon: int = 0
+    early_exits: int = 0
     #: Since when a worker of an earlier agent holds the device; None if none does.
     occupied_since: float | None = None
 
@@ -103,7 +106,7 @@ def main(settings: Settings) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
-    with locks.hold(settings.run, NAME), Reviver(settings), _signals() as wake:
+    with locks.hold(settings.run, NAME), Supervisor(settings), _signals() as wake:
         agent = Agent(settings, wake)
         with LogKeeper(settings):
             return agent.run()
@@ -118,7 +121,7 @@ class Agent:
         if settings.address is not None:
             _check_address(settings.address)
         found = metered(devices_of(settings), settings.powercap)
-        self._served = [Served(device) for device in found]
+        self._served = [ServedDevice(device) for device in found]
         self._url = server.broker_url(settings)
         # Nothing is ever written: the closing of the write end is the message.
         self._pipe, self._writing_end = os.pipe()
@@ -131,6 +134,10 @@ class Agent:
         self._claim_name(client)
         self._end_strays()  # an earlier agent and its workers may have been killed
         try:
+            device = self._served[0].device
+            # Before the workers, since its imports take longest.
+            variables = environment(device, self._environment(device))
+            launcher_client.ensure(self._settings, variables | _preload())
             self._join(client)
             names = ", ".join(served.device.name for served in self._served)
             log.info("serving %s", names)
@@ -144,6 +151,7 @@ class Agent:
                 if served.process is not None:
                     served.process.kill()
                     served.process.wait()
+            locks.stop(self._settings.run, launcher_process.NAME, grace=LEAVE_GRACE)
             self._end_strays()
             self._sign_off(client)
         return 0
@@ -163,7 +171,7 @@ class Agent:
             except BackendError:
                 if left < 0.2:
                     raise
-            self._pause(0.1)
+            self._sleep(0.1)
 
     def _installation(self, client: redis.Redis) -> presence.Installation:
         say = time.monotonic() + 1.0
@@ -175,19 +183,19 @@ class Agent:
                 return found
             if time.monotonic() > say:
                 log.info("waiting: no scheduler serves this broker yet")
-                say += _SAY_AGAIN
+                say += _LOG_AGAIN_AFTER
             if self._settings.broker is None:
                 # A private broker's scheduler is on this machine and its store can be reached, so
                 # workers load while the scheduler does.
                 self._supervise(client)
-            self._pause(0.05)
+            self._sleep(0.05)
 
     def _claim_name(self, client: redis.Redis) -> None:
         """Refuse a node name under which another state folder already serves."""
         node = self._served[0].device.node
         own_identity = _identity(self._settings.run / "identity")
         key = f"{protocol.PREFIX}node:{node}"
-        with connection.answering(self._url):
+        with connection.translate_errors(self._url):
             holder = client.get(key)
             if holder is not None and holder != own_identity:
                 names = [served.device.name for served in self._served]
@@ -209,7 +217,7 @@ class Agent:
         ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
         return self._wake in ready and bool(os.read(self._wake, 1))
 
-    def _pause(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         if self._stop_requested(seconds):
             raise StopRequested
 
@@ -217,7 +225,7 @@ class Agent:
         now = time.monotonic()
         for served in self._served:
             if served.process is not None and served.process.poll() is not None:
-                words = self._ended(served, now)
+                words = self._record_exit(served, now)
                 self._forget(client, served, words)
                 self._end_strays()
             if served.process is None and served.due <= now:
@@ -226,24 +234,31 @@ class Agent:
                 except OSError as error:  # user code may have replaced its log
                     if not any(other.process for other in self._served):
                         raise
-                    served.due = now + LONGEST_WAIT
+                    served.due = now + MAX_RESTART_DELAY
                     log.warning("the worker of %s cannot be started: %s", served.device.name, error)
 
-    def _ended(self, served: Served, now: float) -> str:
+    def _record_exit(self, served: ServedDevice, now: float) -> str:
         """Record that the worker ended; returns a message if that is no accident."""
         assert served.process is not None
-        served.soon = 0 if now - served.began > WELL else served.soon + 1
-        wait = 0.0 if served.soon <= 1 else min(LONGEST_WAIT, 0.25 * 2 ** (served.soon - 2))
-        how = _how(served.process.returncode)
+        served.early_exits = 0 if now - served.began > HEALTHY_AFTER else served.early_exits + 1
+        wait = (
+            0.0
+            if served.early_exits <= 1
+            else min(MAX_RESTART_DELAY, 0.25 * 2 ** (served.early_exits - 2))
+        )
+        how = _exit_words(served.process.returncode)
         log.warning(
             "the worker of %s ended (%s): starting it again in %g s", served.device.name, how, wait
         )
         os.close(served.ended)
         served.process = None
         served.due = now + wait
-        if served.soon < NO_ACCIDENT:
+        if served.early_exits < CRASH_LOOP_AFTER:
             return ""
-        if any(other.soon >= NO_ACCIDENT for other in self._served[: self._served.index(served)]):
+        if any(
+            other.early_exits >= CRASH_LOOP_AFTER
+            for other in self._served[: self._served.index(served)]
+        ):
             return ""  # only the first is reported
         path = self._log(served.device)
         why = logs.last_error(path) or hidden(ImportError(name="celery")) or how
@@ -255,20 +270,20 @@ class Agent:
         if found := end_strays(str(self._settings.home)):
             log.warning("ended processes that an earlier worker left behind: %s", ", ".join(found))
 
-    def _forget(self, client: redis.Redis, served: Served, words: str) -> None:
+    def _forget(self, client: redis.Redis, served: ServedDevice, words: str) -> None:
         """Tell the scheduler at once, with the reason, before the device's entry expires."""
         try:
-            with connection.answering(self._url):
+            with connection.translate_errors(self._url):
                 client.delete(protocol.alive_key(served.device.name))
             if words:
-                presence.tell_ending(client, self._url, words)
+                presence.report_ending(client, self._url, words)
         except BackendError as error:
             log.warning("%s", error)
 
     def _log(self, device: Device) -> Path:
         return self._settings.logs / f"worker-{device.name}.log"
 
-    def _start(self, served: Served, now: float) -> None:
+    def _start(self, served: ServedDevice, now: float) -> None:
         from ..worker.celery import worker_argv
 
         device = served.device
@@ -283,12 +298,12 @@ class Agent:
                 stdin=self._pipe,
             )
         if process is None:
-            self._occupied(served, now)
+            self._await_release(served, now)
             return
         served.process, served.began, served.occupied_since = process, now, None
         served.ended = os.pidfd_open(process.pid)
 
-    def _occupied(self, served: Served, now: float) -> None:
+    def _await_release(self, served: ServedDevice, now: float) -> None:
         """Wait for a worker of an earlier agent to leave the device, and kill it if it does not."""
         served.occupied_since = since = served.occupied_since or now
         if now - since > LEAVE_GRACE:
@@ -318,7 +333,7 @@ class Agent:
         seen = time.monotonic()
         deadline = seen + DRAIN_GRACE
         while self._running() and (left := deadline - time.monotonic()) > 0:
-            if self._stop_requested(min(left, SERVED_LOOK)):
+            if self._stop_requested(min(left, SERVED_CHECK_INTERVAL)):
                 log.info("asked to stop again: not waiting")
                 return
             now = time.monotonic()
@@ -335,7 +350,7 @@ class Agent:
             log.debug("%s", error)
             return False
 
-    def _running(self) -> list[Served]:
+    def _running(self) -> list[ServedDevice]:
         for served in self._served:
             if served.process is not None and served.process.poll() is not None:
                 os.close(served.ended)
@@ -345,10 +360,15 @@ class Agent:
     def _sign_off(self, client: redis.Redis) -> None:
         names = [served.device.name for served in self._served]
         try:
-            with connection.answering(self._url):
+            with connection.translate_errors(self._url):
                 client.delete(*map(protocol.alive_key, names))
         except BackendError as error:
             log.info("%s: the devices' entries will expire", error)
+
+
+def _preload() -> dict[str, str]:
+    """What the launcher process shall import ahead, if whoever started this agent said that."""
+    return {name: value for name, value in os.environ.items() if name == PRELOAD}
 
 
 @contextmanager
@@ -401,5 +421,5 @@ def _identity(file: Path) -> str:
     return file.read_text("ascii", "replace")
 
 
-def _how(status: int) -> str:
+def _exit_words(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"exit status {status}"

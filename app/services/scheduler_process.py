@@ -19,8 +19,9 @@ from importlib.metadata import version
 from ...profiling.base.errors import LASTING, BackendError, LedgerDamaged
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import PolicyChosen
+from ..advice.policy_host import check_policy
 from ..broker import installation, presence, server
-from ..broker.ownership import Taken, check_free, owner
+from ..broker.ownership import BrokerTaken, check_free, owner
 from ..broker.transport import RedisTransport
 from ..common.clock import WallClock
 from ..host import locks
@@ -30,23 +31,25 @@ from ..ledger.ledger import SqlLedger
 from ..ledger.reader import Reader
 from ..ledger.restore import restore
 from ..optuna_bridge.samplers import SamplerHost
-from ..runner.policy_host import check_policy
+from ..optuna_bridge.updates import LedgerUpdates, Update
 from ..runner.runner import Runner
+from ..runner.users_samplers import Follow, UsersSamplers
 from .backups import GONE_ADVICE, backups_of, is_ledger_gone
+from .code_files import StoredCode
 from .janitor import Janitor
 from .services import stop_if_idle
-from .supervisor import Reviver
+from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
 #: Seconds between two tries to reach a broker or a ledger that does not answer.
 RETRY = 0.1
 #: Seconds between two checks whether the services are still needed.
-IDLE_LOOK = 1.0
+IDLE_CHECK_INTERVAL = 1.0
 #: Seconds for which the lock's file may not be in its place.
 DISPLACED = 2.0
 #: Seconds between two checks of a damaged ledger.
-DAMAGED_LOOK = 30.0
+DAMAGE_CHECK_INTERVAL = 30.0
 
 
 def main(settings: Settings) -> None:
@@ -70,19 +73,19 @@ def main(settings: Settings) -> None:
         if not alone:
             log.info("another process is the scheduler of %s", settings.home)
             return
-        with Reviver(settings), LogKeeper(settings):
+        with Supervisor(settings), LogKeeper(settings):
             if settings.broker is None:
                 server.start(settings)
-            Scheduler(settings, held.is_in_place).serve(stop)
+            Scheduler(settings, held.is_current).serve(stop)
 
 
 class Scheduler:
     """Builds the runner from the ledger, and rebuilds it whenever the ledger has failed."""
 
-    def __init__(self, settings: Settings, is_in_place: Callable[[], bool]) -> None:
+    def __init__(self, settings: Settings, is_current: Callable[[], bool]) -> None:
         self._settings = settings
         #: Whether the file of this process's lock is where others look for it, and when it was.
-        self._is_in_place = is_in_place
+        self._is_current = is_current
         self._in_place = time.monotonic()
         self._clock = WallClock()
         self._busy_at = time.time()
@@ -92,10 +95,8 @@ class Scheduler:
     def serve(self, stop: threading.Event) -> None:
         """Run until ``stop`` is set or the services were idle for long."""
         key = installation.installation_key(self._settings)
-        janitor = Janitor(
-            installation.checkpoints(self._settings.store_url, key),
-            Reader(self._settings.ledger_url),
-        )
+        store = installation.checkpoints(self._settings.store_url, key)
+        janitor = Janitor(store, Reader(self._settings.ledger_url))
         if is_ledger_gone(self._settings):
             shown = self._settings.ledger_url
             log.warning("the ledger at %s is missing, though there was one. %s", shown, GONE_ADVICE)
@@ -108,12 +109,12 @@ class Scheduler:
                 if str(error) != last_error:
                     log.error("%s", error)
                 last_error = str(error)
-                if not isinstance(error, Taken):  # otherwise its clients are another scheduler's
+                if not isinstance(error, BrokerTaken):  # else its clients are another's
                     self._tell(last_error, lasts=isinstance(error, LASTING))
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
                     # A check reads all of it again, and only a person can repair it.
-                    again = time.monotonic() + DAMAGED_LOOK
+                    again = time.monotonic() + DAMAGE_CHECK_INTERVAL
                     while not stop.is_set() and time.monotonic() < again:
                         self._tell(last_error, lasts=True)  # the message expires soon
                         stop.wait(1.0)
@@ -133,6 +134,7 @@ class Scheduler:
                 version=version("penstock"),
                 owner=owner(self._settings),
             )
+            users_samplers = UsersSamplers(store, self._follow)
             runner = Runner(
                 engine,
                 ledger,
@@ -141,12 +143,22 @@ class Scheduler:
                 self._clock,
                 claim_timeout=self._settings.claim_timeout,
                 discard=janitor.discard,
+                history=self._history,
+                code=StoredCode(store),
+                users_samplers=users_samplers,
             )
             try:
                 self._run(runner, stop)
             finally:
+                users_samplers.close()
                 transport.close()
                 ledger.close()
+
+    def _follow(self, study: str) -> Follow:
+        return LedgerUpdates(Reader(self._settings.ledger_url), study).read_written
+
+    def _history(self, study: str) -> list[Update]:
+        return LedgerUpdates(Reader(self._settings.ledger_url), study).read()
 
     def _open(self, key: bytes) -> tuple[SqlLedger, Engine]:
         # Checked before a ledger is created that could be mistaken for the installation's.
@@ -173,7 +185,7 @@ class Scheduler:
     def _tell(self, trouble: str, *, lasts: bool) -> None:
         """Tell clients that wait for a scheduler why there is none."""
         with suppress(BackendError), server.connect(self._settings) as client:
-            presence.tell_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
+            presence.report_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
 
     def _run(self, runner: Runner, stop: threading.Event) -> None:
         if not self._begin(runner, stop):
@@ -198,7 +210,7 @@ class Scheduler:
                 away = True
                 stop.wait(RETRY)
             if time.monotonic() >= idle_look:
-                idle_look = time.monotonic() + IDLE_LOOK
+                idle_look = time.monotonic() + IDLE_CHECK_INTERVAL
                 if self._idle(runner) or self._is_displaced():
                     stop.set()
         if not (runner.broken or self._doubted.is_set()):
@@ -231,7 +243,7 @@ class Scheduler:
 
     def _is_displaced(self) -> bool:
         """Whether its lock's file is gone for good, so that nobody can find or stop it."""
-        if self._is_in_place():
+        if self._is_current():
             self._in_place = time.monotonic()
         displaced = time.monotonic() - self._in_place > DISPLACED
         if displaced:

@@ -2,11 +2,11 @@
 
 Theory of operation. The desired state is a file: while ``<run>/up.json`` exists, the services named
 in it are wanted, with their command lines. A service runs if its lock is held (``app.host.locks``).
-A ``Reviver`` (``app.services.supervisor``) in the scheduler, in the agent and in a watching client
+A ``Supervisor`` (``app.services.supervisor``) in the scheduler, the agent and a watching client
 restarts whichever of them is killed. If two try at once, the service's own lock keeps them apart.
 
 Everything that changes the desired state or acts on it holds one more lock (``services``). So a
-reviver cannot start what is just being taken down, and a scheduler that ends because it is idle
+supervisor cannot start what is just being taken down, and a scheduler that ends because it is idle
 cannot collide with a client that has just made sure that it runs.
 """
 
@@ -17,7 +17,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,8 @@ from pydantic import TypeAdapter
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
+from ...tasks.contracts.import_names import imported_names
+from ...tasks.trainer.variables import PRELOAD
 from ..broker import installation, presence, server
 from ..broker.ownership import check_free, served_by
 from ..common.ports import DRAIN_GRACE
@@ -46,14 +48,14 @@ CHANGE = "services"
 #: -P: a file in the working directory is never imported in place of a library.
 _PENSTOCK = (sys.executable, "-P", "-m", "penstock")
 #: Seconds of waiting for the lock after which a message says that another process holds it.
-CHANGE_SILENCE = 1.0
+CHANGE_NOTICE_AFTER = 1.0
 #: Settings that a scheduler reads only when it starts.
 READ_AT_START = {
     "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
     "backups", "backup_every",
 }  # fmt: skip
 #: Seconds that ``penstock up`` waits for a scheduler to serve or to say why it does not.
-SOON = 5.0
+START_REPORT_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class DesiredState:
     services: tuple[Service, ...]
     at: float
     stays: bool
+    #: Whether nobody has asked for them yet (``start_ahead``), and the settings they began with.
+    ahead: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +121,9 @@ def ensure_up(
         from ..ledger.databases.open import database_at
 
         database_at(settings.ledger).check()
-    _tell_of_change(settings)
+    _report_change(settings)
     with locks.hold(settings.run, CHANGE, wait=True):
-        before = desired_state(settings)
+        before = _asked_for(settings, desired_state(settings), devices)
         _check_same(settings)
         if not locks.is_running(settings.run, "scheduler"):
             _check_policy(settings.policy)
@@ -142,9 +146,62 @@ def ensure_up(
     return desired
 
 
-def _tell_of_change(settings: Settings) -> None:
+def start_ahead(settings: Settings, script: Path) -> bool:
+    """Start the services for ``script``, which will want them, beside its own imports.
+
+    What it imports is what its trainers will need, so that is imported ahead for them.
+
+    Does nothing where they run, or where a broker, ledger or store of the user's must be checked.
+    Whoever asks for them (``ensure_up``) may still choose other devices and settings.
+    ``end_unasked`` ends them if nobody did. Returns whether it has started them. Raises as
+    ``ensure_up`` does.
+    """
+    theirs = {settings.broker, settings.ledger, settings.store} != {None}
+    if theirs or settings.preload == "nothing" or desired_state(settings) is not None:
+        return False
+    settings.ensure_home()
+    with locks.hold(settings.run, CHANGE, wait=True):
+        new = desired_state(settings) is None
+        if new:
+            _check_policy(settings.policy)
+            spec = _devices(settings, None, None)
+            server.start(settings)
+            desired = DesiredState(
+                spec, roster(spec), time.time(), stays=False, ahead=settings.environment()
+            )
+            _write(settings, desired)
+            names = imported_names(script)
+            first = ("torch", "objective") if "torch" in names else ("objective",)
+            told = {PRELOAD: ",".join((*first, *names))}
+            for service in desired.services:
+                spawn(settings, service, told)
+    return new
+
+
+def end_unasked(settings: Settings) -> None:
+    """End services that were started ahead, if nobody has asked for them."""
+    desired = desired_state(settings)
+    if desired is not None and desired.ahead is not None:
+        take_down(settings)
+
+
+def _asked_for(
+    settings: Settings, before: DesiredState | None, devices: str | None
+) -> DesiredState | None:
+    """What runs and was asked for. What was started ahead ends, where others are asked for now."""
+    if before is None or before.ahead is None:
+        return before
+    other = devices is not None and devices != before.devices
+    if other or before.ahead != settings.environment():
+        for name, grace in (("agent", AGENT_GRACE), ("scheduler", SCHEDULER_GRACE)):
+            locks.stop(settings.run, name, grace=grace)
+        return None
+    return before
+
+
+def _report_change(settings: Settings) -> None:
     """Report that another process holds the lock and does not release it soon."""
-    if not locks.wait_gone(settings.run, CHANGE, CHANGE_SILENCE):
+    if not locks.wait_gone(settings.run, CHANGE, CHANGE_NOTICE_AFTER):
         sys.stderr.write(
             "the services are being stopped, which takes up to"
             f" {DRAIN_GRACE:g} s: waiting for them\n"
@@ -153,16 +210,18 @@ def _tell_of_change(settings: Settings) -> None:
 
 def _check_policy(policy: str) -> None:
     # Imported here because the engine's modules take long to import and few clients need them.
-    from ..runner.policy_host import check_policy
+    from ..advice.policy_host import check_policy
 
     check_policy(policy)
 
 
-def trouble_soon(settings: Settings) -> str | None:
-    """The scheduler's reason for not serving, if it gives one within ``SOON``; otherwise None."""
+def startup_trouble(settings: Settings) -> str | None:
+    """The scheduler's reason for not serving; None if it gives none within the timeout."""
     url, begun = server.broker_url(settings), time.monotonic()
     with server.connect(settings) as client:
-        while (past := time.monotonic() - begun) < SOON and not presence.is_served(client, url):
+        while (past := time.monotonic() - begun) < START_REPORT_TIMEOUT and not presence.is_served(
+            client, url
+        ):
             if (words := presence.trouble(client, url, within=past)) is not None:
                 return words
             time.sleep(0.05)
@@ -299,13 +358,13 @@ def _devices(settings: Settings, asked: str | None, before: DesiredState | None)
     return spec
 
 
-def spawn(settings: Settings, service: Service) -> None:
-    """Start ``service`` unless it runs."""
+def spawn(settings: Settings, service: Service, told: Mapping[str, str] | None = None) -> None:
+    """Start ``service`` unless it runs. It is ``told`` these variables, too."""
     locks.spawn_service(
         settings.run,
         service.name,
         service.argv,
-        env={**os.environ, **settings.environment()},
+        env={**os.environ, **settings.environment(), **(told or {})},
         log=settings.logs / f"{service.name}.log",
         cwd=settings.home,
     )
@@ -323,6 +382,6 @@ def _file(settings: Settings) -> Path:
 
 
 def _write(settings: Settings, desired: DesiredState) -> None:
-    draft = _file(settings).with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(desired)))
-    draft.replace(_file(settings))
+    temporary = _file(settings).with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(asdict(desired)))
+    temporary.replace(_file(settings))

@@ -1,8 +1,8 @@
-"""Revives services that should run and do not.
+"""Restarts services that should run and do not.
 
 It checks four times a second, in the scheduler, in the agent and in a watching client. Whichever of
-them is killed, any survivor revives it. A service that keeps ending soon after its start is revived
-ever more slowly.
+them is killed, any survivor restarts it. A service that keeps ending soon after its start is
+restarted ever more slowly.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from . import services
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks of a reviver.
+#: Seconds between two looks of a supervisor.
 POLL = 0.25
-#: A service that ran for this many seconds was healthy; after its end it is revived at once.
-WELL = 10.0
-#: The longest wait between two revivals of a service that keeps ending (seconds).
-LONGEST_WAIT = 10.0
+#: A service that ran for this many seconds was healthy; after its end it is restarted at once.
+HEALTHY_AFTER = 10.0
+#: The longest wait between two restarts of a service that keeps ending (seconds).
+MAX_RESTART_DELAY = 10.0
 
 
-class Reviver(threading.Thread):
-    """Revives services that should run and do not. Use it as a context manager or just start it.
+class Supervisor(threading.Thread):
+    """Restarts services that should run and do not. Use it as a context manager or just start it.
 
-    A service that ends soon after each start is revived after 0.5, 1, 2 … 10 s.
+    A service that ends soon after each start is restarted after 0.5, 1, 2 … 10 s.
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(name="reviver", daemon=True)
+        super().__init__(name="supervisor", daemon=True)
         self._settings = settings
         self._over = threading.Event()
-        self._revivals: dict[str, _Revivals] = {}
+        self._restarts: dict[str, _Restarts] = {}
 
-    def __enter__(self) -> Reviver:
+    def __enter__(self) -> Supervisor:
         self.start()
         return self
 
@@ -50,21 +50,21 @@ class Reviver(threading.Thread):
 
     def trouble(self) -> str | None:
         """The service that keeps ending, with the end of its log; None while all is well."""
-        for name, past in list(self._revivals.items()):
-            if past.soon >= 3 and not past.well(time.monotonic()):
+        for name, past in list(self._restarts.items()):
+            if past.early_exits >= 3 and not past.is_healthy(time.monotonic()):
                 words = logs.tail(self._settings.logs / f"{name}.log")
-                return f"{name} was started {past.soon} times and ended each time:\n{words}"
+                return f"{name} was started {past.early_exits} times and ended each time:\n{words}"
         return None
 
     def run(self) -> None:
         while not self._over.wait(POLL):
             try:
-                self._look()
+                self._check()
             except (PenstockError, OSError) as error:
-                # The thread must survive this, or nothing would be revived; the next look retries.
+                # The thread must survive this, or nothing is restarted; the next look retries.
                 log.warning("a service could not be restarted: %s", error)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         desired = services.desired_state(self._settings)
         if desired is None:
             return
@@ -75,11 +75,11 @@ class Reviver(threading.Thread):
             return
         try:
             with locks.hold(self._settings.run, services.CHANGE):
-                self._revive()
+                self._restart()
         except UsageError:
             return  # another process is changing the services
 
-    def _revive(self) -> None:
+    def _restart(self) -> None:
         desired = services.desired_state(self._settings)
         if desired is None:
             return
@@ -93,25 +93,25 @@ class Reviver(threading.Thread):
         if locks.is_running(self._settings.run, name):
             return False
         now = time.monotonic()
-        past = self._revivals.get(name, _Revivals())
+        past = self._restarts.get(name, _Restarts())
         if now < past.not_before:
             return False
-        self._revivals[name] = past.another(now)
+        self._restarts[name] = past.next_restart(now)
         log.warning("%s was not running: starting it", name)
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class _Revivals:
-    """How often in a row a service ended soon, and when it may be revived (monotonic seconds)."""
+class _Restarts:
+    """How often in a row a service ended soon, and when it may be restarted (monotonic seconds)."""
 
-    soon: int = 0
+    early_exits: int = 0
     not_before: float = -1e9
 
-    def well(self, now: float) -> bool:
-        return now - self.not_before > WELL
+    def is_healthy(self, now: float) -> bool:
+        return now - self.not_before > HEALTHY_AFTER
 
-    def another(self, now: float) -> _Revivals:
-        soon = 1 if self.well(now) else self.soon + 1
-        wait = 0.0 if soon == 1 else min(LONGEST_WAIT, 0.5 * 2 ** (soon - 2))
-        return _Revivals(soon, now + wait)
+    def next_restart(self, now: float) -> _Restarts:
+        early_exits = 1 if self.is_healthy(now) else self.early_exits + 1
+        wait = 0.0 if early_exits == 1 else min(MAX_RESTART_DELAY, 0.5 * 2 ** (early_exits - 2))
+        return _Restarts(early_exits, now + wait)

@@ -24,14 +24,14 @@ from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
 from ...scheduler.policies.planner.width_plan import curve_of
 from ...scheduler.policies.registry import POLICIES
+from ..advice.policy_host import check_policy
 from ..common.text import count
-from ..runner.policy_host import check_policy
 from .simulator import simulate
 from .workload import KnownCosts, SimulatedTraining, Workload
 
-MOST_DEVICES = 100_000
+MAX_DEVICES = 100_000
 _ALLOWED = (
-    f"cpu:<devices>x<cores> or gpu:<devices>, each optionally with *<slots>, at most {MOST_DEVICES}"
+    f"cpu:<devices>x<cores> or gpu:<devices>, each optionally with *<slots>, at most {MAX_DEVICES}"
 )
 
 
@@ -154,7 +154,7 @@ def simulated_devices(spec: str) -> tuple[Device, ...]:
     count = int(form.gpus) if form.gpus.isdecimal() else len(set(form.gpus.split(",")))
     count = form.count if form.kind == "cpu" else count
     kind = {"cpu": "cpu", "gpu": "cuda"}.get(form.kind)
-    if kind is None or form.gpus == "all" or not 1 <= count <= MOST_DEVICES or form.cores < 1:
+    if kind is None or form.gpus == "all" or not 1 <= count <= MAX_DEVICES or form.cores < 1:
         raise UsageError.refuse("devices", spec, _ALLOWED)
     digits = len(str(count - 1))
     return tuple(
@@ -284,7 +284,7 @@ def lower_bound(
     shortest.
     """
     found = 0.0
-    dense = min(workload.stretch(at_work) / at_work for at_work in range(1, slots + 1))
+    dense = min(workload.slowdown(at_work) / at_work for at_work in range(1, slots + 1))
     for start in sorted({study.arrives for study in workload.studies}):
         fluid, whole = [], []
         for study in workload.studies:

@@ -24,19 +24,19 @@ WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7
 LANE, NARROW_LANE, BUSY = 26, 14, 220
 #: With more bars than this a chart has neither numbers nor titles: they would be unreadable, and
 #: most of the page.
-MOST_TITLES = 1000
+MAX_TITLES = 1000
 #: A bar narrower than this, in pixels, is merged with the one before it if that has its colour.
-LEAST_BAR = 0.25
+MIN_BAR = 0.25
 #: A gap within a trial that is narrower than this, in pixels, is not drawn.
-LEAST_GAP = 0.5
+MIN_GAP = 0.5
 #: The number of points of a curve of busy devices.
 _POINTS = 400
 #: Device and slot.
-Place = tuple[str, int]
-#: (trial, its segment's fence, place, begin and end in seconds)
-Span = tuple[str, int, Place, float, float]
+Slot = tuple[str, int]
+#: (trial, its segment's fence, slot, begin and end in seconds)
+Span = tuple[str, int, Slot, float, float]
 #: The same without the segment.
-Held = tuple[str, Place, float, float]
+Held = tuple[str, Slot, float, float]
 
 
 def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
@@ -59,27 +59,32 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
     left = CHARACTER * max(map(len, lanes.values())) + 12
     lane = LANE if len(lanes) <= WIDE_LANES else NARROW_LANE
     height = lane * len(lanes)
-    room = WIDTH - left - RIGHT
-    place_of = {place: at for at, place in enumerate(lanes)}
-    parts = _axis(left, room, height, longest)
+    plot_width = WIDTH - left - RIGHT
+    lane_of = {slot: at for at, slot in enumerate(lanes)}
+    parts = _axis(left, plot_width, height, longest)
     for at, name in enumerate(lanes.values()):
         parts.append(
             f'<text class="e" x="{left - 8:.0f}" y="{lane * (at + 0.5) + 4:.0f}">'
             f"{escape(name)}</text>"
         )
-    held = _joined(spans(outcome.epochs), LEAST_GAP * longest / room)
+    held = _joined(spans(outcome.epochs), MIN_GAP * longest / plot_width)
     bars = [
-        (place_of[place], left + room * begin / longest, room * (end - begin) / longest, trial)
-        for trial, place, begin, end in held
+        (
+            lane_of[slot],
+            left + plot_width * begin / longest,
+            plot_width * (end - begin) / longest,
+            trial,
+        )
+        for trial, slot, begin, end in held
     ]
     chosen = colours(simulation)
     fills = [chosen[_key(simulation, trial)] for *_, trial in bars]
-    if len(bars) > MOST_TITLES:
+    if len(bars) > MAX_TITLES:
         parts += _paths(bars, fills, lane)
     else:
         titles = _titles(simulation, held, longest)
         parts += map(_bar, bars, fills, repeat(lane), titles)
-    bound = left + room * min(1.0, outcome.bound / longest)
+    bound = left + plot_width * min(1.0, outcome.bound / longest)
     parts.append(f'<line class="bound" x1="{bound:.1f}" y1="0" x2="{bound:.1f}" y2="{height}"/>')
     return _svg(height + BELOW, parts, f"who held which device when under {outcome.policy}")
 
@@ -88,20 +93,21 @@ def busy(simulation: Simulation, longest: float) -> str:
     """Busy devices over time, a line per policy: means over equal parts of the time."""
     most = len(simulation.devices)
     left = CHARACTER * len(str(most)) + 20
-    room = WIDTH - left - RIGHT
-    parts = _axis(left, room, BUSY, longest)
+    plot_width = WIDTH - left - RIGHT
+    parts = _axis(left, plot_width, BUSY, longest)
     for tick in _ticks(most):
         y = 8 + (BUSY - 8) * (1 - tick / most)
         parts.append(f'<text class="e" x="{left - 8:.0f}" y="{y + 4:.0f}">{number(tick)}</text>')
         parts.append(f'<line x1="{left:.0f}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
-    for place, outcome in enumerate(simulation.outcomes):
+    for index, outcome in enumerate(simulation.outcomes):
         held = shares(spans(outcome.epochs), longest, _POINTS)
         line = " ".join(
-            f"{left + room * (at + 0.5) / _POINTS:.0f},{8 + (BUSY - 8) * (1 - each / most):.1f}"
+            f"{left + plot_width * (at + 0.5) / _POINTS:.0f},"
+            f"{8 + (BUSY - 8) * (1 - each / most):.1f}"
             for at, each in enumerate(held)
         )
         parts.append(
-            f'<polyline points="{line}" stroke="{colour(place)}">'
+            f'<polyline points="{line}" stroke="{colour(index)}">'
             f"<title>{escape(outcome.policy)}</title></polyline>"
         )
     return _svg(BUSY + BELOW, parts, "devices at work over simulated time")
@@ -114,7 +120,7 @@ def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
     """
     width = longest / parts
     found = [0.0] * parts
-    for begin, end in occupied((place[0], begin, end) for *_, place, begin, end in held):
+    for begin, end in occupied((slot[0], begin, end) for *_, slot, begin, end in held):
         first, last = int(begin / width), min(parts - 1, int(end / width))
         for part in range(first, last + 1):
             inside = min(end, (part + 1) * width) - max(begin, part * width)
@@ -129,15 +135,15 @@ def colours(simulation: Simulation) -> dict[str, str]:
         order = [study.spec.id for study in studies]
     else:
         order = sorted({row.trial for each in simulation.outcomes for row in each.epochs})
-    return {name: colour(place) for place, name in enumerate(order)}
+    return {name: colour(index) for index, name in enumerate(order)}
 
 
-def colour(place: int) -> str:
+def colour(index: int) -> str:
     """The colour of the policy, study or trial with this index in its list."""
-    return STUDIES[place % len(STUDIES)]
+    return STUDIES[index % len(STUDIES)]
 
 
-def _lanes(simulation: Simulation) -> dict[Place, str]:
+def _lanes(simulation: Simulation) -> dict[Slot, str]:
     return {
         (device.name, slot): f"{device.name} · {slot}" if device.slots > 1 else device.name
         for device in simulation.devices
@@ -155,13 +161,13 @@ def _key(simulation: Simulation, trial: str) -> str:
 
 
 def _joined(held: Iterable[Span], gap: float) -> list[Held]:
-    """The spans, with those of one trial in one place joined if at most ``gap`` seconds apart."""
+    """The spans, with those of one trial in one slot joined if at most ``gap`` seconds apart."""
     found: list[Held] = []
-    for place, trial, begin, end in sorted((p, t, begin, end) for t, _, p, begin, end in held):
-        if found and found[-1][:2] == (trial, place) and begin - found[-1][3] <= gap:
-            found[-1] = (trial, place, found[-1][2], end)
+    for slot, trial, begin, end in sorted((s, t, begin, end) for t, _, s, begin, end in held):
+        if found and found[-1][:2] == (trial, slot) and begin - found[-1][3] <= gap:
+            found[-1] = (trial, slot, found[-1][2], end)
         else:
-            found.append((trial, place, begin, end))
+            found.append((trial, slot, begin, end))
     return found
 
 
@@ -178,41 +184,43 @@ def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> lis
 
 
 def _bar(of: Bar, fill: str, lane: int, title: str) -> str:
-    place, x, width, trial = of
+    lane_index, x, width, trial = of
     name, text = str(number_of(trial)), ""
     if lane == LANE and width > CHARACTER * len(name) + 4:
-        text = f'<text class="in" x="{x + width / 2:.1f}" y="{lane * (place + 0.5) + 4:.0f}">'
+        text = f'<text class="in" x="{x + width / 2:.1f}" y="{lane * (lane_index + 0.5) + 4:.0f}">'
         text += f"{name}</text>"
     return (
-        f'<g><title>{escape(title)}</title><rect x="{x:.1f}" y="{lane * place + 2}"'
+        f'<g><title>{escape(title)}</title><rect x="{x:.1f}" y="{lane * lane_index + 2}"'
         f' width="{max(0.3, width - 0.5):.1f}" height="{lane - 4}" fill="{fill}"/>{text}</g>'
     )
 
 
 def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[str]:
     """Many bars as SVG, with one shape per colour."""
-    drawn: defaultdict[str, list[str]] = defaultdict(list)
+    paths: defaultdict[str, list[str]] = defaultdict(list)
     ends: dict[tuple[int, str], float] = {}
-    for (place, x, width, _), fill in sorted(zip(bars, fills, strict=True)):
+    for (lane_index, x, width, _), fill in sorted(zip(bars, fills, strict=True)):
         end = x + width
-        if end - ends.get((place, fill), -math.inf) < LEAST_BAR:
+        if end - ends.get((lane_index, fill), -math.inf) < MIN_BAR:
             continue
-        ends[place, fill] = end
+        ends[lane_index, fill] = end
         wide = f"{max(0.3, width):.1f}"
-        drawn[fill].append(f"M{x:.1f} {lane * place + 2}h{wide}v{lane - 4}h-{wide}z")
-    return [f'<path d="{"".join(each)}" fill="{fill}"/>' for fill, each in drawn.items()]
+        paths[fill].append(f"M{x:.1f} {lane * lane_index + 2}h{wide}v{lane - 4}h-{wide}z")
+    return [f'<path d="{"".join(each)}" fill="{fill}"/>' for fill, each in paths.items()]
 
 
-def _axis(left: float, room: float, height: float, longest: float) -> list[str]:
+def _axis(left: float, plot_width: float, height: float, longest: float) -> list[str]:
     """Lines and numbers of the time axis, and its unit."""
     scale, unit = unit_of(longest)
     parts = []
     for tick in _ticks(longest / scale):
-        x = left + room * tick * scale / longest
+        x = left + plot_width * tick * scale / longest
         parts.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height:.0f}"/>')
         parts.append(f'<text class="m" x="{x:.1f}" y="{height + 16:.0f}">{number(tick)}</text>')
     words = f"simulated time ({unit})"
-    parts.append(f'<text class="m" x="{left + room / 2:.0f}" y="{height + 34:.0f}">{words}</text>')
+    parts.append(
+        f'<text class="m" x="{left + plot_width / 2:.0f}" y="{height + 34:.0f}">{words}</text>'
+    )
     return parts
 
 
@@ -220,7 +228,7 @@ def _ticks(high: float) -> list[float]:
     """Round numbers from 0 to ``high``, four to ten of them."""
     power = 10.0 ** math.floor(math.log10(high))
     step = next(each * power for each in (0.1, 0.2, 0.5, 1.0) if high / (each * power) <= 10)
-    return [place * step for place in range(int(high / step) + 1)]
+    return [index * step for index in range(int(high / step) + 1)]
 
 
 def _svg(height: float, parts: Iterable[str], what: str) -> str:

@@ -47,7 +47,7 @@ FAMILIES = ("cifar10", "deepspeech2", "yolov3", "imagenet", "mixed", "cores")
 #: The mean number of studies in a burst; see the module's docstring.
 BURST = 8.2
 #: The most studies; more is most likely a typing error.
-MOST = 1_000
+MAX_COUNT = 1_000
 #: The share of the devices' time that the studies would take with each trial on one device.
 LOAD = 0.7
 
@@ -71,8 +71,8 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
     """
     if family not in FAMILIES:
         raise UsageError.refuse("generated", family, ", ".join(FAMILIES))
-    if not 1 <= count <= MOST:
-        raise UsageError.refuse("count", count, f"a whole number from 1 to {MOST}")
+    if not 1 <= count <= MAX_COUNT:
+        raise UsageError.refuse("count", count, f"a whole number from 1 to {MAX_COUNT}")
     rng = Random(f"penstock {family} seed {seed}")  # noqa: S311 - a workload is no secret
     sampled = [_sampled(rng, family, devices, rng.choice(TRIALS), fitted()) for _ in range(count)]
     total = sum(trial.epochs * trial.level for work, _, _ in sampled for trial in work)
@@ -119,7 +119,7 @@ def _sampled(
     """Trials, the seconds of a resize, and a description."""
     most = rng.choice((9, 27, 81))
     budgets = rng.choice(("equal", "hyperband", "uniform"))
-    spread = rng.choice((0.1, 0.3, 0.6))
+    deviation = rng.choice((0.1, 0.3, 0.6))
     clusters = sorted({cluster for _, cluster in curves})
     cluster = rng.choice(clusters)
     applications = sorted(name for name, where in curves if where == cluster)
@@ -137,7 +137,7 @@ def _sampled(
             batch = rng.choice(BATCHES[application])
             params = (("application", application), ("batch", batch))
             shape, level = _trained(curves[application, cluster], batch, devices)
-        level *= math.exp(rng.gauss(0.0, spread))
+        level *= math.exp(rng.gauss(0.0, deviation))
         work.append(TrialWork(level, shape, epochs, params=params))
     about = (
         f"{trials} trials of up to {most} epochs ({budgets}), {devices} devices of"

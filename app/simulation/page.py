@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from ..common.atomic_file import write_whole
+from ..common.atomic_file import write_atomic
 from ..common.text import count, duration
 from ..report.charts import STUDIES
 from ..report.html import Markup, pairs
@@ -21,7 +21,7 @@ from .table import headline
 
 def write_simulation(simulation: Simulation, path: Path) -> Path:
     """Write the page to ``path`` (its folder is created). UsageError if that cannot be done."""
-    write_whole(path, render(simulation, datetime.now(UTC)), "report")
+    write_atomic(path, render(simulation, datetime.now(UTC)), "report")
     return path
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow
 
 #: A longer gap between two segments on a device, in seconds, is a wait and not overhead.
-LONGEST_OVERHEAD = 1.0
+MAX_OVERHEAD = 1.0
 
 
 def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> Workload:
@@ -67,8 +67,8 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     end = max(row.at for row in epochs)
     took = end - min(row.at - row.seconds for row in epochs)
     used = len({slot for row in epochs for slot in row.members})
-    rivals = beside(reader, study, end)
-    shared = ", beside other studies, which are not simulated" if rivals else ""
+    others = beside(reader, study, end)
+    shared = ", beside other studies, which are not simulated" if others else ""
     return Workload(
         f"study {study.name}",
         (StudyWork(spec, trials, budgets=budgets),),
@@ -143,7 +143,7 @@ def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
     for rows in slots.values():
         for before, after in pairwise(sorted(rows, key=lambda row: row.at)):
             gap = after.at - after.seconds - before.at
-            if before.fence != after.fence and 0 <= gap <= LONGEST_OVERHEAD:
+            if before.fence != after.fence and 0 <= gap <= MAX_OVERHEAD:
                 found.append(gap)
     return found
 

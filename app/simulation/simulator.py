@@ -8,16 +8,19 @@ seed has one trace. The caller's ``SimulatedWork`` gives the seconds of an epoch
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
+from random import Random
 from typing import Any, Protocol
 
 from ...profiling.base.errors import BackendError
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.table import CostTable
+from ...profiling.costs.width_window import COUNTED, MIN_STEPS, STEPS, WidthWindow
 from ...profiling.devices.device import Device
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.decisions import Cut, Dispatch
@@ -28,15 +31,17 @@ from ...scheduler.state.state import EngineState
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy
 from ...tasks.process.messages import Forged
+from ..advice.policy_host import PluginHost
 from ..common.clock import SimulatedClock
-from ..common.ports import AttemptSeen, Message, OpenAttempt, Orders, Seen, Survey
+from ..common.ports import AttemptStatus, Effects, LiveDevice, Message, OpenAttempt, Survey
 from ..ledger.ledger import MemoryLedger
 from ..optuna_bridge.samplers import SamplerHost
-from ..runner.policy_host import PluginHost
 from ..runner.runner import Runner
 
 #: Simulated seconds from a dispatch to the first step, and from the last step to the report.
 OVERHEAD = 0.004
+#: The standard deviation of the logarithm of a step's time.
+NOISE = 0.03
 #: Simulated seconds between two surveys of the devices.
 SURVEY_EVERY = 60.0
 #: Studies that arrive within this many simulated seconds arrive together.
@@ -52,7 +57,10 @@ class SimulatedWork(Protocol):
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
         """The seconds that it takes to continue on other devices than before."""
 
-    def stretch(self, at_work: int) -> float:
+    def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
+        """How many steps an epoch has."""
+
+    def slowdown(self, at_work: int) -> float:
         """The factor by which an epoch takes longer when ``at_work`` trials share its device."""
 
 
@@ -75,6 +83,8 @@ class SimulatedTransport:
     _device_of: dict[int, str] = field(default_factory=dict)
     #: When the present epoch of each such segment began, by fence.
     _since: dict[int, float] = field(default_factory=dict)
+    #: When each width of an open window has been measured, by fence.
+    _ends: dict[int, list[float]] = field(default_factory=dict)
     #: Breaks ties in the heap.
     _count: Iterator[int] = field(default_factory=count)
 
@@ -98,14 +108,14 @@ class SimulatedTransport:
         self.clock.advance_to(end)
         return []
 
-    def carry_out(self, orders: Orders) -> None:
+    def carry_out(self, effects: Effects) -> None:
         """Schedule the reports of dispatched segments, and forget those of revoked ones."""
-        for revoke in orders.revokes:
+        for revoke in effects.revokes:
             if self._open.get(revoke.trial) == revoke.fence:
                 self._end(revoke.trial)
-        for cut in orders.cuts:
+        for cut in effects.cuts:
             self._cut(cut)
-        for dispatch, spec in orders.dispatches:
+        for dispatch, spec in effects.dispatches:
             self._dispatch(dispatch, spec)
 
     def drop(self, message: Message, why: Forged) -> None:
@@ -113,10 +123,10 @@ class SimulatedTransport:
         raise why
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
-        devices = {d.name: Seen(d, "simulated", draining=False) for d in self.devices}
-        nothing = AttemptSeen(None, None, ())
+        devices = {d.name: LiveDevice(d, "simulated", draining=False) for d in self.devices}
+        nothing = AttemptStatus(None, None, ())
         states = {
-            a.trial: AttemptSeen(a.fence, "running", ())
+            a.trial: AttemptStatus(a.fence, "running", ())
             if self._open.get(a.trial) == a.fence
             else nothing
             for a in attempts
@@ -128,7 +138,7 @@ class SimulatedTransport:
         self._open[segment.trial] = segment.fence
         at = self.clock.now() + self.overhead
         width = len(segment.members)
-        if self._widths.setdefault(segment.trial, width) != width:
+        if not segment.widths and self._widths.setdefault(segment.trial, width) != width:
             at += self.work.resize(dispatch, spec)
             self._widths[segment.trial] = width
         device = segment.members[0].device
@@ -138,10 +148,13 @@ class SimulatedTransport:
             at_work += self._at_work(device)
             self._rescale(device, at_work - 1, at_work)
             self._device_of[segment.fence], self._since[segment.fence] = device, at
-        stretch = self.work.stretch(at_work)
+        if segment.widths:
+            self._measure(dispatch, spec, at)
+            return
+        slowdown = self.work.slowdown(at_work)
         for epoch in range(segment.first, segment.last + 1):
             seconds, value = self.work.epoch(dispatch, spec, epoch)
-            seconds *= stretch
+            seconds *= slowdown
             at += seconds
             body = {
                 "kind": "epoch",
@@ -158,6 +171,42 @@ class SimulatedTransport:
             }
             heapq.heappush(self._heap, (at, next(self._count), segment.fence, body))
 
+    def _measure(self, dispatch: Dispatch, spec: StudySpec, at: float) -> None:
+        """Schedule the report of a width window."""
+        segment, chance = dispatch.segment, Random(dispatch.segment.fence)  # noqa: S311 - no secret
+        ends: list[float] = []
+        window = WidthWindow(segment.widths, math.inf)
+        per_epoch, meeting, met = self.work.steps(dispatch, spec), 0.0, False
+        for width in window.remaining() if dispatch.probe_epochs * per_epoch >= MIN_STEPS else ():
+            if width > 1 and not met:
+                left = window.limit - window.spent
+                meeting = min(left, self.work.resize(dispatch, spec))
+                met = meeting < left
+                window.spent += meeting
+                if not met:
+                    break
+            members = tuple(segment.members[:width])
+            narrow = replace(dispatch, segment=replace(segment, members=members))
+            seconds = self.work.epoch(narrow, spec, segment.first)[0] / per_epoch
+            window.found[width] = seconds * math.exp(chance.gauss(0.0, NOISE / COUNTED**0.5))
+            window.spent += STEPS * seconds
+            ends.append(at + window.spent)
+            if width == 1:
+                window.limit = dispatch.probe_epochs * per_epoch * seconds
+        self._ends[segment.fence] = ends
+        body = {
+            "kind": "widths",
+            "trial": segment.trial,
+            "fence": segment.fence,
+            "cause": dispatch.id,
+            "seconds": [*window.found.items()],
+            "steps": per_epoch,
+            "meeting": meeting,
+            "met": met,
+            "closes": True,
+        }
+        heapq.heappush(self._heap, (at + window.spent, next(self._count), segment.fence, body))
+
     @cached_property
     def _slots(self) -> dict[str, int]:
         return {device.name: device.slots for device in self.devices}
@@ -167,6 +216,7 @@ class SimulatedTransport:
 
     def _end(self, trial: str) -> None:
         fence = self._open.pop(trial)
+        self._ends.pop(fence, None)
         device = self._device_of.pop(fence, None)
         if device is not None:
             left = self._at_work(device)
@@ -174,7 +224,7 @@ class SimulatedTransport:
 
     def _rescale(self, device: str, before: int, after: int) -> None:
         """Reschedule what runs on ``device``, now shared by ``after`` trials, not ``before``."""
-        factor = self.work.stretch(after) / self.work.stretch(before) if before and after else 1.0
+        factor = self.work.slowdown(after) / self.work.slowdown(before) if before and after else 1.0
         if factor == 1.0:
             return
         now = self.clock.now()
@@ -187,8 +237,19 @@ class SimulatedTransport:
 
     def _cut(self, cut: Cut) -> None:
         entries = [entry for entry in self._heap if entry[2] == cut.fence]
-        if entries:
-            min(entries)[3]["closes"] = True
+        if not entries:
+            return
+        _, number, fence, body = min(entries)
+        body["closes"] = True
+        if body["kind"] == "widths":  # it ends now, with what was measured so far
+            now = self.clock.now()
+            ends = self._ends[fence]
+            body["seconds"] = body["seconds"][: sum(end <= now for end in ends)]
+            if ends and now < ends[0] + body["meeting"]:
+                body["met"], body["meeting"] = False, max(0.0, now - ends[0])
+            self._heap.remove(min(entries))
+            heapq.heapify(self._heap)
+            heapq.heappush(self._heap, (now, number, fence, body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +303,14 @@ def simulate(
             survey_every=SURVEY_EVERY,
             policies=policies,
         )
+        runner.snapshot()  # what the engine knows from the start comes from no event
         chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
         runner.start(*chosen)
         runner.turn(0.0)  # the devices join
         at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
         first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
         waiting = sorted(studies, key=lambda spec: at[spec.id])
-        while waiting or engine.state.studies:
+        while waiting or runner.engine.state.studies:
             now = clock.now()
             due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
             if due:
@@ -261,4 +323,4 @@ def simulate(
             if clock.now() > longest:
                 raise BackendError(f"not over after {longest:g} simulated seconds")
     trace = tuple(event for _, event in ledger.events)
-    return Simulated(trace, tuple(ledger.epochs.values()), clock.now(), engine)
+    return Simulated(trace, tuple(ledger.epochs.values()), clock.now(), runner.engine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +21,8 @@ from ...scheduler.strategies.registry import make_strategy
 from ..spec.space import parse_space
 from .simulator import OVERHEAD
 
+#: Steps of an epoch where a workload says nothing of them.
+STEPS_PER_EPOCH = 200
 #: The space of studies whose trials depend on no parameter.
 SPACE = (("x", distribution_to_json(FloatDistribution(0.0, 1.0))),)
 
@@ -42,6 +44,8 @@ class TrialWork:
     values: tuple[float, ...] = ()
     #: Its hyperparameters, as far as they help to predict its level.
     params: Params = ()
+    #: How many steps an epoch has.
+    steps: int = STEPS_PER_EPOCH
 
     def seconds(self, epoch: int, width: int) -> float:
         """The seconds that ``epoch`` (from 1) takes on ``width`` devices."""
@@ -85,7 +89,7 @@ class Workload:
     #: The factors by which an epoch takes longer with 2, 3, ... trials on its device.
     sharing: tuple[float, ...] = ()
 
-    def stretch(self, at_work: int) -> float:
+    def slowdown(self, at_work: int) -> float:
         """The factor by which an epoch takes longer as one of ``at_work`` trials on its device.
 
         It comes from ``sharing``; for more trials than that has, it grows with their number.
@@ -135,9 +139,13 @@ class SimulatedTraining:
         """The workload's seconds of a resize."""
         return self.workload.resize
 
-    def stretch(self, at_work: int) -> float:
+    def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
+        """The trial's steps of an epoch."""
+        return self.workload.trial(spec.id, dispatch.segment.trial).steps
+
+    def slowdown(self, at_work: int) -> float:
         """The workload's factor."""
-        return self.workload.stretch(at_work)
+        return self.workload.slowdown(at_work)
 
 
 @dataclass(slots=True)
@@ -173,6 +181,19 @@ class KnownCosts(CostTable):
     def observe_segment(self, seconds: float, training: float, *, resized: bool) -> None:
         """Learn nothing: it is known."""
 
+    def observe_window(
+        self,
+        study: str,
+        trial: str,
+        steps: Mapping[int, float],
+        per_epoch: int,
+        features: tuple[float, ...] = (),
+        *,
+        meeting: float,
+        met: bool,
+    ) -> None:
+        """Learn nothing: it is known."""
+
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
@@ -180,7 +201,7 @@ class KnownCosts(CostTable):
         known = self.workload.trial(study, trial)
         level = known.level * self.beliefs.get(trial, 1.0)
         shape = known.shape[:widest]
-        return Expected(level, shape, self.error, shape)
+        return Expected(level, shape, self.error, shape, shape)
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:

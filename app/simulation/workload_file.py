@@ -29,15 +29,15 @@ _FAMILY = ("application", "cluster", "batch")
 _AMDAHL = ("serial", "cost", "widest")
 _KINDS = ("cpu", "cuda")
 #: The largest number of trials, epochs or devices; more is most likely a typing error.
-MOST = 100_000
+MAX_COUNT = 100_000
 #: The most epochs of all trials of a tuner together: each has a value of its own.
-MOST_VALUES = 5_000_000
+MAX_VALUES = 5_000_000
 #: The longest time, and the shortest one that must be positive (seconds).
-LONGEST, SHORTEST = 1e6, 1e-6
+MAX_SECONDS, MIN_SECONDS = 1e6, 1e-6
 #: The largest standard deviation of a logarithm: two of them are a factor of 400.
-MOST_SPREAD = 3.0
+MAX_DEVIATION = 3.0
 #: The default widest width of a curve that is given by a formula.
-WIDEST = 16
+DEFAULT_WIDEST = 16
 
 
 def read_workload(file: Path) -> Workload:
@@ -137,11 +137,11 @@ class _Reading:
         """
         count = self._whole(key_path, given, "n_trials", low=1)
         assert plan.max_epochs is not None  # refused above
-        if count * plan.max_epochs > MOST_VALUES:
-            allowed = f"so many that n_trials times max_epochs is at most {MOST_VALUES}"
+        if count * plan.max_epochs > MAX_VALUES:
+            allowed = f"so many that n_trials times max_epochs is at most {MAX_VALUES}"
             raise self._refused((*key_path, "n_trials"), count, allowed)
         level, shape = self._timed(key_path, given)
-        spread = self._number(key_path, given, "spread", default=0.0, high=MOST_SPREAD)
+        deviation = self._number(key_path, given, "spread", default=0.0, high=MAX_DEVIATION)
         inner = (*key_path, "learning")
         learning = self._mapping(inner, given.get("learning", {}))
         self._document.check_keys(inner, learning, _LEARNING, "learning")
@@ -150,7 +150,7 @@ class _Reading:
         rate = self._range(inner, learning, "rate", (0.3, 1.5))
         found = []
         for _ in range(count):
-            own = level * math.exp(rng.gauss(0.0, spread))
+            own = level * math.exp(rng.gauss(0.0, deviation))
             end, power = rng.uniform(*best), rng.uniform(*rate)
             epochs = range(1, plan.max_epochs + 1)
             values = tuple(end + (start - end) * epoch**-power for epoch in epochs)
@@ -198,7 +198,7 @@ class _Reading:
         self._document.check_keys(key_path, given, _AMDAHL, "a curve")
         serial = self._number(key_path, given, "serial", high=1.0)
         cost = self._number(key_path, given, "cost", default=0.0)
-        last = self._whole(key_path, given, "widest", low=1, default=WIDEST)
+        last = self._whole(key_path, given, "widest", low=1, default=DEFAULT_WIDEST)
         return None, tuple(
             (width, serial + (1 - serial) / width + cost * (width - 1))
             for width in range(1, last + 1)
@@ -207,13 +207,13 @@ class _Reading:
     def _points(self, key_path: KeyPath, value: list[Any]) -> list[tuple[int, float]]:
         allowed = (
             "pairs of a width and seconds, as [[1, 60], [2, 34]]; the first width is 1,"
-            f" seconds are {SHORTEST:g} to {LONGEST:g}"
+            f" seconds are {MIN_SECONDS:g} to {MAX_SECONDS:g}"
         )
         found: list[tuple[int, float]] = []
         for at, pair in enumerate(self._list(key_path, value, allowed)):
             fits = isinstance(pair, list) and len(pair) == 2
             fits = fits and type(pair[0]) is int and _is_number(pair[1])
-            if not fits or not SHORTEST <= pair[1] <= LONGEST:
+            if not fits or not MIN_SECONDS <= pair[1] <= MAX_SECONDS:
                 raise self._refused((*key_path, at), pair, allowed)
             if pair[0] <= (found[-1][0] if found else 0):
                 raise self._refused((*key_path, at), pair, "a width above the one before")
@@ -239,10 +239,10 @@ class _Reading:
         *,
         default: float | None = None,
         positive: bool = False,
-        high: float = LONGEST,
+        high: float = MAX_SECONDS,
     ) -> float:
         value = self._given(key_path, given, key, default)
-        low = SHORTEST if positive else 0.0
+        low = MIN_SECONDS if positive else 0.0
         if not _is_number(value) or not low <= value <= high:
             raise self._refused((*key_path, key), value, f"a number from {low:g} to {high:g}")
         return float(value)
@@ -257,8 +257,10 @@ class _Reading:
         default: int | None = None,
     ) -> int:
         value = self._given(key_path, given, key, default)
-        if type(value) is not int or not low <= value <= MOST:
-            raise self._refused((*key_path, key), value, f"a whole number from {low} to {MOST}")
+        if type(value) is not int or not low <= value <= MAX_COUNT:
+            raise self._refused(
+                (*key_path, key), value, f"a whole number from {low} to {MAX_COUNT}"
+            )
         return value
 
     def _given(self, key_path: KeyPath, given: dict[str, Any], key: str, default: Any) -> Any:

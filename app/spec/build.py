@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -13,16 +14,25 @@ from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_exact
-from ...scheduler.model.study import Code, Condition, StrategySpec, StudySpec
-from ...tasks.contracts.code import reference
+from ...scheduler.model.study import Code, Condition, Objective, StrategySpec, StudySpec
+from ...tasks.contracts.code import Reference, refer, working_folder
 from ..common.validation import whole
 from .conditions import parse_conditions
-from .contracts import check_asked, check_contract, contract_of
+from .contracts import NAMES, check_contract, contract_of
 from .energy_weight import ALLOWED, FIELD
 from .objectives import check_strategy, parse_constraints, parse_objectives
-from .options import Exactness, Limits, Resources, Share, SystemTuning, settled, stored
+from .options import Limits, Resources, Share, SystemTuning, settled, stored
 from .plan import StudyPlan
-from .sampler_options import ONE_OBJECTIVE, SAMPLERS, Sampler, check_space
+from .sampler_options import (
+    LOCAL,
+    ONE_OBJECTIVE,
+    OWN,
+    SAMPLERS,
+    check_space,
+    is_optuna_sampler,
+    own_options,
+    scheduler_sampler,
+)
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
 #: Scripts that run a notebook: a study is never named after them.
@@ -32,50 +42,54 @@ _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
 def make_plan(
     *,
     direction: str | None = None,
-    metric: str | None = None,
+    metric: Any = None,
     directions: Any = None,
-    metrics: Any = None,
     constraints: Mapping[str, float] | None = None,
-    sampler: Any = "tpe",
+    sampler: Any = None,
+    pruner: Any = None,
     strategy: StrategySpec | None = None,
     seed: int = 0,
-    exactness: str | Exactness | None = None,
     resources: Resources | None = None,
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
     share: Share | None = None,
 ) -> StudyPlan:
     """Check the arguments of ``create_study``. UsageError names the field, value and range."""
-    metric, direction, further = parse_objectives(direction, metric, directions, metrics)
+    metric, direction, further = parse_objectives(direction, metric, directions)
     if strategy is not None and not isinstance(strategy, StrategySpec):
         known = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
         raise UsageError.refuse("strategy", strategy, known)
-    if not isinstance(sampler, Sampler):
-        sampler = Sampler(sampler)
+    name, options, space = scheduler_sampler(sampler)
+    if pruner is not None and strategy is not None:
+        allowed = "None with a strategy: each decides how long trials run, give one of the two"
+        raise UsageError.refuse("pruner", pruner, allowed)
+    if pruner is not None and not callable(getattr(pruner, "prune", None)):
+        raise UsageError.refuse("pruner", pruner, "an Optuna pruner, or None")
     if further:
         check_strategy(strategy or StrategySpec())
-        if sampler.name in ONE_OBJECTIVE:
-            able = ", ".join(name for name in SAMPLERS if name not in ONE_OBJECTIVE)
-            raise UsageError.refuse("sampler", sampler.name, f"{able} with several objectives")
-    exact = settled("exactness", Exactness, exactness)
+        if name in ONE_OBJECTIVE:
+            able = ", ".join(each for each in SAMPLERS if each not in ONE_OBJECTIVE)
+            raise UsageError.refuse("sampler", name, f"{able} with several objectives")
+    resources = settled("resources", Resources, resources).with_width()
     tuning = settled("system", SystemTuning, system)
-    if exact.mode != "statistical":
+    if resources.exactness != "statistical":
         check_exact(tuning.knobs)
     return StudyPlan(
         direction=direction,
         metric=metric,
-        sampler=sampler.name,
-        sampler_options=sampler.options,
+        sampler=name,
+        sampler_options=options,
         strategy=strategy,
         seed=whole("seed", seed, low=0),
         further=further,
         constraints=parse_constraints(constraints),
-        exactness=exact,
-        resources=settled("resources", Resources, resources),
+        resources=resources,
         limits=settled("limits", Limits, limits),
         system=tuning,
         share=settled("share", Share, share),
-        space=sampler.space,
+        space=space,
+        optuna_sampler=sampler if is_optuna_sampler(sampler) else None,
+        optuna_pruner=pruner,
     )
 
 
@@ -86,13 +100,25 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     code: Any,
     space: Mapping[str, Any] | None,
     n_trials: Any,
+    referred: Reference | None = None,
+    tools: Reference | None = None,
 ) -> StudySpec:
-    """The study ``name`` with id ``study``. UsageError as in ``make_plan``, and for the code."""
+    """The study ``name`` with id ``study``. UsageError as in ``make_plan``, and for the code.
+
+    ``referred`` is what ``refer_to(code)`` gave; None: it is called here. ``tools`` are given where
+    the sampler is an object that the scheduler does not build itself.
+    """
     contract = contract_of(code)
-    target, path, digest = reference(code)
+    target, path, digest, _ = referred or refer_to(code)
+    argv, cwd = tuple(map(str, sys.argv)), working_folder()
     _check_text(path, target)
+    _check_surroundings(argv, cwd)
     checked, conditions = _space(plan, space)
+    is_own = plan.sampler == LOCAL
     strategy = plan.strategy or StrategySpec()
+    if plan.optuna_pruner is not None:
+        allowed = f"None for {NAMES[contract]} that is scheduled: give strategy=penstock.ASHA(...)"
+        raise UsageError.refuse("pruner", plan.optuna_pruner, allowed)
     check_contract(plan, contract, target, checked, strategy)
     weight = plan.system.energy_weight
     if weight and contract != "torch":
@@ -100,11 +126,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         raise UsageError.refuse(FIELD, weight, allowed)
     if contract == "torch":
         _check_shards(plan.resources.shards, checked, code.batch_size)
-    exactness = plan.exactness.of_contract(contract)
     batch_size = code.batch_size if contract == "torch" else None
     groups: dict[str, Any] = {
-        **stored(exactness),
-        **stored(plan.resources),
+        **stored(plan.resources.of_contract(contract)),
         **stored(plan.limits),
         **stored(plan.system),
         **stored(plan.share),
@@ -120,16 +144,33 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         direction=plan.direction,
         n_trials=_n_trials(plan, checked, conditions, n_trials),
         space=checked,
-        sampler=plan.sampler,
-        sampler_options=plan.sampler_options,
+        sampler=OWN if is_own else plan.sampler,
+        sampler_options=own_options(plan.optuna_sampler) if is_own else plan.sampler_options,
+        tools=Code(*tools[:3]) if tools else None,
         strategy=strategy,
         seed=plan.seed,
         batch_size=batch_size if isinstance(batch_size, int) else 64,
         further=plan.further,
         constraints=plan.constraints,
         conditions=conditions,
+        argv=argv,
+        cwd=cwd,
         **groups,
     )
+
+
+def refer_to(code: Any) -> Reference:
+    """How trainers find ``code``. UsageError for what no trainer can run."""
+    return refer(code, runs_anew=contract_of(code) == "objective")
+
+
+def _check_surroundings(argv: tuple[str, ...], cwd: str) -> None:
+    """Refuse what is not valid text in the command line and the name of the working directory."""
+    for field, texts in (("sys.argv", argv), ("the working directory", (cwd,))):
+        for text in texts:
+            if text.encode("utf-8", "replace").decode() != text:
+                shown = os.fsencode(text).decode("utf-8", "backslashreplace")
+                raise UsageError.refuse(field, shown, "text in UTF-8, which is sent to trainers")
 
 
 def _check_text(path: str, target: str) -> None:
@@ -143,25 +184,54 @@ def _check_text(path: str, target: str) -> None:
             )
 
 
-def make_asked_spec(
-    plan: StudyPlan, study: str, name: str, space: Mapping[str, Any] | None
-) -> StudySpec:
-    """A study whose user trains the trials themselves. UsageError as in ``make_plan``."""
-    checked, conditions = _space(plan, space)
-    check_asked(plan, checked)
+def make_asked_spec(study: str, name: str, objectives: tuple[Objective, ...]) -> StudySpec:
+    """A study without code: its users add its trials, and train them themselves."""
+    first, *further = objectives
     return StudySpec(
         id=study,
         name=name,
         contract="ask",
         code=Code("", "", ""),
-        metric=plan.metric or "value",
+        metric=first.metric,
+        direction=first.direction,
+        further=tuple(further),
+        n_trials=0,
+        space=None,
+        sampler="optuna",
+    )
+
+
+def make_local_spec(
+    plan: StudyPlan, study: str, name: str, *, n_trials: int, code: Reference, tools: Reference
+) -> StudySpec:
+    """The study ``name`` of an objective, whose sampler and pruner (``tools``) run beside it."""
+    _check_text(code.path, code.target)
+    argv, cwd = tuple(map(str, sys.argv)), working_folder()
+    _check_surroundings(argv, cwd)
+    sampler = tools.target.rpartition(":")[2]
+    return StudySpec(
+        id=study,
+        name=name,
+        contract="objective",
+        code=Code(*code[:3]),
+        metric=plan.objectives[0].metric,
         direction=plan.direction,
-        n_trials=1,
-        space=checked,
-        sampler=plan.sampler,
-        sampler_options=plan.sampler_options,
+        further=plan.further,
+        n_trials=n_trials,
+        space=None,
+        sampler="optuna",
+        sampler_options=json.dumps({"sampler": sampler}),
         seed=plan.seed,
-        conditions=conditions,
+        argv=argv,
+        cwd=cwd,
+        tools=Code(*tools[:3]),
+        **{
+            **stored(plan.resources.of_contract("objective")),
+            **stored(plan.limits),
+            **stored(plan.system),
+            **stored(plan.share),
+            "system": "off",
+        },
     )
 
 

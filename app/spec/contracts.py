@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
+from ...tasks.contracts.by_value import behind, name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
 
 if TYPE_CHECKING:
@@ -34,18 +37,18 @@ def contract_of(code: Any) -> str:
     if isinstance(code, type) and issubclass(code, TorchTrainable):
         return "torch"
     if isinstance(code, type) or not callable(code):
-        allowed = "a function objective(trial), an epoch function or a subclass of TorchTrainable"
+        allowed = "a callable objective(trial), an epoch function or a subclass of TorchTrainable"
         raise UsageError.refuse("the first argument of optimize", code, allowed)
     marked, used = is_epoch_function(code), _used(code)
     if not marked and "epochs" in used:
         raise UsageError(
-            f"{code.__name__} loops over trial.epochs() but is not marked as an epoch function:"
+            f"{name_of(code)} loops over trial.epochs() but is not marked as an epoch function:"
             " write @penstock.epoch_function above it"
         )
     optunas = sorted(name for name in used if name.startswith("suggest_") or name == "should_prune")
     if marked and optunas:
         raise UsageError(
-            f"{code.__name__} is an epoch function but calls trial.{optunas[0]}(), which only"
+            f"{name_of(code)} is an epoch function but calls trial.{optunas[0]}(), which only"
             " objectives have: read trial.params, and pass the space to optimize()"
         )
     return "epochs" if marked else "objective"
@@ -63,24 +66,6 @@ def check_contract(
         _check_pbt(plan, contract, space, strategy)
 
 
-def check_asked(plan: StudyPlan, space: Space | None) -> None:
-    """As ``check_contract``, for users who train in their own process and tell one value."""
-    if space is None:
-        allowed = "a mapping of names to Float, Int or lists of choices, at the first ask()"
-        raise UsageError.refuse("space", None, allowed)
-    if plan.strategy is not None:
-        allowed = "None for ask and tell: your own code decides how long to train"
-        raise UsageError.refuse("strategy", plan.strategy, allowed)
-    if plan.further or plan.constraints:
-        raise UsageError.refuse(
-            "directions", "several", "one for ask and tell: tell() takes one value"
-        )
-    if plan.resources.memory is not None:
-        allowed = "None for ask and tell, which trains in your own process"
-        raise UsageError.refuse("resources.memory", plan.resources.memory, allowed)
-    _check_own_loop(plan, "ask")
-
-
 def _check_ask_tell(
     plan: StudyPlan, target: str, space: Space | None, strategy: StrategySpec, kind: str
 ) -> None:
@@ -91,7 +76,7 @@ def _check_ask_tell(
     if plan.metric is None:
         raise UsageError(
             f"{target} is {kind}, so the study must name the metric to optimize:"
-            " create_study(metric='loss') or another reported name, or metrics=[...] with"
+            " create_study(metric='loss') or another reported name, or metric=[...] with"
             " directions=[...] for several",
             field="metric",
         )
@@ -130,34 +115,34 @@ def _check_own_loop(plan: StudyPlan, contract: str) -> None:
     if contract == "objective" and plan.constraints:
         allowed = "None for an objective, which calls trial.set_constraint(name, excess)"
         raise UsageError.refuse("constraints", dict(plan.constraints), allowed)
-    if contract == "objective" and plan.exactness.mode == "statistical":
+    if contract == "objective" and plan.resources.exactness == "statistical":
         allowed = "None for an objective, which handles its own restarts"
-        raise UsageError.refuse("exactness", plan.exactness.mode, allowed)
-    if contract == "epochs" and plan.exactness.mode == "bitwise":
+        raise UsageError.refuse("resources.exactness", plan.resources.exactness, allowed)
+    if contract == "epochs" and plan.resources.exactness == "bitwise":
         allowed = (
             "statistical or None for an epoch function, whose results are not checked bit by bit"
         )
-        raise UsageError.refuse("exactness", plan.exactness.mode, allowed)
-    change = plan.exactness.on_signature_change
+        raise UsageError.refuse("resources.exactness", plan.resources.exactness, allowed)
+    change = plan.resources.on_signature_change
     if contract == "epochs" and change == "refuse":
         allowed = "record or None for an epoch function, whose results are not checked bit by bit"
-        raise UsageError.refuse("exactness.on_signature_change", change, allowed)
+        raise UsageError.refuse("resources.on_signature_change", change, allowed)
 
 
-def _used(function: Any) -> set[str]:
-    """The attributes of its first parameter that the source of ``function`` uses."""
+def _used(code: Any) -> set[str]:
+    """The attributes of the trial, its first open parameter, that the source of ``code`` uses."""
+    function = behind(code)
+    if isinstance(function, type):
+        function = vars(function).get("__call__")
     try:
         source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
         found = ast.parse(source).body[0]
-    except (
-        OSError,
-        TypeError,
-        SyntaxError,
-    ):  # no source: ``tasks.contracts.code.reference`` reports it
+    except (OSError, TypeError, SyntaxError, IndexError):  # no source, or a lambda in an expression
         return set()
-    if not isinstance(found, ast.FunctionDef) or not found.args.args:
+    taken = _taken(code)
+    if not isinstance(found, ast.FunctionDef) or len(found.args.args) <= taken:
         return set()
-    first = found.args.args[0].arg
+    first = found.args.args[taken].arg
     return {
         node.attr
         for node in ast.walk(found)
@@ -165,3 +150,10 @@ def _used(function: Any) -> set[str]:
         and isinstance(node.value, ast.Name)
         and node.value.id == first
     }
+
+
+def _taken(code: Any) -> int:
+    """How many parameters of its function ``code`` fills itself, such as ``self``."""
+    if isinstance(code, partial):
+        return len(code.args) + _taken(code.func)
+    return int(not isinstance(code, FunctionType))

@@ -20,40 +20,41 @@ METRIC = "the name of a metric, in printable characters"
 
 
 def parse_objectives(
-    direction: Any, metric: Any, directions: Any, metrics: Any
+    direction: Any, metric: Any, directions: Any
 ) -> tuple[str | None, str, tuple[Objective, ...]]:
     """The first metric, its direction, and all further objectives.
 
     The metric is None where an objective returns its value. Raises UsageError naming the field.
     """
     if directions is None:
-        if metrics is not None:
-            raise UsageError.refuse("metrics", metrics, "None without directions: give metric")
+        if isinstance(metric, list | tuple):
+            allowed = f"{METRIC}; a list of them goes with directions"
+            raise UsageError.refuse("metric", metric, allowed)
         return (
             _metric("metric", metric),
             _direction("direction", "minimize" if direction is None else direction),
             (),
         )
-    for field, value in (("direction", direction), ("metric", metric)):
-        if value is not None:
-            raise UsageError.refuse(field, value, f"None where directions is given: give {field}s")
+    if direction is not None:
+        allowed = "None where directions is given: give one of the two"
+        raise UsageError.refuse("direction", direction, allowed)
     ways = [
         _direction(f"directions[{k}]", d) for k, d in enumerate(_list("directions", directions))
     ]
-    if metrics is None:
+    if metric is None:
         # An objective returns values without names; Optuna's data frames name them so.
         names: list[str | None] = [f"values_{k}" for k in range(len(ways))]
     else:
         names = [
-            _metric(f"metrics[{k}]", name or "") for k, name in enumerate(_list("metrics", metrics))
+            _metric(f"metric[{k}]", name or "") for k, name in enumerate(_list("metric", metric))
         ]
         if len(names) != len(ways):
             allowed = f"as many names as there are directions, {len(ways)}"
-            raise UsageError.refuse("metrics", metrics, allowed)
+            raise UsageError.refuse("metric", metric, allowed)
         if len(set(names)) < len(names):
-            raise UsageError.refuse("metrics", metrics, "distinct names")
+            raise UsageError.refuse("metric", metric, "distinct names")
     further = [Objective(str(name), way) for name, way in zip(names[1:], ways[1:], strict=True)]
-    return names[0] if metrics is not None else None, ways[0], tuple(further)
+    return names[0] if metric is not None else None, ways[0], tuple(further)
 
 
 def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
@@ -80,6 +81,9 @@ def check_strategy(strategy: StrategySpec) -> None:
 
 
 def _direction(field: str, value: Any) -> str:
+    """``value``, which may also be Optuna's ``StudyDirection``, as a word."""
+    value = getattr(value, "name", value)
+    value = value.lower() if isinstance(value, str) else value
     if value not in DIRECTIONS:
         raise UsageError.refuse(field, value, " or ".join(DIRECTIONS))
     return str(value)

@@ -2,20 +2,22 @@
 
 Theory of operation. A field of a group is a field of ``StudySpec``, by the same name or by the
 name in its ``_stored`` metadata. So a new option is a field there and a field here, with its check.
-A group is plain data until ``settled`` checks it. So a group that is read back from a stored study
-(``group_of``) stays as it was, even if today's checks would refuse it.
+A group checks itself when it is made, as samplers and strategies do. What depends on the rest of a
+study is checked with it. A group that is read back from a stored study (``group_of``) is not
+checked: it stays as it was, even if today's checks would refuse it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_knobs
 from ...profiling.knobs.racing import check_probing
 from ...scheduler.model.study import EXACTNESS, ON_SIGNATURE_CHANGE, SYSTEM, StudySpec
+from ..common.text import near
 from ..common.validation import seconds, whole
 from .energy_weight import check_energy_weight
 from .weights import check_priority, check_weight
@@ -29,9 +31,32 @@ def _stored(name: str) -> dict[str, str]:
     return {"stored": name}
 
 
+class _Group:
+    """What the groups have in common: each checks its arguments when it is made."""
+
+    __slots__ = ()
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        """Raises UsageError with the nearest argument that there is."""
+        known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        for name in given:
+            if name not in known:
+                words = near(name, known) or f": it takes {', '.join(known)}"
+                raise UsageError(f"{cls.__name__}() takes no {name}{words}", name)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Raises UsageError naming the refused field."""
+        _set(self, self._checked())
+
+    def _checked(self) -> dict[str, Any]:
+        """The fields whose values are to be replaced by what their checks make of them."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class Resources:
-    """What one trial may take of devices and hosts: ``create_study(resources=...)``."""
+class Resources(_Group):
+    """What one trial may take of devices and hosts, and how exact it stays on any of them."""
 
     #: On how many devices at once one trial may run, 1 or more; at most ``shards``. None: as many
     #: as there are ``shards``, and 1 where neither is given. Never part of what is learnt.
@@ -45,24 +70,48 @@ class Resources:
     #: goes on without. The objectives or epoch functions of a slot share a process, and so the
     #: limit: up to four are paused there. None: no limit.
     memory: int | None = field(default=None, metadata=_stored("memory_limit"))
+    #: ``bitwise``: an epoch has the same bits on whatever resources and however often it is
+    #: trained; code that cannot hold this ends the study as it begins. ``statistical``: it need
+    #: not; each epoch is in the store before it counts. None: ``bitwise``; of an epoch function
+    #: ``statistical``, which is all that it can be.
+    exactness: str | None = None
+    #: What becomes of an epoch that a machine would compute otherwise (another torch, thread count,
+    #: device class). ``refuse``: that device is not used. ``record``: it counts, and is shown as a
+    #: break. None: ``refuse`` where bitwise, else ``record``.
+    on_signature_change: str | None = None
 
-    def checked(self) -> Resources:
-        """The group as it is stored, with the width filled in where the shards determine it."""
-        shards = None if self.shards is None else whole("resources.shards", self.shards, low=1)
-        width = 1 if shards is None else shards
-        if self.max_width is not None:
-            width = whole("resources.max_width", self.max_width, low=1)
-        if shards is not None and width > shards:
+    def _checked(self) -> dict[str, Any]:
+        width, shards, memory = self.max_width, self.shards, self.memory
+        if shards is not None:
+            shards = whole("resources.shards", shards, low=1)
+        if width is not None:
+            width = whole("resources.max_width", width, low=1)
+        if width is not None and shards is not None and width > shards:
             allowed = f"1 to the number of shards, {shards}"
             raise UsageError.refuse("resources.max_width", width, allowed)
-        memory = self.memory
         if memory is not None:
             memory = whole("resources.memory", memory, low=LEAST_MEMORY)
-        return replace(self, max_width=width, shards=shards, memory=memory)
+        for name, known in (("exactness", EXACTNESS), ("on_signature_change", ON_SIGNATURE_CHANGE)):
+            if getattr(self, name) not in (None, *known):
+                allowed = f"{', '.join(known)} or None"
+                raise UsageError.refuse(f"resources.{name}", getattr(self, name), allowed)
+        return {"max_width": width, "shards": shards, "memory": memory}
+
+    def with_width(self) -> Resources:
+        """The group as it is stored, with the width filled in where the shards determine it."""
+        return self if self.max_width is not None else replace(self, max_width=self.shards or 1)
+
+    def of_contract(self, contract: str) -> Resources:
+        """The group for code of this contract, with the exactness that it has."""
+        exactness = self.exactness or ("statistical" if contract == "epochs" else "bitwise")
+        change = self.on_signature_change or ("refuse" if exactness == "bitwise" else "record")
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values |= {"exactness": exactness, "on_signature_change": change}
+        return _unchecked(Resources, values)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(_Group):
     """What bounds a study's trials and what they leave: ``create_study(limits=...)``."""
 
     #: Seconds above 0 that an epoch may take; None: no limit. Loading code and data is no part of
@@ -73,20 +122,22 @@ class Limits:
     #: The number of best trials, 0 or more, whose last state stays in the store when the study is
     #: over.
     keep_checkpoints: int = 1
+    #: After so many trials, 0 or more, that all failed with one exception in one line of the code,
+    #: before any other ended or reported, the study fails and says so. 0: it goes on.
+    fail_early: int = 3
 
-    def checked(self) -> Limits:
-        """The group as it is stored."""
+    def _checked(self) -> dict[str, Any]:
         limit = self.epoch_timeout
-        return replace(
-            self,
-            epoch_timeout=None if limit is None else seconds("limits.epoch_timeout", limit),
-            retries=whole("limits.retries", self.retries, low=0),
-            keep_checkpoints=whole("limits.keep_checkpoints", self.keep_checkpoints, low=0),
-        )
+        return {
+            "epoch_timeout": None if limit is None else seconds("limits.epoch_timeout", limit),
+            "retries": whole("limits.retries", self.retries, low=0),
+            "keep_checkpoints": whole("limits.keep_checkpoints", self.keep_checkpoints, low=0),
+            "fail_early": whole("limits.fail_early", self.fail_early, low=0),
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Share(_Group):
     """How a study shares devices with others: ``create_study(share=...)``."""
 
     #: Its part of the devices beside other studies of its priority, from 0.001 to 1000: twice the
@@ -96,49 +147,15 @@ class Share:
     #: use before others get any.
     priority: int = 0
 
-    def checked(self) -> Share:
-        """The group as it is stored."""
-        return replace(
-            self,
-            weight=check_weight(self.weight, "share.weight"),
-            priority=check_priority(self.priority, "share.priority"),
-        )
+    def _checked(self) -> dict[str, Any]:
+        return {
+            "weight": check_weight(self.weight, "share.weight"),
+            "priority": check_priority(self.priority, "share.priority"),
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class Exactness:
-    """Whether the bits of a result are promised: ``create_study(exactness=...)``."""
-
-    #: ``bitwise``: an epoch has the same bits wherever and however often it is trained; code that
-    #: cannot hold this ends the study as it begins. ``statistical``: it need not; each epoch is in
-    #: the store before it counts. None: ``bitwise``; of an epoch function ``statistical``, which is
-    #: all that it can be.
-    mode: str | None = field(default=None, metadata=_stored("exactness"))
-    #: What becomes of an epoch that a machine would compute otherwise (another torch, thread count,
-    #: device class). ``refuse``: that device is not used. ``record``: it counts, and is shown as a
-    #: break. None: ``refuse`` where bitwise, else ``record``.
-    on_signature_change: str | None = None
-
-    def checked(self) -> Exactness:
-        """The group unchanged; ``of_contract`` replaces None once the code is known."""
-        if self.mode not in (None, *EXACTNESS):
-            allowed = f"{', '.join(EXACTNESS)} or None"
-            raise UsageError.refuse("exactness.mode", self.mode, allowed)
-        if self.on_signature_change not in (None, *ON_SIGNATURE_CHANGE):
-            allowed = f"{', '.join(ON_SIGNATURE_CHANGE)} or None"
-            name = "exactness.on_signature_change"
-            raise UsageError.refuse(name, self.on_signature_change, allowed)
-        return self
-
-    def of_contract(self, contract: str) -> Exactness:
-        """The group for code of this contract, with no field left None."""
-        mode = self.mode or ("statistical" if contract == "epochs" else "bitwise")
-        change = self.on_signature_change or ("refuse" if mode == "bitwise" else "record")
-        return replace(self, mode=mode, on_signature_change=change)
-
-
-@dataclass(frozen=True, slots=True)
-class SystemTuning:
+class SystemTuning(_Group):
     """How system parameters of a ``TorchTrainable`` are tuned: ``create_study(system=...)``."""
 
     #: ``reuse``: only what cannot change a result, where the history of this installation knows
@@ -154,8 +171,8 @@ class SystemTuning:
     #: (docs/system.md).
     probing: str = "race"
 
-    def checked(self) -> SystemTuning:
-        """The group as it is stored. ``check_exact`` refuses what the study's exactness forbids."""
+    def _checked(self) -> dict[str, Any]:
+        """``check_exact`` refuses what the study's exactness forbids."""
         mode = self.mode
         if mode not in SYSTEM:
             raise UsageError.refuse("system.mode", mode, ", ".join(SYSTEM))
@@ -168,35 +185,31 @@ class SystemTuning:
             raise UsageError.refuse("system.knobs", self.knobs, allowed)
         weight = check_energy_weight(self.energy_weight, mode, self.probing)
         knobs = check_knobs(self.knobs, weight, probes=mode == "tune")
-        return replace(self, knobs=knobs, energy_weight=weight)
+        return {"knobs": knobs, "energy_weight": weight}
 
 
 #: The groups by their argument of ``create_study``.
 GROUPS: Mapping[str, type[Any]] = {
-    "exactness": Exactness,
     "resources": Resources,
     "limits": Limits,
     "system": SystemTuning,
     "share": Share,
 }
 #: What may be given in place of a group: None for the defaults, or its first field alone.
-_ALONE: Mapping[str, tuple[str | None, ...]] = {"exactness": (*EXACTNESS, None), "system": SYSTEM}
+_ALONE: Mapping[str, tuple[str | None, ...]] = {"system": SYSTEM}
 
-Group = TypeVar("Group", Exactness, Resources, Limits, SystemTuning, Share)
+Group = TypeVar("Group", Resources, Limits, SystemTuning, Share)
 
 
 def settled(argument: str, kind: type[Group], value: Any) -> Group:
-    """The group given as ``argument`` of ``create_study``, checked.
-
-    Raises UsageError naming ``argument`` or its refused field.
-    """
+    """The group given as ``argument`` of ``create_study``; UsageError if it is none."""
     if isinstance(value, kind):
-        return value.checked()
+        return value
     alone = _ALONE.get(argument, (None,))
     if not isinstance(value, str | None) or value not in alone:
         raise UsageError.refuse(argument, value, f"{', '.join(map(str, alone))} or {form(kind)}")
     first: list[Any] = [] if value is None else [value]
-    return kind(*first).checked()
+    return kind(*first)
 
 
 def form(kind: type[Any]) -> str:
@@ -210,11 +223,11 @@ def stored(group: Group) -> dict[str, Any]:
 
 
 def group_of(kind: type[Group], spec: StudySpec) -> Group:
-    """The group from which ``spec`` was made."""
-    return kind(**{each.name: getattr(spec, _stored_name(each)) for each in fields(kind)})
+    """The group from which ``spec`` was made, unchecked."""
+    return _unchecked(kind, {each.name: getattr(spec, _stored_name(each)) for each in fields(kind)})
 
 
-def places() -> dict[str, tuple[str, str]]:
+def option_paths() -> dict[str, tuple[str, str]]:
     """For each field of ``StudySpec`` that a group gives: the argument, and the group's field."""
     return {
         _stored_name(each): (argument, each.name)
@@ -225,3 +238,15 @@ def places() -> dict[str, tuple[str, str]]:
 
 def _stored_name(each: Any) -> str:
     return str(each.metadata.get("stored", each.name))
+
+
+def _unchecked(kind: type[Group], values: Mapping[str, Any]) -> Group:
+    """The group with these ``values``, one for each field."""
+    made = object.__new__(kind)
+    _set(made, values)
+    return made
+
+
+def _set(group: Any, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        object.__setattr__(group, name, value)  # a group is frozen for everybody else

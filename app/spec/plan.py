@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ...scheduler.model.study import Objective, StrategySpec, StudySpec
-from .options import GROUPS, Exactness, Limits, Resources, Share, SystemTuning, group_of
+from .options import GROUPS, Limits, Resources, Share, SystemTuning, group_of
 from .space import Space
 
 
@@ -28,13 +29,28 @@ class StudyPlan:
     #: Metrics, each with its highest allowed value.
     constraints: tuple[tuple[str, float], ...]
     #: The groups of options, checked.
-    exactness: Exactness
     resources: Resources
     limits: Limits
     system: SystemTuning
     share: Share
     #: Set only by an Optuna ``GridSampler``, which brings its own space.
     space: Space | None = None
+    #: The sampler and the pruner that the user gave as Optuna's objects.
+    optuna_sampler: Any = None
+    optuna_pruner: Any = None
+
+    @property
+    def local(self) -> bool:
+        """Whether an objective without a space samples by itself (``StudySpec.local``)."""
+        scheduled = self.strategy is not None or self.constraints or self.system.energy_weight
+        named = self.sampler not in ("bohb", "grid")
+        return not scheduled and (named or self.optuna_sampler is not None)
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All objectives. Values without names are called as Optuna's data frames call them."""
+        first = self.metric or ("values_0" if self.further else "value")
+        return (Objective(first, self.direction), *self.further)
 
     @property
     def directions(self) -> list[str]:
@@ -44,6 +60,7 @@ class StudyPlan:
     @classmethod
     def of(cls, spec: StudySpec) -> StudyPlan:
         """The plan from which ``spec`` was made."""
-        plain = [f.name for f in fields(cls) if f.name not in GROUPS and f.name != "space"]
+        own = ("space", "optuna_sampler", "optuna_pruner", *GROUPS)
+        plain = [f.name for f in fields(cls) if f.name not in own]
         groups = {name: group_of(kind, spec) for name, kind in GROUPS.items()}
         return cls(**{name: getattr(spec, name) for name in plain}, **groups)

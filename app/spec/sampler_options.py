@@ -12,6 +12,10 @@ from ...scheduler.model.study import Condition
 from ..common.validation import finite, whole
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
+#: The sampler of a study whose sampler is Optuna's object, beside its objective.
+LOCAL = "optuna"
+#: The sampler of a study for which the scheduler samples with the user's object, in its process.
+OWN = "own"
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2")
 #: Samplers that take only one objective, and samplers that need every parameter to be active.
 ONE_OBJECTIVE = ("bohb", "cmaes")
@@ -64,8 +68,9 @@ class Sampler:
     """A sampler with options: ``create_study(sampler=penstock.Sampler("tpe", multivariate=True))``.
 
     ``kind`` is ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes`` or ``nsga2``, or
-    an Optuna sampler object of these kinds. ``options`` are those in the guide's list, with
-    Optuna's meaning; they win over the object's. Raises UsageError naming the sampler or an option.
+    an Optuna sampler object of these kinds (any other is given to ``create_study`` as it is).
+    ``options`` are those in the guide's list, with Optuna's meaning; they win over the object's.
+    Raises UsageError naming the sampler or an option.
     """
 
     #: One of ``SAMPLERS``.
@@ -80,6 +85,41 @@ class Sampler:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "options", _options_json(name, found | options))
         object.__setattr__(self, "space", space)
+
+
+def is_optuna_sampler(given: object) -> bool:
+    """Whether ``given`` is a sampler object of Optuna's kind, of its own or of a user's class."""
+    methods = ("infer_relative_search_space", "sample_relative", "sample_independent")
+    is_object = not isinstance(given, type)
+    return is_object and all(callable(getattr(given, name, None)) for name in methods)
+
+
+def scheduler_sampler(given: Any) -> tuple[str, str, Space | None]:
+    """Name, options (JSON) and space of the sampler with which the scheduler would sample.
+
+    The name is ``LOCAL`` where only the object itself can. UsageError for what is no sampler.
+    """
+    if not isinstance(given, Sampler):
+        try:
+            given = Sampler("tpe" if given is None else given)
+        except UsageError:
+            if not is_optuna_sampler(given):
+                raise
+            return LOCAL, "{}", None
+    return given.name, given.options, given.space
+
+
+def own_options(sampler: object) -> str:
+    """What is stored (JSON) of a sampler object with which the scheduler samples as it is.
+
+    ``generations``: it compares whole generations of trials.
+    """
+    bases = {base.__name__ for base in type(sampler).__mro__}
+    found = {
+        "sampler": type(sampler).__name__,
+        "generations": bool(bases & {"CmaEsSampler", "BaseGASampler"}),
+    }
+    return json.dumps(found, sort_keys=True)
 
 
 def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
@@ -101,10 +141,11 @@ def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
 
 def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
     """Name, options and space of an Optuna sampler. The study's seed replaces its own."""
-    kind = type(sampler).__name__
-    given = vars(sampler) if type(sampler).__module__.startswith("optuna.") else {}
+    is_optunas = type(sampler).__module__.startswith("optuna.")
+    kind = type(sampler).__name__ if is_optunas else ""  # a user's class may have any name
+    given = vars(sampler) if is_optunas else {}
     found: tuple[str, dict[str, Any], Space | None] | None = None
-    if kind == "RandomSampler" and given:
+    if kind == "RandomSampler":
         found = "random", {}, None
     elif kind == "GridSampler" and "_search_space" in given:
         found = "grid", {}, parse_space(given["_search_space"])

@@ -28,7 +28,7 @@ When = Mapping[str, Any]
 
 #: The most values that a stepped range may have in a grid. More would fill the memory, and are
 #: most likely a typing error.
-MOST_RUNGS = 100_000
+MAX_RUNGS = 100_000
 
 _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
 
@@ -201,7 +201,7 @@ def _check_countable(name: str, given: Float | Int) -> None:
         allowed = "a Float with a step, an Int or a list with sampler 'grid'"
         raise UsageError.refuse(f"space[{name!r}]", given, allowed)
     # A range of whole numbers takes no memory; the values of a stepped range are stored one by one.
-    most = sys.maxsize if isinstance(given, Int) else MOST_RUNGS
+    most = sys.maxsize if isinstance(given, Int) else MAX_RUNGS
     if (given.high - given.low) // given.step >= most:
         allowed = f"at most {most} values with sampler 'grid'"
         raise UsageError.refuse(f"space[{name!r}]", given, allowed)

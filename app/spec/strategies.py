@@ -56,13 +56,17 @@ def Hyperband(  # noqa: N802 - as above
 ) -> StrategySpec:
     """Several successive halvings, one after another, each with fewer configurations at its start.
 
+    These brackets make a round, which is repeated until the study has its trials. Trials that are
+    too few for a round are spread over all of its brackets in proportion. With ``eta`` 3 and rungs
+    at 1, 3 and 9 epochs a round takes 17 trials; with rungs up to 81 epochs it takes 143.
+
     With ``overlap`` the next one begins as soon as a slot is idle; otherwise it begins when the one
     before is over. With ``sampler="bohb"`` the two are BOHB and synchronous BOHB.
     """
     if not isinstance(overlap, bool):
         raise UsageError.refuse("Hyperband.overlap", overlap, "True or False")
     spec = _halving("hyperband", "Hyperband", min_epochs, max_epochs, eta)
-    return replace(spec, overlap=overlap)
+    return replace(spec, overlap=overlap, proportional=True)
 
 
 def PBT(  # noqa: N802 - as above

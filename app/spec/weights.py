@@ -9,8 +9,8 @@ from ..common.validation import finite, whole
 
 #: The range of weights. Beyond it a study gets almost everything or nothing, as priorities do.
 LOWEST, HIGHEST = 1e-3, 1e3
-#: Priorities range from ``-FURTHEST`` to ``FURTHEST``.
-FURTHEST = 1000
+#: Priorities range from ``-MAX_PRIORITY`` to ``MAX_PRIORITY``.
+MAX_PRIORITY = 1000
 
 
 def check_weight(value: Any, field: str = "weight") -> float:
@@ -24,7 +24,7 @@ def check_weight(value: Any, field: str = "weight") -> float:
 
 def check_priority(value: Any, field: str = "priority") -> int:
     """``value`` as a priority; UsageError if it is not a whole number in the range."""
-    number = whole(field, value, low=-FURTHEST)
-    if number > FURTHEST:
-        raise UsageError.refuse(field, value, f"a whole number, {-FURTHEST} to {FURTHEST}")
+    number = whole(field, value, low=-MAX_PRIORITY)
+    if number > MAX_PRIORITY:
+        raise UsageError.refuse(field, value, f"a whole number, {-MAX_PRIORITY} to {MAX_PRIORITY}")
     return number

@@ -27,7 +27,7 @@ from ...profiling.knobs.knobs import KNOBS
 from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
 from ..broker.dropped import counted
-from ..broker.ownership import Taken, check_free
+from ..broker.ownership import BrokerTaken, check_free
 from ..host import locks, logs
 from ..host.devices import machine
 from ..host.settings import PREFIX, Settings
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     import redis
 
 #: Less free space than this, in bytes, is reported.
-LITTLE_SPACE = 1 << 30
+MIN_FREE_SPACE = 1 << 30
+
+#: Seconds for a Python to start.
+FORK_SERVER_TIMEOUT = 60.0
 
 #: The number of keys that a message names when many are wrong.
 SHOWN = 5
@@ -63,6 +66,7 @@ def diagnose(settings: Settings) -> list[Finding]:
     looks: tuple[tuple[str, Callable[[Settings], Iterator[Finding]]], ...] = (
         ("Python", _python),
         ("torch", _torch),
+        ("trainers", _trainers),
         ("state folder", _home),
         ("devices", _devices),
         ("counters", _counters),
@@ -77,7 +81,7 @@ def diagnose(settings: Settings) -> list[Finding]:
     for name, examine in looks:
         try:
             findings += examine(settings)
-        except (PenstockError, OSError) as error:
+        except (PenstockError, OSError, subprocess.TimeoutExpired) as error:
             findings.append(Finding(name, "fail", str(error), _ADVICE.get(name, "")))
     return findings
 
@@ -105,6 +109,22 @@ def _torch(_: Settings) -> Iterator[Finding]:
         yield Finding("torch", "ok", metadata.version("torch"))
 
 
+def _trainers(_: Settings) -> Iterator[Finding]:
+    """Whether the fork server may fork. What starts threads in it comes with Python's start."""
+    code = "from penstock.tasks.trainer.fork_server import unsafe; print(unsafe())"
+    command = [sys.executable, "-P", "-c", code]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=FORK_SERVER_TIMEOUT
+    )
+    reason = run.stdout.strip() if run.returncode == 0 else (run.stderr.splitlines() or ["?"])[-1]
+    if not reason:
+        yield Finding("trainers", "ok", "are forked by a process that has imported torch")
+        return
+    what = f"start as new programs, and import torch anew each time: {reason}"
+    advice = "see what this Python starts by itself: its sitecustomize and .pth files"
+    yield Finding("trainers", "warn", what, advice)
+
+
 def _home(settings: Settings) -> Iterator[Finding]:
     folder = settings.home
     while not folder.exists():
@@ -126,7 +146,7 @@ def _home(settings: Settings) -> Iterator[Finding]:
             )
             return
         settings.ensure_home()
-    if free < LITTLE_SPACE:
+    if free < MIN_FREE_SPACE:
         yield Finding("state folder", "warn", what, "make room: checkpoints will not fit")
     else:
         yield Finding("state folder", "ok", what)
@@ -205,7 +225,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
 
 def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
     """Keys in the broker that should not be there, and messages that were dropped as unusable."""
-    with connection.answering(url):
+    with connection.translate_errors(url):
         misplaced = protocol.misplaced(client)
         if protocol.INSTALLATION not in misplaced:
             key = protocol.command(client, "HGET", protocol.INSTALLATION, "key")
@@ -215,7 +235,9 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
         yield Finding("broker's keys", "fail", f"{name}: {words}", connection.MISPLACED_ADVICE)
     dropped = counted(client, url)
     if dropped:
-        shown = ", ".join(f"{n} of {place} ({check})" for (place, check), n in dropped.items())
+        shown = ", ".join(
+            f"{n} of {location} ({check})" for (location, check), n in dropped.items()
+        )
         advice = (
             "none of your results are lost; the log of the process that dropped them has"
             f" details. Something else writes to this broker. `redis-cli DEL {protocol.DROPPED}`"
@@ -256,7 +278,7 @@ def _trouble(settings: Settings, service: str) -> str | None:
                 return None
             check_free(settings, client)
             return presence.trouble(client, url)
-    except Taken as error:
+    except BrokerTaken as error:
         return str(error)
     except BackendError:
         return None  # that finding is the broker's

@@ -16,7 +16,7 @@ from ..views.live import Watcher
 from ..views.progress import View
 from ..views.screen import STATUS_STYLE, study_screen
 from ..views.utilisation import usage_of, words
-from .last_words import last_words
+from .failure_logs import failure_logs
 
 if TYPE_CHECKING:
     from ..host.settings import Settings
@@ -31,7 +31,7 @@ METRIC = 16
 
 def study_facts(reader: Reader, study: StudyRow) -> Facts:
     """A study in one row: its identity and its progress. Times are seconds since 1970."""
-    return _facts(Watcher(reader, study.id).look())
+    return _facts(Watcher(reader, study.id).poll())
 
 
 def _facts(view: View) -> Facts:
@@ -55,6 +55,7 @@ def _facts(view: View) -> Facts:
         "priority": study.priority,
         "n_trials": study.n_trials,
         "copied_trials": study.observations,
+        "enqueued_trials": progress.enqueued,
         "trials": {str(state): count for state, count in sorted(progress.counts.items())},
         "epochs": progress.epochs,
         "epochs_expected": progress.expected,
@@ -98,7 +99,7 @@ def study_table(studies: list[Facts]) -> RenderableType:
     table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
     for facts in studies:
         best, expected = facts["best"], facts["epochs_expected"]
-        n_trials = sum(facts["trials"].values())
+        n_trials = sum(facts["trials"].values()) - facts["enqueued_trials"]
         table.add_row(
             Text(facts["name"], style="bold"),
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
@@ -128,7 +129,7 @@ def _front(facts: Facts) -> str:
 
 def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
     """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``)."""
-    view = Watcher(reader, study.id).look()
+    view = Watcher(reader, study.id).poll()
     found = usage_of(reader, study)
     return _facts(view) | {
         "waits": waits,
@@ -144,7 +145,7 @@ def status_view(
 
     Of the logs it shows the ends that tell why.
     """
-    view = Watcher(reader, study.id).look()
+    view = Watcher(reader, study.id).poll()
     parts: list[RenderableType] = [study_screen(view, time.time())]
     if waits:
         parts.append(Text(waits, style="yellow"))
@@ -156,6 +157,6 @@ def status_view(
             parts += [Text(), Text(what, style="red")]
             if trial.failure_traceback:
                 parts.append(Text(trial.failure_traceback.rstrip(), style="dim"))
-    for what, end in last_words(settings, study, view.trials):
+    for what, end in failure_logs(settings, study, view.trials):
         parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]
     return Group(*parts)

@@ -1,9 +1,9 @@
 """Says in one sentence why a study makes no progress, for ``status`` and for watchers.
 
-Theory of operation. ``app.status.lookout`` collects the facts, and a pure function here judges
-them. It follows the way of a trial (broker, scheduler, devices, attempts, the queue for a slot) and
-reports the first thing that is wrong. The text contains no counts or times that change between two
-looks, so that a caller can tell whether it has already shown it.
+Theory of operation. ``app.status.stall_monitor`` collects the facts, and a pure function here
+judges them. It follows the way of a trial (broker, scheduler, devices, attempts, the queue for a
+slot) and reports the first thing that is wrong. The text contains no counts or times that change
+between two looks, so that a caller can tell whether it has already shown it.
 """
 
 from __future__ import annotations

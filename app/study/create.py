@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import LASTING, BackendError, UsageError
@@ -12,9 +13,12 @@ from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
 from ..ledger.codec import spec_from_json
 from ..spec.build import check_name, make_plan, new_id
-from ..spec.options import Exactness, Limits, Resources, Share, SystemTuning
+from ..spec.objectives import parse_objectives
+from ..spec.options import Limits, Resources, Share, SystemTuning
 from ..spec.plan import StudyPlan
-from .handle import StudyHandle, in_trainer, refuse_in_trainer
+from ..spec.sampler_options import LOCAL, OWN
+from .handle import AS_OPTUNA, StudyHandle, in_trainer, refuse_in_trainer
+from .mirror import Mirror, is_elsewhere, only_name
 from .renamed_arguments import in_groups
 from .study import Study
 
@@ -26,18 +30,18 @@ if TYPE_CHECKING:
 @in_groups
 def create_study(
     *,
+    storage: Any = None,
+    sampler: Any = None,
+    pruner: Any = None,
     study_name: str | None = None,
-    sampler: Any = "tpe",
-    direction: str | None = None,
-    directions: Sequence[str] | None = None,
+    direction: Any = None,
     load_if_exists: bool = False,
-    metric: str | None = None,
-    metrics: Sequence[str] | None = None,
+    directions: Sequence[Any] | None = None,
+    metric: str | Sequence[str] | None = None,
     constraints: Mapping[str, float] | None = None,
     strategy: StrategySpec | None = None,
     warm_start: Any = None,
     seed: int = 0,
-    exactness: str | Exactness | None = None,
     resources: Resources | None = None,
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
@@ -46,16 +50,19 @@ def create_study(
     """A study to be submitted with ``optimize`` or ``submit``.
 
     Args:
+        storage: None, ``penstock.storage()``, or a storage of Optuna's or its URL: its study of
+            this name is then copied from there before the first trial, and its trials back.
+        sampler: any Optuna sampler object, also of your own class; or ``grid``, ``random``,
+            ``qmc``, ``tpe`` (also where None), ``bohb``, ``gp``, ``cmaes`` or ``nsga2``, or
+            ``penstock.Sampler("tpe", ...)`` with the options in the guide's list.
+        pruner: any Optuna pruner object, for an objective without a strategy; None: Optuna's own.
         study_name: its name, unique in the installation; made up after the script when None.
-        sampler: ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes`` or ``nsga2``;
-            an Optuna sampler object of these kinds; or ``penstock.Sampler("tpe", ...)`` with the
-            options in the guide's list.
-        direction: ``minimize`` (also where None) or ``maximize`` the metric.
+        direction: ``minimize`` (also where None) or ``maximize`` the metric, or Optuna's value.
+        load_if_exists: take up the study of this name if there is one.
         directions: of several objectives, one each, in place of ``direction``. An objective returns
             as many values. They are ranked by no strategy: ``FullBudget`` or None.
-        load_if_exists: take up the study of this name if there is one.
-        metric: which of the reported metrics; only an objective needs none.
-        metrics: their names, in place of ``metric``; only an objective needs none.
+        metric: which of the reported metrics, with ``directions`` a list of as many; only an
+            objective needs none.
         constraints: metrics and the highest value that each may have, as ``{"latency_ms": 20.0}``.
             A trial that is above one is never best. An objective says ``trial.set_constraint``.
         strategy: one of ``penstock.FullBudget`` and its like; None trains until the objective
@@ -64,27 +71,25 @@ def create_study(
             of Optuna's, or a list of them, of the same direction. They are copied when this one is
             submitted, and are no trials of it. What is outside its space is left out.
         seed: of all random numbers of the study, 0 or more.
-        exactness: of a ``TorchTrainable``: ``bitwise`` or ``statistical``, or
-            ``penstock.Exactness(...)``. None: ``bitwise``; of an epoch function ``statistical``.
-        resources: what a trial may take: ``penstock.Resources(max_width=, shards=, memory=)``.
+        resources: what a trial may take, and whether it has the same bits on all of it:
+            ``penstock.Resources(max_width=, shards=, memory=, exactness=)``.
         limits: ``penstock.Limits(epoch_timeout=, retries=, keep_checkpoints=)``.
         system: how system parameters of a ``TorchTrainable``'s trials are tuned while they run:
             ``reuse``, ``tune`` or ``off``, or ``penstock.SystemTuning(...)``.
         share: of the devices beside other studies: ``penstock.Share(weight=, priority=)``.
 
     Raises:
-        UsageError: an argument is out of its range, or the name is taken.
+        UsageError: an argument is unknown or out of its range, or the name is taken.
     """
     plan = make_plan(
         direction=direction,
         metric=metric,
         directions=directions,
-        metrics=metrics,
         constraints=constraints,
         sampler=sampler,
+        pruner=pruner,
         strategy=strategy,
         seed=seed,
-        exactness=exactness,
         resources=resources,
         limits=limits,
         system=system,
@@ -93,42 +98,107 @@ def create_study(
     name = check_name(study_name)
     if not isinstance(load_if_exists, bool):
         raise UsageError.refuse("load_if_exists", load_if_exists, "True or False")
-    settings = load_settings()
+    settings, tools = load_settings(), _tools(plan)
+    # A trainer may arrive here by importing the user's script: it needs only the code.
+    if in_trainer():
+        return Study(StudyHandle(plan, name, new_id(name), settings), *tools)
+    if is_elsewhere(storage):
+        mirror = Mirror.open(
+            storage, name, plan.directions, may_exist=load_if_exists, must_exist=False
+        )
+        return _mirrored(_directed(plan, mirror), name, settings, mirror)
+    if study_name is not None and AS_OPTUNA.get() and not load_if_exists:
+        name = _free_name(settings, name)
     # A generated name is already an id.
     study_id = new_id(name) if study_name is not None else name
-    study = Study(StudyHandle(plan, name, study_id, settings))
-    # A trainer may arrive here by importing the user's script: it needs only the code.
-    if study_name is not None and not in_trainer():
-        known = _find(settings, name)
-        if known is not None and not load_if_exists:
-            raise UsageError(
-                f"study {name!r} exists already: give this one another study_name,"
-                " or continue that one with load_if_exists=True",
-                field="study_name",
-            )
-        if known is not None:
-            spec = spec_from_json(known.spec_json)
-            study = Study(StudyHandle(plan, name, known.id, settings, spec))
-    if warm_start is not None and not in_trainer():
+    handle = StudyHandle(plan, name, study_id, settings)
+    if study_name is not None:
+        handle = _known_or_new(handle, load_if_exists=load_if_exists)
+    study = Study(handle, *tools)
+    if warm_start is not None:
         for other in warm_start if isinstance(warm_start, list | tuple) else [warm_start]:
             study._learn_from(_known(other))
     return study
 
 
+def _known_or_new(new: StudyHandle, *, load_if_exists: bool) -> StudyHandle:
+    """The study of the name of ``new``, if there is one, else ``new``. Raises UsageError."""
+    known = _find(new.settings, new.study_name)
+    if known is None:
+        return new
+    if not load_if_exists:
+        raise UsageError(
+            f"study {new.study_name!r} exists already: give this one another study_name,"
+            " or continue that one with load_if_exists=True",
+            field="study_name",
+        )
+    return StudyHandle(
+        new.plan, new.study_name, known.id, new.settings, spec_from_json(known.spec_json)
+    )
+
+
 @to_the_user
-def load_study(study_name: str) -> Study:
-    """The study of this name or id.
+def load_study(
+    study_name: str | None = None, storage: Any = None, sampler: Any = None, pruner: Any = None
+) -> Study:
+    """The study of this name or id. ``storage``, ``sampler`` and ``pruner`` as in ``create_study``.
 
     Raises UsageError with close names if there is none, and BackendError if nothing has run here
-    yet or the ledger does not answer.
+    yet or the ledger does not answer. In a ``storage`` of Optuna's the name may be left out if it
+    has one study, and a study that is not there is a KeyError.
     """
     refuse_in_trainer("load_study()")
+    settings = load_settings()
+    if is_elsewhere(storage):
+        name = study_name or only_name(storage)
+        mirror = Mirror.open(storage, name, (), may_exist=True, must_exist=True)
+        plan = make_plan(directions=mirror.directions, sampler=sampler, pruner=pruner)
+        return _mirrored(plan, name, settings, mirror)
     from ..services.ledger_location import ledger_reader
 
-    settings = load_settings()
+    if study_name is None:
+        raise UsageError.refuse("study_name", None, "a name or an id (penstock ls)")
     row = ledger_reader(settings).study(study_name)
     spec = spec_from_json(row.spec_json)
-    return Study(StudyHandle(StudyPlan.of(spec), row.name, row.id, settings, spec))
+    plan = replace(StudyPlan.of(spec), optuna_sampler=sampler, optuna_pruner=pruner)
+    return Study(StudyHandle(plan, row.name, row.id, settings, spec), *_tools(plan))
+
+
+def _mirrored(plan: StudyPlan, name: str, settings: Settings, mirror: Mirror) -> Study:
+    """A new study with what the mirror's has. The mirror follows it."""
+    name = _free_name(settings, name)
+    handle = StudyHandle(plan, name, new_id(name), settings)
+    study = Study(handle, *_tools(plan), mirror=mirror)
+    mirror.copy_to(handle.memory(), study._study_id)
+    return study
+
+
+def _directed(plan: StudyPlan, mirror: Mirror) -> StudyPlan:
+    """``plan`` with the directions of the study that exists, which count in Optuna, too."""
+    if mirror.directions == plan.directions:
+        return plan
+    metric, direction, further = parse_objectives(None, None, mirror.directions)
+    return replace(plan, metric=metric, direction=direction, further=further)
+
+
+def _free_name(settings: Settings, name: str) -> str:
+    """``name``, with a number if a study has it already."""
+    number, free = 1, name
+    while _find(settings, free) is not None:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def _tools(plan: StudyPlan) -> tuple[Any, Any]:
+    """The sampler and the pruner of the study as Optuna's objects; None for Optuna's own."""
+    # Optuna's own is not seeded.
+    is_own = plan.sampler in ("bohb", "grid", LOCAL, OWN) or AS_OPTUNA.get()
+    if plan.optuna_sampler is not None or is_own:
+        return plan.optuna_sampler, plan.optuna_pruner
+    from ..optuna_bridge.local_samplers import make_sampler
+
+    return make_sampler(plan.sampler, plan.sampler_options, plan.seed), plan.optuna_pruner
 
 
 def _known(study: Any) -> Any:

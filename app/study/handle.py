@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ...profiling.base.errors import UsageError
-from ...scheduler.model.study import Observation, Params, StudySpec
+from ...scheduler.model.study import Observation, StudySpec
 from ...tasks.process.lifeline import MARK_VARIABLE
 from ..host.settings import Settings
 from ..spec.plan import StudyPlan
-from ..spec.space import check_params
 from ..spec.warm_start import fitting
 
 if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
     from ..broker.client import Client
     from ..ledger.reader import Reader
     from ..optuna_bridge.frozen_trials import Results
+    from ..optuna_bridge.storage import LedgerStorage
 
 
 #: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
 DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
+#: Set while a function of Optuna's is called that is ours: it does what Optuna's would.
+AS_OPTUNA: ContextVar[bool] = ContextVar("AS_OPTUNA", default=False)
 #: Set by the command line to a list, to which every study that a script submits is added.
 SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", default=None)
 
@@ -43,17 +47,62 @@ class StudyHandle:
         self.plan = plan
         self.settings = settings
         self.spec = spec
-        self.enqueued: list[Params] = []
         self.observed: list[Observation] = []
-        self._kept: tuple[Reader, Results] | None = None
+        #: Where trials that were added before submission come from, by number.
+        self.sources: dict[int, str] = {}
+        self._memory: BaseStorage | None = None
+        self._ledger: LedgerStorage | None = None
+        self._reader: Reader | None = None
+        self._results: Results | None = None
+
+    @property
+    def name_in_storage(self) -> str:
+        """The name by which ``storage`` finds the study."""
+        return self.study_name if self.spec is None else self.id
+
+    def storage(self) -> BaseStorage:
+        """Where the study is: in this process's memory until it is submitted, then the ledger."""
+        if self.spec is None:
+            return self.memory()
+        if self._ledger is None:
+            from .storage import open_storage
+
+            self._ledger = open_storage(self.settings)
+        return self._ledger
+
+    def memory(self) -> BaseStorage:
+        """The study as its user has prepared it before it is submitted."""
+        if self._memory is None:
+            from .preparation import in_memory
+
+            self._memory = in_memory(self.study_name, self.plan.directions)
+        return self._memory
+
+    def __getstate__(self) -> NoReturn:
+        # It would take the broker's URL, which has a password, into the checkpoint store.
+        raise TypeError("a study cannot be pickled: an objective has its trial")
 
     def check_submitted(self) -> None:
         if self.spec is None:
             raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
 
-    def note_submitted(self) -> None:
+    def is_untouched(self) -> bool:
+        """Whether its user has prepared nothing: no trial and no attribute."""
+        from .preparation import is_untouched
+
+        return is_untouched(self.memory())
+
+    def note_source(self, source: str) -> None:
+        """The trial that was added last, before submission, comes from ``source``."""
+        from .preparation import last_number
+
+        self.sources[last_number(self.memory())] = source
+
+    def note_submitted(self, spec: StudySpec) -> None:
+        """The scheduler has accepted the study, or its extension, as ``spec``."""
+        self.spec = spec
         submitted = SUBMITTED.get()
-        if submitted is not None:
+        if submitted is not None and self not in submitted:
             submitted.append(self)
 
     def client(self) -> Client:
@@ -61,7 +110,7 @@ class StudyHandle:
 
         return Client(self.settings)
 
-    def reach(self) -> Client:
+    def connect(self) -> Client:
         """The client for commands, once services run to answer them. They stop when long idle."""
         from ..host.locks import is_running
 
@@ -69,14 +118,19 @@ class StudyHandle:
             self.ensure_up(None)
         return self.client()
 
-    def reading(self) -> tuple[Reader, Results]:
-        if self._kept is None:
-            from ..optuna_bridge.frozen_trials import Results
+    def reader(self) -> Reader:
+        if self._reader is None:
             from ..services.ledger_location import ledger_reader
 
-            reader = ledger_reader(self.settings)
-            self._kept = (reader, Results(reader, self.id))
-        return self._kept
+            self._reader = ledger_reader(self.settings)
+        return self._reader
+
+    def results(self) -> Results:
+        if self._results is None:
+            from ..optuna_bridge.frozen_trials import Results
+
+            self._results = Results(self.reader(), self.id)
+        return self._results
 
     def ensure_up(self, devices: str | None) -> None:
         from ..services.services import agent_of, ensure_up, is_served_by_others
@@ -86,16 +140,12 @@ class StudyHandle:
         elif devices is not None:
             ensure_up(self.settings, devices, services=(agent_of(devices),))
 
-    def warmed(self, spec: StudySpec) -> StudySpec:
+    def with_warm_start(self, spec: StudySpec) -> StudySpec:
         """``spec`` with the copied observations that fit its space."""
         if self.observed and spec.further:
             raise UsageError.refuse("warm_start", "results", "none with several objectives")
         known = fitting(self.observed, spec.space, spec.conditions)
         return replace(spec, observations=known)
-
-    def wishes(self, spec: StudySpec) -> list[Params]:
-        """The configurations enqueued before submission, in the order of the space."""
-        return [check_params(spec.space, dict(each), spec.conditions) for each in self.enqueued]
 
 
 def in_trainer() -> bool:

@@ -1,79 +1,57 @@
-"""A study's results so far in Optuna's terms, read from the ledger at every call."""
+"""A study's results so far, as Optuna's own study has them and as Penstock adds to them."""
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import TYPE_CHECKING, Any
+
+import optuna
 
 from ...profiling.base.errors import UsageError
 from ..host.tracebacks import to_the_user
 from ..spec.warm_start import shown
-from .handle import StudyHandle
+from .handle import AS_OPTUNA, StudyHandle
 
 if TYPE_CHECKING:
-    import optuna
-    import pandas
     from optuna.trial import FrozenTrial
 
+    from .mirror import Mirror
 
-class ReadableStudy:
-    """A study that gives its results. ``study_name`` and ``id`` name it."""
 
-    def __init__(self, handle: StudyHandle) -> None:
+class ReadableStudy(optuna.Study):
+    """An Optuna study over this installation's ledger, as far as it is only read.
+
+    ``study_name`` and ``id`` name it. Before it is submitted it is in this process's memory.
+    """
+
+    def __init__(
+        self,
+        handle: StudyHandle,
+        sampler: Any = None,
+        pruner: Any = None,
+        mirror: Mirror | None = None,
+    ) -> None:
+        """``mirror`` follows the study in a storage of the user's."""
         self._handle = handle
+        self._mirror = mirror
+        self._made_by_optuna = AS_OPTUNA.get()
+        super().__init__(handle.name_in_storage, handle.storage(), sampler, pruner)
+        self.study_name = handle.study_name
 
     def __repr__(self) -> str:
-        return f"Study({self.study_name!r}, id={self.id!r}, directions={self.directions!r})"
-
-    @property
-    def study_name(self) -> str:
-        return self._handle.study_name
+        ways = [each.name.lower() for each in self.directions]
+        return f"Study({self.study_name!r}, id={self.id!r}, directions={ways!r})"
 
     @property
     def id(self) -> str:
+        """The study's id in the ledger."""
         return self._handle.id
-
-    @property
-    def directions(self) -> list[str]:
-        """``minimize`` or ``maximize``, one per objective."""
-        return self._handle.plan.directions
-
-    @property
-    @to_the_user
-    def direction(self) -> str:
-        """The direction of the only objective. UsageError (a RuntimeError) if there are several."""
-        if len(self.directions) > 1:
-            from ..optuna_bridge.frozen_trials import SeveralObjectives
-
-            raise SeveralObjectives("a study of several objectives has directions")
-        return self.directions[0]
 
     @property
     @to_the_user
     def status(self) -> str:
         """``running``, ``paused``, ``complete``, ``cancelled`` or ``failed``."""
         self._handle.check_submitted()
-        return self._handle.reading()[0].study(self.id).status
-
-    @property
-    def trials(self) -> list[FrozenTrial]:
-        """All trials so far by number, as Optuna's frozen trials."""
-        return self.get_trials()
-
-    @to_the_user
-    def get_trials(
-        self,
-        deepcopy: bool = True,
-        states: Container[optuna.trial.TrialState] | None = None,
-    ) -> list[FrozenTrial]:
-        """The trials so far in these Optuna states; None for all.
-
-        They are always copies, whatever ``deepcopy`` says.
-        """
-        if self._handle.spec is None:
-            return []
-        found = self._handle.reading()[1].trials()
-        return [trial for trial in found if states is None or trial.state in states]
+        return self._handle.reader().study(self.id).status
 
     @property
     @to_the_user
@@ -81,7 +59,7 @@ class ReadableStudy:
         """The results that the sampler was given; ``user_attrs["source"]`` names their origin."""
         self._handle.check_submitted()
         assert self._handle.spec is not None
-        return shown(self._handle.spec, self._handle.reading()[1].space())
+        return shown(self._handle.spec, self._handle.results().space())
 
     @property
     @to_the_user
@@ -93,28 +71,9 @@ class ReadableStudy:
         """
         from ..optuna_bridge.frozen_trials import best
 
-        return best(self.get_trials(), self.directions)
-
-    @property
-    @to_the_user
-    def best_trials(self) -> list[FrozenTrial]:
-        """The Pareto front: complete trials that no other one beats in every objective, by number.
-
-        With one objective it is the best trial and those equal to it.
-        """
-        from ..optuna_bridge.frozen_trials import best_trials
-
-        return best_trials(self.get_trials(), self.directions)
-
-    @property
-    def best_params(self) -> dict[str, Any]:
-        return self.best_trial.params
-
-    @property
-    def best_value(self) -> float:
-        value = self.best_trial.value
-        assert value is not None
-        return value
+        trials, ways = self.get_trials(), [each.name.lower() for each in self.directions]
+        spec = self._handle.spec
+        return best(trials, ways, may_be_pruned=spec is not None and not spec.local)
 
     @to_the_user
     def importances(self) -> dict[str, float]:
@@ -127,7 +86,10 @@ class ReadableStudy:
 
         self._handle.check_submitted()
         assert self._handle.spec is not None
-        found = importances(self.get_trials(), self._handle.spec.strategy)
+        local = self._handle.spec.local
+        # Values after the same epoch are compared, whatever steps an objective reports.
+        trials = self.get_trials() if local else self._handle.results().trials()
+        found = importances(trials, self._handle.spec.strategy)
         if found is None:
             raise UsageError(
                 f"importances need {LEAST} trials with results after the same epoch, that differ"
@@ -138,17 +100,10 @@ class ReadableStudy:
     def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
         """A copy of the trials that have ended, as an Optuna study.
 
-        Use it with Optuna's own tools: plots, importances of hyperparameters, and with a
-        ``storage`` (``sqlite:///copy.db``) optuna-dashboard. Raises UsageError if the storage
-        already has this study.
+        With a ``storage`` (``sqlite:///copy.db``) it is for tools elsewhere. Raises UsageError if
+        the storage already has this study.
         """
         from ..optuna_bridge.frozen_trials import to_optuna
 
-        return to_optuna(self.get_trials(), self.study_name, self.directions, storage)
-
-    @to_the_user
-    def trials_dataframe(self) -> pandas.DataFrame:
-        """One row per trial, in the columns of Optuna's ``trials_dataframe``."""
-        from ..optuna_bridge.frozen_trials import to_dataframe
-
-        return to_dataframe(self.get_trials(), len(self.directions))
+        ways = [each.name.lower() for each in self.directions]
+        return to_optuna(self.get_trials(), self.study_name, ways, storage)

@@ -23,6 +23,7 @@ from ..common.text import count, duration, label, number
 from ..report.report import write_report
 from ..views.progress import StudyProgress, best_words, final_metrics, scores, study_progress
 from ..views.story import planless
+from .optuna_scripts import on_devices
 
 if TYPE_CHECKING:
     from ..ledger.reader import Reader
@@ -37,8 +38,13 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
     """
     if not script.is_file():
         raise UsageError(f"there is no file {script}")
-    with as_python(script, arguments), users_code(script.name, str(script)):
+    python, code = as_python(script, arguments), users_code(script.name, str(script))
+    with python, code, on_devices(_say):
         runpy.run_path(str(script), run_name="__main__")
+
+
+def _say(line: str) -> None:
+    PlainConsole(stderr=True).print(Text(line, style="dim"), soft_wrap=True)
 
 
 @contextmanager

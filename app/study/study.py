@@ -1,71 +1,103 @@
 """``Study``: the object with which users run a study and read its results.
 
-It is a handle on something that lives elsewhere. It checks and submits a study, and reads its
-results from the ledger. The process that submitted the study may end at any time. ``load_study``,
-or the same script with ``load_if_exists=True``, then gives a handle on it again.
+It is an Optuna study over this installation's ledger, with an ``optimize`` that runs trials on
+Penstock's devices. The process that submitted the study may end at any time. ``load_study``, or the
+same script with ``load_if_exists=True``, then gives the study again.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import TrialFailed, UsageError
-from ...scheduler.model.retry import ENDS_STUDY
-from ...scheduler.model.study import OVER, Observation, Params, StudySpec
-from ...scheduler.model.trial import TrialState
+from optuna.distributions import BaseDistribution
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import OVER, Observation
+from ...scheduler.model.trial import FINAL, TrialState
+from ...tasks.contracts.code import is_imported
 from ..common.validation import seconds, whole
-from ..host.devices import devices_of, metered
 from ..host.tracebacks import to_the_user
-from ..spec.build import make_spec
-from ..spec.energy_weight import check_metered
-from ..spec.space import check_params
+from ..spec.space import check_params, parse_space
 from ..spec.warm_start import fitting, observation, of_frozen, of_study
-from .ask_tell import AskableStudy
-from .changes import differences
 from .handle import DETACH, SUBMITTED, refuse_in_trainer
+from .results import ReadableStudy
+from .submission import CannotTravel, begin, is_local, submit_local, submit_scheduled
+from .watching import detached_message, failure_of, sort_callbacks, watch
 
 if TYPE_CHECKING:
+    from optuna import Trial
     from optuna.trial import FrozenTrial
 
     from ..exports.epoch_callbacks import EpochCallback
     from ..ledger.rows import StudyRow, TrialRow
 
-    Heard = Callable[["Study", FrozenTrial], object]
-    Callback = Heard | EpochCallback
+    TrialCallback = Callable[["Study", FrozenTrial], object]
+    Callback = TrialCallback | EpochCallback
 
 
-class Study(AskableStudy):
-    """A study, submitted or about to be. Made by ``create_study`` and ``load_study``."""
+def space_second(method: Any) -> Any:
+    """``method``, which may also be called as ``(func, space, n_trials)``."""
+
+    @wraps(method)
+    def call(self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Mapping) and "space" not in kwargs:
+            kwargs["space"], args = args[0], args[1:]
+        return method(self, func, *args, **kwargs)
+
+    return call
+
+
+class Study(ReadableStudy):
+    """A study, submitted or about to be. Made by ``create_study`` and ``load_study``.
+
+    All that Optuna's study has is there as well.
+    """
 
     @to_the_user
-    def optimize(
+    @space_second
+    def optimize(  # noqa: PLR0917 - Optuna's arguments in Optuna's order
         self,
         func: Any,
-        space: Mapping[str, Any] | None = None,
         n_trials: int | None = None,
-        *,
-        callbacks: Sequence[Callback] | None = None,
-        devices: str | None = None,
         timeout: float | None = None,
+        n_jobs: int = 1,
+        catch: Iterable[type[Exception]] | type[Exception] = (),
+        callbacks: Iterable[Callback] | None = None,
+        gc_after_trial: bool = False,
+        show_progress_bar: bool = False,
+        *,
+        space: Mapping[str, Any] | None = None,
+        devices: str | None = None,
         show_progress: bool = True,
     ) -> None:
         """Run the study and watch it to its end; Ctrl-C stops the watching, not the study.
 
+        The first eight arguments are Optuna's. How many trials run at a time follows from the
+        devices, so ``n_jobs`` and ``gc_after_trial`` change nothing.
+
         Args:
-            func: a ``TorchTrainable`` class, an ``epoch_function`` or an ``objective(trial)``,
-                importable by name.
-            space: names to ``Float``, ``Int``, ``Categorical`` or lists; None leaves it to the
-                objective's ``suggest_*``.
-            n_trials: trials in all; None is the whole grid with sampler ``grid``.
+            func: a ``TorchTrainable`` class, an ``epoch_function`` or an ``objective(trial)``: a
+                function, or anything else that can be called and pickled.
+            n_trials: of an objective, how many more trials to run; None: until ``timeout`` or
+                ``stop()``. With a ``space`` or a strategy, trials in all; None is the whole grid
+                with sampler ``grid``.
+            timeout: seconds from the first trial's start after which no trial begins. Those at work
+                go on to their end. With a strategy that compares trials the study is cancelled.
+            n_jobs: accepted as it is.
+            catch: exceptions of an objective that fail their trial only. With any, a study in which
+                all trials fail does not raise.
             callbacks: each called as ``callback(study, trial)`` when a trial has ended. Logs
                 (``TensorBoardCallback``, ``MLflowCallback``) hear of each accepted epoch instead.
                 An exception of one ends the watching, not the study.
+            gc_after_trial: accepted as it is.
+            show_progress_bar: as ``show_progress``.
+            space: names to ``Float``, ``Int``, ``Categorical`` or lists; None leaves it to the
+                objective's ``suggest_*``. It may be given as the second argument as well.
             devices: as ``cpu:2x1``, ``gpu:all``; None is the setting ``PENSTOCK_DEVICES``.
-            timeout: seconds after which the study is cancelled.
             show_progress: show the live table (standard error).
 
         Raises:
@@ -73,71 +105,138 @@ class Study(AskableStudy):
             TrialFailed: not one trial succeeded; it is the first one's failure.
             BackendError: the infrastructure does not answer.
         """
+        if is_imported(func):
+            return
         if timeout is not None:
             timeout = seconds("timeout", timeout)
-        if isinstance(space, int):
-            raise UsageError.refuse("space", space, f"a mapping, or did you mean n_trials={space}?")
-        heard, logs = _sorted(callbacks)
+        caught = _check_catch(catch)
+        trial_callbacks, logs = sort_callbacks(callbacks)
         for log in logs:
             log.check()
         if not DETACH.get():
-            self._handle.reading()  # raises before anything starts if the ledger is elsewhere
-        self.submit(func, space, n_trials, devices=devices)
+            self._handle.reader()  # raises before anything starts if the ledger is elsewhere
+        before = self._ended()
+        try:
+            self._submit(func, n_trials, space, devices, catches=caught)
+        except CannotTravel as error:
+            if not self._made_by_optuna:
+                raise
+            sys.stderr.write(f"{error}. So the study runs in this process, as plain Optuna's.\n")
+            self._prepare()
+            classes = tuple(catch) if isinstance(catch, Iterable) else (catch,)
+            calls: Any = trial_callbacks
+            super().optimize(func, n_trials, timeout, n_jobs, classes, calls, gc_after_trial)
+            self._write_back()
+            return
         if DETACH.get():
             return
         try:
             row = self._watch(
-                heard, logs, timeout=timeout, at_timeout=self.cancel, show=show_progress
+                trial_callbacks,
+                logs,
+                timeout=timeout,
+                at_timeout=self._stop_beginning,
+                show=show_progress or show_progress_bar,
+                before=before,
             )
         except KeyboardInterrupt:
             if SUBMITTED.get() is None:  # otherwise the command line says so
-                sys.stderr.write(f"\n{goes_on(self.study_name, self.id)}\n")
+                sys.stderr.write(f"\n{detached_message(self.study_name, self.id)}\n")
             raise
-        if row.status == "failed":
-            raise self._failure(row)
+        self._write_back()
+        if row.status == "failed" and not caught:
+            raise failure_of(self._handle, row)
         if show_progress and SUBMITTED.get() is None:
             sys.stderr.write(f"The report: penstock report {self.id}\n")
 
     @to_the_user
+    @space_second
     def submit(
         self,
         func: Any,
-        space: Mapping[str, Any] | None = None,
         n_trials: int | None = None,
         *,
+        space: Mapping[str, Any] | None = None,
         devices: str | None = None,
     ) -> None:
         """As ``optimize``, but return once the scheduler has taken the study on.
 
-        A study that was submitted before with the same arguments is left as it is; with more
-        ``n_trials`` it goes on to so many in all.
+        A study with a space or a strategy that was submitted before with the same arguments is left
+        as it is; with more ``n_trials`` it goes on to so many in all.
         """
+        if is_imported(func):
+            return
+        self._submit(func, n_trials, space, devices)
+
+    def _submit(
+        self,
+        func: Any,
+        n_trials: Any,
+        space: Mapping[str, Any] | None,
+        devices: str | None,
+        *,
+        catches: bool = False,
+    ) -> None:
         refuse_in_trainer("optimize() and submit()")
-        spec = make_spec(self._handle.plan, self.id, self.study_name, func, space, n_trials)
-        changed = [] if self._handle.spec is None else differences(self._handle.spec, spec)
-        if changed:
-            raise UsageError(
-                f"study {self.study_name} was submitted before and cannot be changed"
-                f" ({'; '.join(changed)}): give the new one another study_name"
-            )
-        if self._handle.spec is not None and spec.n_trials <= self._handle.spec.n_trials:
-            spec = replace(spec, n_trials=self._handle.spec.n_trials)  # it was extended since
-        if self._handle.spec is not None:
-            spec = replace(spec, observations=self._handle.spec.observations)
+        if is_local(self._handle, func, space):
+            if space is not None:
+                raise UsageError(f"study {self.study_name} has an objective that needs no space")
+            tools = (self.sampler, self.pruner)
+            submit_local(self._handle, func, n_trials, tools, devices, catches=catches)
         else:
-            spec = self._handle.warmed(spec)
-        wishes = self._handle.wishes(spec)
-        if len(wishes) > spec.n_trials:
-            allowed = f"at least the {len(wishes)} configurations that were enqueued"
-            raise UsageError.refuse("n_trials", n_trials, allowed)
-        settings = self._handle.settings
-        if spec.energy_weight and settings.broker is None:
-            here = metered(devices_of(settings, devices), settings.powercap)
-            check_metered(spec.energy_weight, here)
-        self._handle.ensure_up(devices)
-        self._send(spec, wishes)
-        self._handle.spec, self._handle.enqueued = spec, []
-        self._handle.note_submitted()
+            submit_scheduled(self._handle, func, space, n_trials, devices)
+        self._use_ledger()
+
+    def _prepare(self) -> None:
+        """Have the study in the ledger, perhaps without an objective."""
+        begin(self._handle)
+        self._use_ledger()
+
+    def _use_ledger(self) -> None:
+        """Read and write the ledger from now on, since the study is there."""
+        self._storage = self._handle.storage()
+        self._study_id = self._storage.get_study_id_from_name(self._handle.id)
+
+    def _write_back(self) -> None:
+        """Bring the user's own storage up to date, if there is one."""
+        if self._mirror is not None:
+            self._mirror.write_back(self.get_trials(deepcopy=False), self.user_attrs)
+
+    def _ended(self) -> set[str]:
+        """The ids of the trials of which callbacks have heard already.
+
+        A script that runs again takes a study up where it is if the scheduler samples for it. Then
+        its callbacks hear of all trials.
+        """
+        if self._handle.spec is None or not self._handle.spec.local:
+            return set()
+        rows = self._handle.reader().trials(self.id)
+        return {row.id for row in rows if TrialState(row.state) in FINAL}
+
+    # -- ask and tell ----------------------------------------------------------------------------
+
+    @to_the_user
+    def ask(self, fixed_distributions: Mapping[str, Any] | None = None) -> Trial:
+        """A trial to train yourself, wherever you like; then ``tell`` its result.
+
+        ``fixed_distributions`` are names to Optuna's distributions, or to what a space may hold.
+        """
+        refuse_in_trainer("ask()")
+        self._prepare()
+        given = None if fixed_distributions is None else _distributions(fixed_distributions)
+        return super().ask(given)
+
+    def tell(self, *args: Any, **kwargs: Any) -> FrozenTrial:
+        """As in Optuna; the user's own storage, if there is one, follows."""
+        told = super().tell(*args, **kwargs)
+        self._write_back()
+        return told
+
+    @to_the_user
+    def close(self) -> None:
+        """End a study of trials that were asked for; those without a result end as cancelled."""
+        self._handle.check_submitted()
+        self._handle.connect().close(self.id)
 
     @to_the_user
     def wait(
@@ -148,40 +247,47 @@ class Study(AskableStudy):
         ``callbacks`` as of ``optimize``, told of what has happened before, too.
         """
         self._handle.check_submitted()
-        self._watch(*_sorted(callbacks), timeout=timeout, show=False)
+        self._watch(*sort_callbacks(callbacks), timeout=timeout, show=False)
 
     @to_the_user
     def cancel(self) -> None:
         """Stop the study. What has run stays; trials at work end as cancelled."""
         self._handle.check_submitted()
-        self._handle.reach().cancel(self.id)
+        self._handle.connect().cancel(self.id)
 
     @to_the_user
     def stop(self) -> None:
-        """End the study from a callback, as Optuna's ``MaxTrialsCallback`` does.
+        """Begin no more trials: those at work go on to their end. As in Optuna, from a callback.
 
-        It cancels the study without waiting for running trials. A study that is over stays as it
-        is.
+        With a strategy that compares trials the study is cancelled, without waiting for running
+        trials. A study that is over stays as it is.
         """
         if self.status in OVER:  # callbacks are also called for cancelled trials
             return
         try:
-            self.cancel()
+            self._stop_beginning()
         except UsageError:
             if self.status not in OVER:
                 raise
+
+    def _stop_beginning(self) -> None:
+        assert self._handle.spec is not None
+        if self._handle.spec.strategy.name == "full":
+            self._handle.connect().send("stop", study=self.id)
+        else:
+            self.cancel()
 
     @to_the_user
     def pause(self) -> None:
         """Release its devices: running trials end their epoch and wait until ``resume``."""
         self._handle.check_submitted()
-        self._handle.reach().pause(self.id)
+        self._handle.connect().pause(self.id)
 
     @to_the_user
     def resume(self) -> None:
         """Continue a paused study."""
         self._handle.check_submitted()
-        self._handle.reach().resume(self.id)
+        self._handle.connect().resume(self.id)
 
     @to_the_user
     def extend(self, *, by: int | None = None, to: int | None = None) -> None:
@@ -196,38 +302,71 @@ class Study(AskableStudy):
         for field, value in (("by", by), ("to", to)):
             if value is not None:
                 whole(field, value, low=1)
-        n_trials = self._handle.reach().extend(self.id, by=by, to=to)
+        n_trials = self._handle.connect().extend(self.id, by=by, to=to)
         assert self._handle.spec is not None
         self._handle.spec = replace(self._handle.spec, n_trials=n_trials)
 
     @to_the_user
-    def enqueue_trial(self, params: Mapping[str, Any]) -> None:
-        """Try this configuration next; missing names are drawn. It counts in ``n_trials``."""
+    def enqueue_trial(
+        self,
+        params: Mapping[str, Any],
+        user_attrs: Mapping[str, Any] | None = None,
+        skip_if_exists: bool = False,
+    ) -> None:
+        """Try this configuration next; missing names are drawn.
+
+        With a space or a strategy it counts in ``n_trials``. The arguments are Optuna's.
+        """
         spec = self._handle.spec
-        space, conditions = (spec.space, spec.conditions) if spec else (self._handle.plan.space, ())
-        checked = check_params(space, params, conditions)
-        if spec is None:
-            self._handle.enqueued.append(checked)
-        else:
-            self._handle.reach().enqueue(self.id, checked)
+        if spec is None or spec.local:
+            if spec is None and self._handle.plan.space is not None:
+                check_params(self._handle.plan.space, dict(params), ())
+            super().enqueue_trial(dict(params), dict(user_attrs or {}) or None, skip_if_exists)
+            self._write_back()
+            return
+        if user_attrs or skip_if_exists:
+            allowed = "none in a study with a space or a strategy that was submitted"
+            raise UsageError.refuse("user_attrs and skip_if_exists", user_attrs, allowed)
+        checked = check_params(spec.space, dict(params), spec.conditions)
+        self._handle.connect().enqueue(self.id, checked)
 
     @to_the_user
     def add_trial(
-        self, *, params: Mapping[str, Any], value: float, source: str = "add_trial"
+        self,
+        trial: FrozenTrial | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        value: float | None = None,
+        source: str = "add_trial",
     ) -> None:
-        """Add a result from elsewhere for the sampler to learn from, before submission.
+        """Add a trial, as Optuna does; or, before submission, a result that the sampler learns.
 
-        It is no trial of the study. Raises UsageError if the study was submitted without it.
+        The latter has ``params`` and a ``value``, and is no trial of the study. In a study with a
+        space or a strategy the former is not either. ``source`` says in ``copied_trials`` where it
+        comes from. Raises UsageError if such a study was submitted without it.
         """
-        self._learn([observation(params, value, source)], "add_trial()")
+        if trial is None:
+            self._learn([observation(params, value, source)], "add_trial()")
+        else:
+            self._add([trial], source, "add_trial()")
 
     @to_the_user
     def add_trials(self, trials: Iterable[FrozenTrial], source: str = "add_trials") -> None:
-        """As ``add_trial``, for the results among Optuna's frozen trials."""
-        self._learn(of_frozen(trials, source), "add_trials()")
+        """As ``add_trial``, for each of the trials."""
+        self._add(trials, source, "add_trials()")
+
+    def _add(self, trials: Iterable[FrozenTrial], source: str, what: str) -> None:
+        if self._handle.spec is not None and not self._handle.spec.local:
+            self._learn(of_frozen(trials, source), what)
+            return
+        for trial in trials:
+            super().add_trial(trial)
+            if self._handle.spec is None:
+                self._handle.note_source(source)
+        self._write_back()
 
     def _learn_from(self, study: Any) -> None:
-        self._handle.observed += of_study(study, self.direction)
+        self._handle.observed += of_study(study, self._handle.plan.direction)
 
     def _learn(self, results: Sequence[Observation], what: str) -> None:
         """Add ``results``. A script that runs again may give those that the study already has."""
@@ -245,87 +384,35 @@ class Study(AskableStudy):
 
     def _watch(
         self,
-        heard: Sequence[Heard],
+        trial_callbacks: Sequence[TrialCallback],
         logs: Sequence[EpochCallback],
-        *,
-        timeout: float | None = None,
-        at_timeout: Callable[[], object] | None = None,
-        show: bool,
+        **options: Any,
     ) -> StudyRow:
-        from ..exports.epoch_callbacks import Feed
-        from ..services.supervisor import Reviver
-        from ..status.lookout import Lookout
-        from ..views.live import follow
-
-        reader, results = self._handle.reading()
+        """Watch to the end, with the ``options`` of ``views.live.follow``; call the callbacks."""
 
         def tell(row: TrialRow) -> None:
-            for callback in heard:
-                callback(self, results.trial(row))
+            find = self._storage.get_trial_id_from_study_id_trial_number
+            for callback in trial_callbacks:
+                callback(self, self._storage.get_trial(find(self._study_id, row.number)))
+            self._write_back()
 
-        settings = self._handle.settings
-        # A watcher also revives the services that the study needs.
-        with closing(Feed(logs, settings.run)) as feed, Reviver(settings) as reviver:
-            return follow(
-                reader,
-                self.id,
-                on_trial=tell if heard else None,
-                on_look=feed.look if logs else None,
-                show=show,
-                timeout=timeout,
-                at_timeout=at_timeout,
-                why=Lookout(settings, reader, reviver.trouble).look,
-            )
-
-    def _send(self, spec: StudySpec, wishes: Sequence[Params]) -> None:
-        client = self._handle.client()
-        if self._handle.spec is None:
-            client.submit(spec, wishes)
-        elif spec.n_trials > self._handle.spec.n_trials:
-            client.extend(self.id, to=spec.n_trials, code=spec.code)
-
-    def _failure(self, row: StudyRow) -> TrialFailed:
-        rows = self._handle.reading()[0].trials(self.id)
-        failed = [trial for trial in rows if trial.failure_kind]
-        ending = [trial for trial in failed if trial.failure_kind in ENDS_STUDY]
-        words = f"no trial of {self.study_name} succeeded"
-        if ending:
-            first, why = ending[0], f"{self.study_name} was ended: {row.message}"
-        elif any(trial.state == TrialState.CANCELLED for trial in rows):
-            return TrialFailed("exception", f"{self.study_name} was ended: {row.message}")
-        elif not failed:
-            return TrialFailed("exception", f"{words}: {row.message}")
-        else:
-            first = failed[0]
-            why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
-        failure = TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
-        if failure.traceback:
-            failure.add_note(f"\n{first.id}: {failure.traceback}")
-        return failure
+        on_trial = tell if trial_callbacks or self._mirror else None
+        return watch(self._handle, logs, on_trial=on_trial, **options)
 
 
-def _sorted(callbacks: Any) -> tuple[list[Heard], list[EpochCallback]]:
-    """The callbacks that are called for each trial, and those that receive epochs."""
-    from ..exports.epoch_callbacks import EpochCallback
-
-    allowed = "None, or a list of functions of (study, trial) and of Penstock's logs"
-    if not isinstance(callbacks, Sequence | None) or isinstance(callbacks, str):
-        raise UsageError.refuse("callbacks", callbacks, allowed)
-    heard: list[Heard] = []
-    logs: list[EpochCallback] = []
-    for each in callbacks or ():
-        if isinstance(each, EpochCallback):
-            logs.append(each)
-        elif callable(each) and not isinstance(each, type):
-            heard.append(each)
-        else:
-            raise UsageError.refuse("callbacks", each, allowed)
-    return heard, logs
+def _check_catch(catch: Any) -> bool:
+    """Whether any exceptions are expected. UsageError for what is no exception."""
+    classes = catch if isinstance(catch, Iterable) else (catch,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise UsageError.refuse("catch", each, "an exception class, or several")
+    return bool(tuple(classes))
 
 
-def goes_on(study_name: str, study_id: str) -> str:
-    """The message about a study that is no longer watched but continues."""
-    return (
-        f"{study_name} goes on. Watch it with `penstock watch {study_id}`,"
-        f" cancel it with `penstock cancel {study_id}`."
-    )
+def _distributions(given: Mapping[str, Any]) -> dict[str, BaseDistribution]:
+    """Optuna's distributions, of which some may be given as a space has them."""
+    from ...tasks.objectives.distributions import from_text
+
+    ours = {n: each for n, each in given.items() if not isinstance(each, BaseDistribution)}
+    made = {name: from_text(text) for name, text in parse_space(ours)} if ours else {}
+    return {name: made.get(name, each) for name, each in given.items()}

@@ -22,7 +22,8 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import StrategySpec
 from ...tasks.contracts.code import import_script
-from ..common.yaml_file import KeyPath, YamlFile, near
+from ..common.text import near
+from ..common.yaml_file import KeyPath, YamlFile
 from ..spec import strategies
 from ..spec.options import GROUPS
 from ..spec.sampler_options import SAMPLERS, Sampler
@@ -81,7 +82,8 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
     for name, kind in GROUPS.items():
         if isinstance(given.get(name), dict):
             document.check_keys((name,), given[name], [f.name for f in fields(kind)], name)
-            settings[name] = kind(**given[name])
+            with _located(document):
+                settings[name] = kind(**given[name])
     if space is not None:
         size["space"] = _space(document, space)
     with as_python(file, beside=True):

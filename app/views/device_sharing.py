@@ -29,7 +29,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class SharedSpan:
     """``trials`` (ids, at least two) were on ``device`` at once from ``begin`` to ``end`` (s)."""
 
     device: str
@@ -38,7 +38,7 @@ class Together:
     end: float
 
 
-def together(study: str, epochs: Iterable[EpochRow]) -> list[Together]:
+def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
     """All spans in which a trial of the study with id ``study`` shared a device, by their begin.
 
     ``epochs`` are the study's own and those of other studies that may have run at the same time.
@@ -59,7 +59,7 @@ def together(study: str, epochs: Iterable[EpochRow]) -> list[Together]:
             at_work = (at_work - goes[begin]) | comes[begin]
             trials = {trial for _, _, trial in at_work}
             if len(trials) > 1 and any(trial.startswith(f"{study}-") for trial in trials):
-                found.append(Together(device, tuple(sorted(trials)), begin, end))
+                found.append(SharedSpan(device, tuple(sorted(trials)), begin, end))
     return sorted(found, key=lambda each: (each.begin, each.device))
 
 
@@ -86,7 +86,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
 
 def section(study: StudyRow, epochs: Sequence[EpochRow], names: Mapping[str, str]) -> str:
     """The report's HTML section; empty if no device was shared. ``names`` are by study id."""
-    found = together(study.id, epochs)
+    found = shared_spans(study.id, epochs)
     if not found:
         return ""
     longest = sorted(found, key=lambda each: each.begin - each.end)[:SHOWN]
@@ -106,7 +106,7 @@ def section(study: StudyRow, epochs: Sequence[EpochRow], names: Mapping[str, str
     )
 
 
-def _who(study: StudyRow, span: Together, names: Mapping[str, str]) -> str:
+def _who(study: StudyRow, span: SharedSpan, names: Mapping[str, str]) -> str:
     own = [str(number_of(t)) for t in span.trials if t.startswith(f"{study.id}-")]
     others = [
         f"{names[t.rpartition('-')[0]]}/{number_of(t)}"

@@ -25,7 +25,7 @@ Facts = dict[str, Any]
 #: Seconds after the deadline within which the scheduler must have revoked what still runs.
 GRACE = 15.0
 #: Seconds between two looks at the ledger.
-_LOOK_AGAIN = 0.1
+_POLL_INTERVAL = 0.1
 #: Seconds for which a device that left is listed.
 SHOWN_AFTER = 86_400.0
 #: Spaces between two columns of the table.
@@ -208,4 +208,4 @@ def wait_free(
                     " `penstock doctor` looks for the reason"
                 )
             line.update(f"waiting for {', '.join(waiting)}, {duration(max(0.0, left))} left")
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_POLL_INTERVAL)

@@ -13,7 +13,7 @@ import contextlib
 import io
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,7 +23,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ...profiling.base.errors import LASTING, BackendError
-from ...scheduler.model.trial import FINAL
+from ...scheduler.model.trial import FINAL, TrialState
 from ..common.console import PlainConsole
 from ..common.timeouts import call_with_notices
 from ..ledger.codec import spec_from_json
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 #: Bounds in seconds of the time between two looks at the ledger, which is a tenth of the time
 #: watched so far. So the end of a study of one second is noticed soon.
-SOONEST, PERIOD = 0.01, 0.2
+MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
 #: A study is read completely again after this many times the CPU time that reading it took.
-SELDOM = 25.0
+REREAD_FACTOR = 25.0
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
 
@@ -70,7 +70,7 @@ class Watcher:
     #: When the rest is next read (monotonic seconds).
     _due: float = 0.0
 
-    def look(self) -> View:
+    def poll(self) -> View:
         """The study now. Raises BackendError when the ledger does not answer."""
         study = self.reader.study(self.study_id)
         if self._view is not None and study.finished_at is None and time.monotonic() < self._due:
@@ -78,7 +78,7 @@ class Watcher:
         # CPU time, not wall time: waiting for a slow ledger is no load.
         began = time.thread_time()
         self._view = self._read(study)
-        pause = math.inf if self.idle else SELDOM * (time.thread_time() - began)
+        pause = math.inf if self.idle else REREAD_FACTOR * (time.thread_time() - began)
         self._due = time.monotonic() + pause
         return self._view
 
@@ -99,43 +99,45 @@ def follow(
     study_id: str,
     *,
     on_trial: Callable[[TrialRow], None] | None = None,
-    on_look: Callable[[View, Sequence[EpochRow]], None] | None = None,
+    on_poll: Callable[[View, Sequence[EpochRow]], None] | None = None,
     show: bool = True,
     timeout: float | None = None,
     at_timeout: Callable[[], object] | None = None,
+    before: Collection[str] = (),
     why: Callable[[StudyRow], str] = lambda study: "",
 ) -> StudyRow:
     """Watch a study until it is over, or for ``timeout`` seconds, and return it as it then stands.
 
-    With ``at_timeout``, that function is called after ``timeout`` instead, and the study is watched
-    to its end. ``on_trial`` is called once for each trial that reaches a final state. ``on_look``
+    With ``at_timeout``, that function is called instead, ``timeout`` seconds after the first trial
+    has begun, and the study is watched to its end. ``on_trial`` is called once for each trial that
+    reaches a final state, but for those whose ids are in ``before``. ``on_poll``
     is called for each look at the ledger, with all epochs so far in the order of their acceptance.
-    ``why`` says what keeps the study from making progress (``app.status.lookout``); this is shown
-    even if nothing else is.
+    ``why`` says what keeps the study from making progress (``app.status.stall_monitor``); this is
+    shown even if nothing else is.
 
     A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
     if it never answered, and LedgerRefused or LedgerDamaged at once.
     """
     begun = time.monotonic()
-    end = None if timeout is None else begun + timeout
-    idle = not show and on_trial is None and on_look is None
-    watcher, reported, view = Watcher(reader, study_id, idle), set[str](), None
+    limit = Limit(timeout, at_timeout, before)
+    idle = not show and on_trial is None and on_poll is None
+    watcher, reported, view = Watcher(reader, study_id, idle), set(before), None
     with _screen(PlainConsole(stderr=True)) if show else contextlib.nullcontext(Quiet()) as screen:
         while True:
             trouble = ""
             try:
                 view = call_with_notices(
-                    SILENCE, "ledger-look", watcher.look, partial(screen.draw, view, WAITING)
+                    SILENCE, "ledger-look", watcher.poll, partial(screen.draw, view, WAITING)
                 )
             except LASTING:
                 raise  # a second try would give the same error
             except BackendError as error:
                 trouble = f"the ledger does not answer, asking again: {error}"
-                if view is None and end is not None and time.monotonic() >= end:
+                if view is None and limit.is_over():
                     raise
             else:
-                if on_look is not None:
-                    on_look(view, watcher.epochs)
+                if on_poll is not None:
+                    on_poll(view, watcher.epochs)
             finished = not trouble and view is not None and view.study.finished_at is not None
             for trial in view.trials if view and not trouble else ():
                 if trial.state in FINAL and trial.id not in reported:
@@ -145,12 +147,43 @@ def follow(
             screen.draw(view, trouble or ("" if view is None else why(view.study)))
             if view is not None and finished:
                 return view.study
-            if view is not None and end is not None and time.monotonic() >= end:
-                if at_timeout is None:
+            limit.poll(view)
+            if limit.is_over():
+                if at_timeout is None and view is not None:
                     return view.study
-                at_timeout()
-                end = None
-            time.sleep(min(PERIOD, max(SOONEST, (time.monotonic() - begun) / 10)))
+                limit.carry_out()
+            time.sleep(min(MAX_PERIOD, max(MIN_PERIOD, (time.monotonic() - begun) / 10)))
+
+
+class Limit:
+    """How long a study is watched; with ``at_end``, how long it begins trials."""
+
+    def __init__(
+        self, timeout: float | None, at_end: Callable[[], object] | None, before: Collection[str]
+    ) -> None:
+        self._timeout = timeout
+        self._at_end = at_end
+        self._before = before
+        at_once = timeout is not None and at_end is None
+        self._end = time.monotonic() + timeout if timeout is not None and at_once else None
+
+    def poll(self, view: View | None) -> None:
+        """Begin to count when a trial has begun that is not one of those before."""
+        if self._timeout is None or self._end is not None or view is None:
+            return
+        resting = (TrialState.PROPOSED, TrialState.WAITING)
+        if any(t.state not in resting for t in view.trials if t.id not in self._before):
+            self._end = time.monotonic() + self._timeout
+
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return self._end is not None and time.monotonic() >= self._end
+
+    def carry_out(self) -> None:
+        """Do, once, what is to be done at the end."""
+        if self._at_end is not None:
+            self._at_end()
+            self._timeout = self._end = None
 
 
 class Screen(Protocol):

@@ -8,6 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from ...scheduler.policies.waterfill import NARROW
 from ..common.text import count, duration, instead, number
 
 Facts = dict[str, Any]
@@ -61,6 +62,8 @@ def _first(row: Facts, where: str) -> tuple[str, ...]:
 
 def _head(plan: Facts) -> str:
     words = [f"policy {plan['policy']}"]
+    if plan["rule"] == NARROW and plan["policy"] != NARROW:
+        words[0] += f" as {NARROW}, since no width is sure to be faster than one device"
     if plan["planned"] is not None:
         words.append(f"planned {duration(plan['planned'])} ago")
     if plan["trouble"]:

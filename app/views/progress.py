@@ -36,6 +36,8 @@ class StudyProgress:
     counts: Counter[TrialState]
     #: How many trials there will be; forked trials count only once they exist.
     trials: int
+    #: How many more the user has enqueued in a study that is over, which ``optimize`` would run.
+    enqueued: int
     #: The best trials: the Pareto front of several objectives, otherwise ``best`` alone.
     front: list[TrialRow]
     #: The number of accepted epochs.
@@ -127,7 +129,7 @@ def violated(trial: TrialRow) -> str:
     return ", ".join(name for name, excess in trial.constraints.items() if excess > 0)
 
 
-def aim(study: StudyRow) -> str:
+def objective_words(study: StudyRow) -> str:
     """The study's aim in words: ``minimize loss``, ``minimize loss, maximize accuracy``."""
     return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
 
@@ -180,7 +182,7 @@ def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, floa
     return next((dict(row.metrics) for row in last), {})
 
 
-def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
+def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
     """The epochs whose numeric signature differs from that of the trial's epoch before."""
     found, known = [], dict[str, str]()
     for row in sorted(epochs, key=lambda row: row.epoch):
@@ -226,7 +228,7 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
     if plan.name == "hyperband":
         return sum(
             _halving(levels[-1 - s :], size, plan.eta)
-            for s, size in brackets(len(levels), plan.eta, n_trials)
+            for s, size in brackets(len(levels), plan.eta, n_trials, proportional=plan.proportional)
         )
     return _halving(levels, n_trials, plan.eta)
 
@@ -253,10 +255,13 @@ def study_progress(
         # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
         known = done + _to_do(study, plan, trials)
         expected = done if study.finished_at is not None else max(expected, known)
+    counts = Counter(TrialState(trial.state) for trial in trials)
+    enqueued = 0 if study.finished_at is None else counts[TrialState.PROPOSED]
     return StudyProgress(
-        counts=Counter(TrialState(trial.state) for trial in trials),
+        counts=counts,
         front=front_of(study, trials),
-        trials=max(study.n_trials, len(trials)),
+        trials=max(study.n_trials, len(trials) - enqueued),
+        enqueued=enqueued,
         epochs=done,
         expected=expected,
         started=min((row.at - row.seconds for row in epochs), default=None),

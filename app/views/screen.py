@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...scheduler.model.trial import TrialState
 from ..common.text import count, duration, label, number, share_words, sparkline
-from .progress import StudyProgress, aim, best_words, ranked, reached, scores, so_far
+from .progress import StudyProgress, best_words, objective_words, ranked, reached, scores, so_far
 
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow
@@ -94,7 +94,7 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 
 def _header(view: View, now: float) -> RenderableType:
     study, progress = view.study, view.progress
-    how = f"{aim(study)} · {label(study.strategy)} · {label(study.sampler)}"
+    how = f"{objective_words(study)} · {label(study.strategy)} · {label(study.sampler)}"
     if shares := share_words(study.weight, study.priority):
         how += f" · {shares}"
     if study.observations:
@@ -126,6 +126,9 @@ def _header(view: View, now: float) -> RenderableType:
         who = f"  trial {progress.best.number}, {reached(progress.best)}  "
         params = (_params(progress.best), "dim")
         parts.append(Text.assemble(f"best{so_far(study)} ", value, who, params))
+    if progress.enqueued:
+        left = f"not run: {count(progress.enqueued, 'enqueued trial')}"
+        parts.append(Text(left, style="yellow"))
     if study.message:
         parts.append(Text(study.message, style="yellow"))
     return Group(*parts)

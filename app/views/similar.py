@@ -23,7 +23,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class SimilarityReport:
     """A trial, the class of its machine, and the service's answer about its profile."""
 
     trial: str
@@ -39,7 +39,7 @@ def profile_of_trial(reader: Reader, trial: TrialRow) -> Profile | None:
     return tuple(sorted(found[0].values)) if found else None
 
 
-def look(reader: Reader, study: StudyRow, trial: TrialRow) -> Likeness:
+def find_similar(reader: Reader, study: StudyRow, trial: TrialRow) -> SimilarityReport:
     """Ask the history about a ``trial`` of ``study``. Raises UsageError if it has no profile."""
     profile = profile_of_trial(reader, trial)
     if profile is None:
@@ -51,7 +51,7 @@ def look(reader: Reader, study: StudyRow, trial: TrialRow) -> Likeness:
     # Entries from the trial's own study are left out: they are trivially similar.
     own = source_of(study.id)
     others = tuple(entry for entry in reader.history(machine) if entry.source != own)
-    return likeness(trial.id, machine, others, profile)
+    return similarity_report(trial.id, machine, others, profile)
 
 
 def _why_none(reader: Reader, study: StudyRow) -> str:
@@ -62,15 +62,15 @@ def _why_none(reader: Reader, study: StudyRow) -> str:
     return f"only the first trials of a workload are profiled, here {others}"
 
 
-def likeness(
+def similarity_report(
     trial: str, machine: str, history: tuple[HistoryEntry, ...], profile: Profile
-) -> Likeness:
+) -> SimilarityReport:
     """The answer of a similarity service built from ``history``."""
     service = Similarity.fit(history, KMEANS)
-    return Likeness(trial, machine, service.windows, service.aside, service.ask(profile))
+    return SimilarityReport(trial, machine, service.windows, service.aside, service.ask(profile))
 
 
-def likeness_facts(found: Likeness) -> dict[str, Any]:
+def similarity_facts(found: SimilarityReport) -> dict[str, Any]:
     """``found`` as plain values for scripts, by the names of the fields."""
     facts = asdict(found)
     config = found.answer.config
@@ -78,7 +78,7 @@ def likeness_facts(found: Likeness) -> dict[str, Any]:
     return facts
 
 
-def likeness_view(found: Likeness) -> RenderableType:
+def similarity_view(found: SimilarityReport) -> RenderableType:
     """``found`` for the terminal: the answer, then similar workloads and how they differ."""
     from rich.console import Group
     from rich.table import Table
@@ -98,12 +98,14 @@ def likeness_view(found: Likeness) -> RenderableType:
         table = Table("workload", "distance", "cluster", "what mattered most", box=None)
         for each in answer.neighbours:
             cluster = "" if each.cluster is None else str(each.cluster)
-            table.add_row(each.workload[:12], f"{each.distance:.2f}", cluster, _matter(each))
+            table.add_row(
+                each.workload[:12], f"{each.distance:.2f}", cluster, _feature_differences(each)
+            )
         parts.append(table)
     return Group(*parts)
 
 
-def _matter(neighbour: Neighbour) -> str:
+def _feature_differences(neighbour: Neighbour) -> str:
     return ", ".join(
         f"{each.feature} {number(each.own)} there {number(each.theirs)} ({each.weight:.0%})"
         for each in neighbour.differences[:SHOWN]

@@ -20,7 +20,7 @@ from ...profiling.knobs.knobs import config_text
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
 from ...scheduler.model.snapshot import POLICY_BACKOFF
-from ..common.text import duration, instead, number
+from ..common.text import count, duration, instead, number
 from .progress import final_metrics, origins
 from .system_configurations import tried
 
@@ -65,7 +65,7 @@ class Story:
     origins: tuple[str, ...] = ()
 
 
-def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
+def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     """The story of ``trial`` from the ledger."""
     events = reader.events(trial.id)
     causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
@@ -77,7 +77,7 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
             event.at - trial.created_at,
             seq,
             sentence(event, study.metric, accepted),
-            because(event, trial.id, reasons),
+            cause_words(event, trial.id, reasons),
             getattr(event, "fence", None),
             event.traceback if isinstance(event, happened.AttemptFailed) else "",
         )
@@ -115,14 +115,12 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
             text = f"the state after epoch {event.epoch} is in the store"
         case happened.Undurable():
             text = f"its state could not be written to the store: {event.reason}"
-        case happened.Replayed():
-            epochs = f"epoch {event.first} is"
-            if event.last > event.first:
-                epochs = f"epochs {event.first} to {event.last} are"
-            text = f"{epochs} computed again by attempt {event.fence}"
-            text += f": {event.reason}" if event.reason else ""
+        case happened.Replayed() | happened.Remarked():
+            text = _remark(event)
         case happened.WindowsMeasured() | happened.Profiled():
             text = _measured(event)
+        case happened.WidthsMeasured():
+            text = _widths(event)
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():
@@ -161,6 +159,16 @@ def _epoch(
     return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text
 
 
+def _remark(event: happened.Replayed | happened.Remarked) -> str:
+    if isinstance(event, happened.Remarked):
+        return f"attempt {event.fence} runs, but {event.text}"
+    epochs = f"epoch {event.first} is"
+    if event.last > event.first:
+        epochs = f"epochs {event.first} to {event.last} are"
+    text = f"{epochs} computed again by attempt {event.fence}"
+    return text + (f": {event.reason}" if event.reason else "")
+
+
 def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
     """The counters of a profile, or each system configuration's result against the default."""
     if isinstance(event, happened.Profiled):
@@ -179,6 +187,15 @@ def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
     return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(parts)}"
 
 
+def _widths(event: happened.WidthsMeasured) -> str:
+    """Seconds a step by width, or why there are none."""
+    steps = [f"{duration(took)} on {count(width, 'device')}" for width, took in event.seconds]
+    text = f"steps were measured: {', '.join(steps)}" if steps else "its epochs have too few steps"
+    if event.meeting and not event.met:
+        text += f"; the other devices had not met in {duration(event.meeting)}"
+    return text
+
+
 def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
     """A note if the epoch's numeric signature differs from that of the epoch before it."""
     if before is None or before.signature == event.signature:
@@ -186,7 +203,7 @@ def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
     return f"; computed under {event.signature}, epoch {before.epoch} under {before.signature}"
 
 
-def because(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
+def cause_words(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
     """Why ``event`` happened: the event whose handling sent the attempt that it answers."""
     seq = _taken_at(event)
     if seq is None:

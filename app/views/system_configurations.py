@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedConfiguration:
     """A configuration as it was measured.
 
     ``ratios`` are each window's seconds per step divided by the default's; ``joules`` are the same
@@ -51,7 +51,7 @@ class Tried:
 
 def tried(
     events: Sequence[WindowsMeasured], failures: Sequence[tuple[SystemConfig, str]] = ()
-) -> list[Tried]:
+) -> list[TriedConfiguration]:
     """All measured configurations, the fastest first, and those that cannot be run."""
     ratios: dict[SystemConfig, list[float]] = {}
     joules: defaultdict[SystemConfig, list[float]] = defaultdict(list)
@@ -63,7 +63,7 @@ def tried(
                 joules[window.config].append(window.joules)
         failed |= dict(event.failed)
     found = [
-        Tried(
+        TriedConfiguration(
             config,
             tuple(ratios.get(config, ())),
             tuple(joules[config]),

@@ -101,14 +101,14 @@ def usage(
         for a, b in _gaps(_union(spans), study.created_at, end):
             taken += _overlap(other, a, b)
             for left, right in _gaps(_clipped(other, a, b), a, b):
-                _blame(idle, slot, (left, right), began, away, moved, ready, rests)
+                _attribute_gap(idle, slot, (left, right), began, away, moved, ready, rests)
     return Usage(
         len(busy),
         len(busy) * (end - study.created_at),
         trained,
         taken,
         idle,
-        _over_bound(plan, chains, _there_until(busy, away), began),
+        _over_bound(plan, chains, _available_until(busy, away), began),
     )
 
 
@@ -133,7 +133,7 @@ def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
     ]
 
 
-def _blame(  # noqa: PLR0917 - what a gap is held against, one kind each
+def _attribute_gap(  # noqa: PLR0917 - what a gap is held against, one kind each
     idle: dict[str, float],
     slot: Slot,
     gap: Span,
@@ -246,7 +246,7 @@ def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
     return sum(b - a for a, b in _clipped(union, begin, end))
 
 
-def _there_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> list[float]:
+def _available_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> list[float]:
     """When each slot went away; infinite if it was still there at the last epoch's end."""
     ends = {slot: max(b for _, b in spans) for slot, spans in busy.items()}
     last = max(ends.values())
@@ -255,7 +255,7 @@ def _there_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> list[f
     return [each if each < last else math.inf for each in until]
 
 
-def _least(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
+def _min_time(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
     """The least seconds that ``work`` takes on slots that each remain for ``left`` seconds.
 
     Speeds are concave, so the fluid bound holds for the mean number of slots. The longer the work
@@ -296,7 +296,7 @@ def _over_bound(
     bound = 0.0
     for _, works in sorted(layers.items()):
         left = [each - began - bound for each in until]
-        bound += _least([(work, speeds) for work in works], left)
+        bound += _min_time([(work, speeds) for work in works], left)
     return (max(row.at for row in rows) - began) / bound if bound > 0 else None
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
 #: An idle trainer that says so many messages in a row is ended: none of our code does that.
-MOST_MESSAGES = 10_000
+MAX_MESSAGES = 10_000
 
 
 class Listener(Protocol):
@@ -134,7 +134,7 @@ class Keeper(threading.Thread):
         """
         device = self._device.name
         try:
-            with connection.answering(self._url):
+            with connection.translate_errors(self._url):
                 self._client.hset(protocol.DEVICES, device, self._record())
                 self._client.delete(protocol.alive_key(device))
         except BackendError as error:
@@ -171,9 +171,9 @@ class Keeper(threading.Thread):
         else:
             found = self._idle.get(fd)
             if found:
-                self.hear(*found)
+                self.read_idle(*found)
 
-    def hear(self, slot: Slot, trainer: Trainer) -> None:
+    def read_idle(self, slot: Slot, trainer: Trainer) -> None:
         """Read what an idle trainer has said so far."""
         if not trainer.reading.acquire(blocking=False):
             return  # a session has taken it meanwhile
@@ -184,7 +184,7 @@ class Keeper(threading.Thread):
                 if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
                 received += 1
-                if received == MOST_MESSAGES:  # the leases must not wait
+                if received == MAX_MESSAGES:  # the leases must not wait
                     trainer.kill()
                     gone = f"it sent {received:,} messages in a row"
                     break
@@ -213,10 +213,10 @@ class Keeper(threading.Thread):
         if not commands:
             return
         started = time.monotonic()
-        with connection.answering(self._url):
+        with connection.translate_errors(self._url):
             answers = protocol.execute(self._client, commands)
             if any(map(connection.is_wrong_type, answers)):
-                self._dropped.mend(self._client)
+                self._dropped.remove_misplaced(self._client)
                 self._dropped.count(self._client)
         for answer in answers:
             if isinstance(answer, redis.RedisError):

@@ -14,7 +14,15 @@ import redis
 from pydantic import TypeAdapter, ValidationError
 
 from ...profiling.base.errors import BackendError
-from ...tasks.process.messages import Forged, SegmentTask, dumps, open_task, parse, seal
+from ...tasks.process.messages import (
+    Forged,
+    SegmentTask,
+    check_seal,
+    dumps,
+    open_task,
+    parse,
+    seal,
+)
 from ..broker import connection, presence, protocol
 from ..broker.dropped import Dropped
 
@@ -26,9 +34,9 @@ REPORT_TIMEOUT = 60.0
 #: The same for a claim: the scheduler soon sends an unclaimed message anew.
 CLAIM_TIMEOUT = 5.0
 #: Seconds between two checks that a rendezvous is still needed.
-RENDEZVOUS_LOOK = 0.25
+RENDEZVOUS_POLL = 0.25
 #: Seconds after which an unanswered question is repeated (the scheduler may have been killed).
-ASK_AGAIN = 2.0
+ASK_TIMEOUT = 2.0
 
 #: The trainers of a gang, as its ranks receive them.
 _IDENTITIES = TypeAdapter(tuple[str, ...])
@@ -99,7 +107,7 @@ class Link:
             CLAIM_TIMEOUT, lambda: str(protocol.call(self.client, protocol.CLAIM, keys, *args))
         )
 
-    def meet(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
+    def rendezvous(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
         """The identities of the gang's trainers by rank, once all ranks have claimed.
 
         None if ``still`` becomes false before that.
@@ -107,7 +115,7 @@ class Link:
         key = protocol.rendezvous_key(task.trial, task.fence, task.rank)
         while still() and not self.closing.is_set():
             found: Any = self._retry(
-                REPORT_TIMEOUT, lambda: self.client.blpop([key], timeout=RENDEZVOUS_LOOK)
+                REPORT_TIMEOUT, lambda: self.client.blpop([key], timeout=RENDEZVOUS_POLL)
             )
             if found:
                 try:
@@ -148,7 +156,7 @@ class Link:
                 return None
             found: Any = self._retry(
                 REPORT_TIMEOUT,
-                lambda: self.client.blpop([protocol.PREFIX + name], timeout=ASK_AGAIN),
+                lambda: self.client.blpop([protocol.PREFIX + name], timeout=ASK_TIMEOUT),
             )
             if found:
                 try:
@@ -157,6 +165,23 @@ class Link:
                     self._dropped.note("replies", name, error)
                     self._dropped.count(self.client)
         return None
+
+    def history(self, study: str, after: str) -> tuple[str, list[str]]:
+        """What has changed in a study since the entry ``after``: the last entry's id, and texts.
+
+        Raises BackendError if the broker stays away. What is not sealed by us is left out.
+        """
+        start = f"({after}" if after else "-"
+        command = ("XRANGE", protocol.HISTORY + study, start, "+")
+        found: Any = self._retry(REPORT_TIMEOUT, lambda: protocol.command(self.client, *command))
+        texts = []
+        for entry, raw in found or ():
+            fields, after = protocol.pairs(raw), entry
+            try:
+                texts.append(check_seal(self._key, fields.get("p"), fields.get("s")))
+            except Forged as error:
+                self._dropped.note("keys", protocol.HISTORY + study, error)
+        return after, texts
 
     def durable(self, body: dict[str, Any]) -> protocol.Command:
         """The command that records a durable state. It needs no fence: its content is verified."""
@@ -170,7 +195,7 @@ class Link:
         pause = 0.02
         while True:
             try:
-                with connection.answering(self.url):
+                with connection.translate_errors(self.url):
                     return attempt()
             except BackendError as error:
                 if time.monotonic() > until or self.closing.wait(pause):

@@ -62,7 +62,7 @@ def _channel(channel: Any, url: str) -> Any:
                     raise
                 queues = self.active_queues
                 keys = [self._q_for_pri(queue, n) for n in self.priority_steps for queue in queues]
-                dropped.mend(client, keys)
+                dropped.remove_misplaced(client, keys)
             except (ValueError, RecursionError) as error:
                 dropped.note("queues", where, Forged("json", f"it is not a message: {error!r}"))
             except Exception as error:

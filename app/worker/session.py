@@ -29,7 +29,7 @@ START_TIMEOUT = 120.0
 #: Seconds in which a member of a broken gang may say what happened, before the others do.
 BROKEN_GRACE = 0.5
 #: The most seconds without a look at the clock.
-LOOK = 0.5
+POLL_INTERVAL = 0.5
 
 Result = dict[str, Any]
 
@@ -71,7 +71,7 @@ class Session:
         self._epoch = task.first
         self._progress: tuple[float, int] | None = None
         self._step_seconds = 0.0
-        self._trying: list[Any] = []
+        self._probing: list[Any] = []
 
     def on_beat(self, beat: int) -> None:
         """The broker's answer about the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
@@ -127,7 +127,7 @@ class Session:
 
     def _receive_timeout(self) -> float:
         deadline = self._stop_by or self._due
-        return min(LOOK, deadline - time.monotonic()) if deadline else LOOK
+        return min(POLL_INTERVAL, deadline - time.monotonic()) if deadline else POLL_INTERVAL
 
     def _overdue(self, trainer: Trainer) -> Result | None:
         now = time.monotonic()
@@ -162,7 +162,7 @@ class Session:
         try:
             return self._HANDLERS[str(op)](self, trainer, line)
         except _MALFORMED as error:
-            raise trainer.nonsense(line) from error
+            raise trainer.malformed(line) from error
 
     def _on_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         closes = bool(line["closes"])
@@ -196,12 +196,22 @@ class Session:
             body = {name: line[name] for name in ("first", "last", "reason")}
             self._report({"kind": "replayed", **body}, closes=False)
 
-    def _on_trying(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._trying = list(line["config"])
+    def _on_remarked(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        if self.task.rank == 0:
+            self._report({"kind": "remarked", "text": line["text"]}, closes=False)
+
+    def _on_probing(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._probing = list(line["config"])
 
     def _on_windows(self, trainer: Trainer, line: dict[str, Any]) -> None:
         body = {name: line[name] for name in ("windows", "failed")}
         self._report({"kind": "windows", **body}, closes=False)
+
+    def _on_widths(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        if self.task.rank == 0:
+            body = {name: line[name] for name in ("seconds", "steps", "meeting", "met")}
+            self._report({"kind": "widths", **body}, closes=True)
+        return {"measured": [width for width, _ in line["seconds"]]}
 
     def _on_profiled(self, trainer: Trainer, line: dict[str, Any]) -> None:
         body = {name: line[name] for name in ("epoch", "values")}
@@ -225,6 +235,35 @@ class Session:
         if self.fenced_off:
             return None
         question = {"kind": "suggest", "name": line["name"], "distribution": line["distribution"]}
+        answer = self._answer_of(trainer, question)
+        if answer is not None and "error" in answer:
+            trainer.send({"op": "stop"})  # its objective waits for the value
+            return self._failed("exception", f"no value for {line['name']!r}: {answer['error']}")
+        if answer is not None:
+            trainer.send({"op": "answer", "value": answer["value"]})
+        return None
+
+    def _on_request(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        question = {"kind": "request", "command": line["command"], "body": line["body"]}
+        if not self.fenced_off and (answer := self._answer_of(trainer, question)) is not None:
+            trainer.send({"op": "answer", "value": answer})
+
+    def _on_history(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """Answer from the broker: the scheduler has put there what changes in the study."""
+        if self.fenced_off:
+            return
+        try:
+            found = self._link.history(self.task.study, str(line["after"]))
+        except BackendError as error:
+            log.warning("the history of %s cannot be read: %s", self.task.study, error)
+            found = (str(line["after"]), [])
+        trainer.send({"op": "answer", "value": found})
+
+    def _on_written(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._report({"kind": "written", "writing": line["writing"]}, closes=False)
+
+    def _answer_of(self, trainer: Trainer, question: dict[str, Any]) -> dict[str, Any] | None:
+        """The scheduler's answer; None if the attempt does not count any more."""
         try:
             answer = self._link.ask(
                 self.task,
@@ -238,17 +277,13 @@ class Session:
         self._set_due()
         if answer is None:
             self.on_beat(-1)
-        elif "error" in answer:
-            trainer.send({"op": "stop"})  # its objective waits for the value
-            return self._failed("exception", f"no value for {line['name']!r}: {answer['error']}")
-        else:
-            trainer.send({"op": "suggested", "name": line["name"], "value": answer["value"]})
-        return None
+        return answer
 
     def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        names = ("value", "further", "constraints", "pruned", "unasked")
+        names = ("value", "further", "constraints", "pruned", "unasked", "writing")
         fields = {name: line[name] for name in names if name in line}
         self._report({"kind": "returned", "left": trainer.children} | fields, closes=True)
+        trainer.causes.pop(self.task.trial, None)  # it keeps nothing of it
         return {"returned": line["value"]}
 
     def _on_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
@@ -275,12 +310,17 @@ class Session:
         "preparing": _on_preparing,
         "prepared": _on_prepared,
         "progress": _on_progress,
+        "remarked": _on_remarked,
         "replayed": _on_replayed,
-        "trying": _on_trying,
+        "trying": _on_probing,
         "windows": _on_windows,
+        "widths": _on_widths,
         "profiled": _on_profiled,
         "waiting": _on_waiting,
         "suggest": _on_suggest,
+        "request": _on_request,
+        "history": _on_history,
+        "written": _on_written,
         "returned": _on_returned,
         "failed": _on_failed,
         "refused": _on_refused,
@@ -295,6 +335,8 @@ class Session:
             return self._lost("its worker was stopped")
         if not trainer.ready:
             return self._lost(f"its trainer did not start: {how}")
+        if how.lost:
+            return self._lost(str(how), blamed=False)
         if how.error:
             words = f"its trainer ended with {how.error}"
             return self._failed("exit", f"{words}: did your code change what Python itself needs?")
@@ -305,7 +347,7 @@ class Session:
 
     def _failed(self, failure: str, message: str, traceback: str = "") -> Result:
         body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}
-        self._report(body | {"trying": self._trying}, closes=True)
+        self._report(body | {"trying": self._probing}, closes=True)
         return {"failed": failure}
 
     def _lost(

@@ -3,9 +3,10 @@
 A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each slot
 has one trainer for all torch trials, and one for each of the last few studies of objectives and
 epoch functions. (These are suspended inside the user's code, so that code must not change.) Trials
-share trainers and stay warm in them. A trainer is bound to its device before it starts, so before
-any library is loaded. Other trainers reach it at its *identity*, ``address:port:token``. The worker
-makes the socket, so that the identity is known before the process runs.
+share trainers and stay warm in them. A trainer is started when a trial needs it
+(``app.worker.launcher_process``). Other trainers reach it at its *identity*,
+``address:port:token``. The worker makes the socket, so that the identity is known before the
+process runs: a member of a gang is claimed before its trainer has started.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import OrderedDict, deque
@@ -25,24 +25,28 @@ from secrets import token_hex
 from typing import Any
 
 from ...profiling.devices.device import Device
+from ...tasks.contracts import by_value
+from ...tasks.contracts.import_names import imported_names
 from ...tasks.process.identity import Identity, listen
 from ...tasks.process.lifeline import PIPE_CLOSED
-from ...tasks.process.messages import LONGEST, STAND_STILL, Forged, SegmentTask, dumps, parse
-from ..host.launcher import Launcher
+from ...tasks.process.messages import (
+    MAX_MESSAGE,
+    SUSPENDABLE,
+    Forged,
+    SegmentTask,
+    dumps,
+    parse,
+)
+from ...tasks.trainer import variables as names
+from ..host.launcher import count_children
 from ..host.logs import open_log, uncaught
+from .environment import environment
+from .launcher_client import TrainerLauncher
 
 log = logging.getLogger(__name__)
 
-FD_VARIABLE = "PENSTOCK_TRAINER_FD"
-LISTEN_VARIABLE = "PENSTOCK_TRAINER_LISTEN"
-IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
 #: The exit status of Python after an uncaught exception.
 UNCAUGHT = 1
-#: The folder of powercap zones; not set if the device's energy is not measured.
-POWERCAP_VARIABLE = "PENSTOCK_TRAINER_POWERCAP"
-#: Set if the trainer imports torch as soon as it has no work.
-PRELOAD_VARIABLE = "PENSTOCK_TRAINER_PRELOAD"
-COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
 #: How many studies of functions keep a trainer in a slot. The least recently used is closed.
 STUDIES_KEPT = 4
 #: Seconds after which a trainer that has done nothing yet no longer counts as starting.
@@ -53,48 +57,43 @@ LINGER = 5.0
 #: Seconds after which a trainer that does not read what is sent to it is ended.
 SEND_TIMEOUT = 10.0
 #: Seconds in which a trainer whose socket is closed may end by itself.
-LAST_WORDS = 1.0
+EXIT_TIMEOUT = 1.0
 #: The kernel's ``struct ucred``: process, user, group.
 _UCRED = struct.Struct("iII")
 #: The name of the trainer that belongs to no single study.
 SHARED = ""
-#: How a trainer's C library (glibc; others ignore it) allocates memory. Large blocks come from the
-#: heap too, which keeps what is freed for the next step, and uses huge pages. Otherwise a tensor of
-#: more than 32 MiB would get fresh pages each time: 140 MB of state trained 30 % slower.
-ALLOCATOR = ":".join(
-    (
-        "glibc.malloc.mmap_threshold=1099511627776",
-        "glibc.malloc.trim_threshold=1099511627776",
-        "glibc.malloc.hugetlb=1",
-    )
-)
 
 
 class TrainerGone(Exception):
     """The trainer's process has ended, or sent what is no message. The text says how.
 
     ``code`` is the exit status if the process ended itself. ``error`` is the exception with which
-    it ended.
+    it ended. ``lost``: it was ended because the launcher process had gone.
     """
 
-    def __init__(self, how: str, code: int | None = None, error: str = "") -> None:
+    def __init__(
+        self, how: str, code: int | None = None, error: str = "", *, lost: bool = False
+    ) -> None:
         super().__init__(how)
         self.code = code
         self.error = error
+        self.lost = lost
 
 
-def environment(device: Device) -> dict[str, str]:
-    """The variables that bind a process to one slot of ``device``, on top of the user's."""
-    threads = str(max(1, len(device.cores) // device.slots))
-    return {
-        "GLIBC_TUNABLES": ALLOCATOR,
-        **os.environ,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": device.uuid or "",
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-    }
+class Sockets:
+    """A trainer's sockets and its identity, which are there before its process."""
+
+    def __init__(self, address: str) -> None:
+        """Other trainers reach the new one at ``address``."""
+        self.ours, self.theirs = socket.socketpair()
+        self.listening = listen(address)
+        port = self.listening.getsockname()[1]
+        self.identity = str(Identity(address, port, token_hex(8)))
+
+    def close(self) -> None:
+        """Close them: no trainer has got them."""
+        for each in (self.ours, self.theirs, self.listening):
+            each.close()
 
 
 class Trainer:
@@ -102,41 +101,35 @@ class Trainer:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: TrainerLauncher,
         device: Device,
+        task: SegmentTask,
         output: Path,
-        address: str,
-        powercap: Path | None = None,
+        sockets: Sockets,
         *,
-        preload: bool = False,
+        powercap: Path | None = None,
     ) -> None:
-        """The trainer measures its energy with the meters in ``powercap``. None: not at all.
+        """``task``, on a slot of ``device``, will be its first.
 
-        With ``preload`` it imports torch as soon as it has no work.
+        It has the ``sockets`` for itself. It measures its energy with the meters in ``powercap``.
+        None: not at all.
         """
-        ours, theirs = socket.socketpair()
+        ours, self.identity = sockets.ours, sockets.identity
         # With each message the kernel says which process sent it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT))
-        with theirs, listen(address) as listening, open_log(output) as file:
+        with sockets.theirs, sockets.listening, open_log(output) as file:
             self._output, self._before = output, os.fstat(file.fileno()).st_size
-            port = listening.getsockname()[1]
-            self.identity = str(Identity(address, port, token_hex(8)))
-            variables = {
-                FD_VARIABLE: str(theirs.fileno()),
-                LISTEN_VARIABLE: str(listening.fileno()),
-                IDENTITY_VARIABLE: self.identity,
-            }
+            variables = {**environment(device, os.environ), names.IDENTITY: self.identity}
             if powercap is not None:
-                variables[POWERCAP_VARIABLE] = str(powercap)
-            if preload:
-                variables[PRELOAD_VARIABLE] = "torch"
-            self._process = launcher.start(
-                COMMAND,
-                variables={**environment(device), **variables},
-                descriptors=(theirs.fileno(), listening.fileno()),
-                output=file.fileno(),
+                variables[names.POWERCAP] = str(powercap)
+            self._process = launcher.start_trainer(
+                task.contract,
+                imports=_imports(task),
+                variables=variables,
                 cores=device.cores,
+                descriptors=(sockets.theirs.fileno(), sockets.listening.fileno()),
+                output=file.fileno(),
             )
         self.reading = threading.Lock()
         self.ready = False
@@ -171,7 +164,7 @@ class Trainer:
     @property
     def children(self) -> int:
         """The number of processes that the user's code has started in it and that still run."""
-        return self._process.children()
+        return count_children(self.pid)
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message. Whoever reads notices a trainer that has gone."""
@@ -200,13 +193,13 @@ class Trainer:
                 raise self._gone()
             *lines, self._rest = (self._rest + self._read()).split(b"\n")
             self._lines.extend(lines)
-            if len(self._rest) > LONGEST:  # and it may never end
-                raise self.nonsense(self._rest)
+            if len(self._rest) > MAX_MESSAGE:  # and it may never end
+                raise self.malformed(self._rest)
         line = self._lines.popleft()
         try:
             message = parse(line.decode())
         except (UnicodeDecodeError, Forged) as error:
-            raise self.nonsense(line) from error
+            raise self.malformed(line) from error
         if message.get("op") == "ready":
             self.ready = True
         elif message.get("op") != "preparing":
@@ -234,7 +227,7 @@ class Trainer:
         """Whether it is new and still imports what its first work needs."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
-    def nonsense(self, line: object) -> TrainerGone:
+    def malformed(self, line: object) -> TrainerGone:
         """``line`` is no message. Ends the process, since what follows could mean anything."""
         self.kill()
         words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
@@ -242,11 +235,13 @@ class Trainer:
 
     def _gone(self) -> TrainerGone:
         """How the process ended, as ``signal 11 (SIGSEGV)``. Ends and names what it left behind."""
-        ended = self._process.wait(LAST_WORDS)
+        ended = self._process.wait(EXIT_TIMEOUT)
         left = self._process.end()
         status = self._process.status
         code = None
-        if not ended or status is None or status == PIPE_CLOSED:
+        if ended and status is None:
+            return TrainerGone("the launcher process has gone", lost=True)
+        if status is None or status == PIPE_CLOSED:
             how = "the training code closed file descriptors that it had not opened"
         elif status < 0:
             how = f"signal {-status}{_signal_name(-status)}"
@@ -288,21 +283,19 @@ class Slot:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: TrainerLauncher,
         device: Device,
         index: int,
         logs: Path,
         address: str,
         *,
         powercap: Path | None = None,
-        preload: bool = False,
     ) -> None:
         """``address`` is where trainers of other slots and nodes reach this node's.
 
-        ``powercap`` and ``preload``: as for ``Trainer``.
+        ``powercap``: as for ``Trainer``.
         """
         self._launcher = launcher
-        self._preload = preload
         self._powercap = powercap
         self.device = device
         self.address = address
@@ -311,27 +304,26 @@ class Slot:
         self.output = logs / f"trainer-{self.queue}.log"
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
-    def warm(self, name: str = SHARED) -> Trainer:
-        """The trainer of a study, or the shared one. It is started if there is none."""
-        trainer = self._trainers.get(name)
-        if trainer is None:
-            trainer = Trainer(
+    def known(self, task: SegmentTask) -> Trainer | None:
+        """The trainer that will run ``task``, if it is there."""
+        return self._trainers.get(_name(task))
+
+    def trainer_for(self, task: SegmentTask, sockets: Sockets | None = None) -> Trainer:
+        """The trainer that runs ``task``: a new one, with these ``sockets``, if there is none."""
+        name = _name(task)
+        if name not in self._trainers:
+            self._trainers[name] = Trainer(
                 self._launcher,
                 self.device,
+                task,
                 self.output,
-                self.address,
-                self._powercap,
-                preload=self._preload,
+                sockets or Sockets(self.address),
+                powercap=self._powercap,
             )
-            self._trainers[name] = trainer
         self._trainers.move_to_end(name)
-        return trainer
+        return self._trainers[name]
 
-    def trainer_for(self, task: SegmentTask) -> Trainer:
-        """The trainer that runs ``task``."""
-        return self.warm(task.study if task.contract in STAND_STILL else SHARED)
-
-    def unneeded(self) -> list[Trainer]:
+    def unused(self) -> list[Trainer]:
         """The trainers of studies that are over or too many."""
         studies = [name for name in self._trainers if name != SHARED]
         names = {name for name in studies if _is_over(self._trainers[name])}
@@ -344,15 +336,11 @@ class Slot:
             if trainer.causes.pop(trial, None) is not None:
                 trainer.send({"op": "release", "trial": trial})
 
-    @property
-    def shared(self) -> Trainer | None:
-        return self._trainers.get(SHARED)
-
     def ended(self) -> list[Trainer]:
         """The trainers whose processes have ended."""
         return [trainer for trainer in self.trainers() if not trainer.alive]
 
-    def take_out(self, trainer: Trainer) -> None:
+    def remove(self, trainer: Trainer) -> None:
         """Forget a trainer. The caller closes it."""
         for name, known in list(self._trainers.items()):
             if known is trainer:
@@ -360,6 +348,21 @@ class Slot:
 
     def trainers(self) -> list[Trainer]:
         return list(self._trainers.values())
+
+
+def _name(task: SegmentTask) -> str:
+    return task.study if task.contract in SUSPENDABLE else SHARED
+
+
+def _imports(task: SegmentTask) -> list[str]:
+    """The modules that the task's code imports first, as far as they are known here."""
+    code = task.code
+    if by_value.is_by_value(code.target):
+        return by_value.imports_of(task.store, code.digest)
+    module = code.target.rpartition(":")[0]
+    if not module.endswith(".py"):
+        return imported_names(Path(code.path, *module.split(".")).with_suffix(".py"))
+    return imported_names(Path(module))
 
 
 def _is_over(trainer: Trainer) -> bool:

@@ -18,16 +18,17 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...profiling.devices.device import Device
-from ...tasks.process.messages import Forged, SegmentTask
+from ...tasks.process.messages import Forged
 from ..broker.dropped import Dropped
 from ..broker.server import broker_url
-from ..host.launcher import Launcher
 from ..host.permissions import forbid_others_to_write
 from ..host.settings import Settings
+from .environment import environment
 from .keeper import Keeper
+from .launcher_client import TrainerLauncher
 from .link import Link
-from .session import LOOK, Result, Session
-from .trainers import Slot, Trainer
+from .session import POLL_INTERVAL, Result, Session
+from .trainers import Slot, Sockets, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ _STATE_FIELDS = {
     "undurable": ("trial", "reason"),
 }
 #: Seconds for the last reports of a worker whose agent has gone.
-LAST_WORDS = 2.0
+EXIT_TIMEOUT = 2.0
 
 
 class Worker:
@@ -56,17 +57,9 @@ class Worker:
         self._keeper = Keeper(device, url, settings.lease_ms, self)
         address = settings.address or self._link.address()
         powercap = None if device.unmetered else settings.powercap
-        self._launcher = Launcher()
+        self._launcher = TrainerLauncher(settings, environment(device, os.environ))
         slots = [
-            Slot(
-                self._launcher,
-                device,
-                i,
-                settings.logs,
-                address,
-                powercap=powercap,
-                preload=settings.preload == "torch",
-            )
+            Slot(self._launcher, device, i, settings.logs, address, powercap=powercap)
             for i in range(device.slots)
         ]
         self._slots = {slot.queue: slot for slot in slots}
@@ -76,10 +69,9 @@ class Worker:
         self._sharing = threading.Lock()
 
     def start(self) -> None:
-        """Register the device and start the shared trainers, which load while nothing waits."""
+        """Register the device, and have imported what its trainers need."""
         self._keeper.start()
-        for slot in self._slots.values():
-            self._keeper.watch(slot, slot.warm())
+        self._launcher.stay()
 
     def drain(self) -> None:
         """Take no more segments. The scheduler cuts what runs. Safe in a signal handler."""
@@ -120,8 +112,10 @@ class Worker:
         session = Session(task, str(text), owner, self._link, show=show, durable=self.durable)
         if len(task.queues) > 1:
             with slot.lock:
-                return self._as_member(session, slot)
-        return self._claim(session) or self._kept(session, lambda: self._alone(session, slot))
+                return self._run_as_member(session, slot)
+        return self._claim(session) or self._with_lease(
+            session, lambda: self._run_alone(session, slot)
+        )
 
     def _drop(self, where: str, why: Forged) -> Result:
         self._dropped.note("queues", where, why)
@@ -140,7 +134,7 @@ class Worker:
         log.warning("%s was dropped at its claim: %s", session.task.task_id, answer)
         return {"dropped": answer}
 
-    def _kept(self, session: Session, work: Callable[[], Result]) -> Result:
+    def _with_lease(self, session: Session, work: Callable[[], Result]) -> Result:
         """Return ``work()``, keeping the lease meanwhile."""
         self._keeper.add(session)
         try:
@@ -150,49 +144,57 @@ class Worker:
             with self._idle:
                 self._idle.notify_all()
 
-    def _alone(self, session: Session, slot: Slot) -> Result:
-        while not slot.lock.acquire(timeout=LOOK):
+    def _run_alone(self, session: Session, slot: Slot) -> Result:
+        while not slot.lock.acquire(timeout=POLL_INTERVAL):
             if session.fenced_off:
                 return {"dropped": "fenced off"}
         try:
-            return self._in_slot(session, slot, self._trainer_for(session.task, slot))
+            self._close(slot, slot.ended())
+            return self._run_in_slot(session, slot, slot.trainer_for(session.task))
         finally:
             slot.lock.release()
 
-    def _as_member(self, session: Session, slot: Slot) -> Result:
-        """Run a rank of a gang. Its claim names its trainer, of which the other ranks are told."""
-        trainer = self._trainer_for(session.task, slot)
+    def _run_as_member(self, session: Session, slot: Slot) -> Result:
+        """Run a rank of a gang. Its claim names its trainer, of which the other ranks are told.
+
+        A trainer that is not there yet is started after that, since it may take long.
+        """
+        self._close(slot, slot.ended())
+        known = slot.known(session.task)
+        sockets = Sockets(slot.address) if known is None else None
 
         def work() -> Result:
-            members = self._link.meet(session.task, lambda: not session.fenced_off)
+            trainer = slot.trainer_for(session.task, sockets)
+            members = self._link.rendezvous(session.task, lambda: not session.fenced_off)
             if members is None:
                 return {"dropped": "not all members of its gang arrived"}
             session.members = members
-            return self._in_slot(session, slot, trainer)
+            return self._run_in_slot(session, slot, trainer)
 
-        return self._claim(session, trainer.identity) or self._kept(session, work)
+        there = known or sockets
+        assert there is not None
+        dropped = self._claim(session, there.identity)
+        if dropped and sockets:
+            sockets.close()
+        return dropped or self._with_lease(session, work)
 
-    def _trainer_for(self, task: SegmentTask, slot: Slot) -> Trainer:
-        self._close(slot, slot.ended())
-        return slot.trainer_for(task)
-
-    def _in_slot(self, session: Session, slot: Slot, trainer: Trainer) -> Result:
+    def _run_in_slot(self, session: Session, slot: Slot, trainer: Trainer) -> Result:
         self._keeper.leave(trainer)
-        self._shares(trainer, at_work=True)
+        self._announce_sharing(trainer, at_work=True)
         try:
             with trainer.reading:
                 result = session.run(trainer)
         finally:
-            self._shares(trainer, at_work=False)
+            self._announce_sharing(trainer, at_work=False)
         trainer.idle_since = time.monotonic()
         # What it said after its last message was read already, so no event will report it.
-        self._keeper.hear(slot, trainer)
+        self._keeper.read_idle(slot, trainer)
         if trainer.alive:
             self._keeper.watch(slot, trainer)
-        self._tidy(slot)
+        self._close_unused(slot)
         return result
 
-    def _shares(self, trainer: Trainer, *, at_work: bool) -> None:
+    def _announce_sharing(self, trainer: Trainer, *, at_work: bool) -> None:
         """Tell the running trainers their number, by which a GPU's joules are divided."""
         if self._device.kind != "cuda" or self._device.unmetered:
             return
@@ -201,25 +203,21 @@ class Worker:
             for each in self._at_work:
                 each.send({"op": "share", "trials": len(self._at_work)})
 
-    def _tidy(self, slot: Slot) -> None:
+    def _close_unused(self, slot: Slot) -> None:
         """Close the trainers that have ended or that nothing needs. Requires the slot's lock."""
         self._close(slot, slot.ended())
-        self._close(slot, slot.unneeded())
+        self._close(slot, slot.unused())
 
     def _close(self, slot: Slot, trainers: list[Trainer]) -> None:
-        """Close ``trainers``. A shared one is replaced, unless it never came up."""
-        shared = slot.shared
         for trainer in trainers:
-            slot.take_out(trainer)
+            slot.remove(trainer)
             self._keeper.leave(trainer)
             trainer.close()
-        if shared in trainers and shared.ready and not self._link.closing.is_set():
-            self._keeper.watch(slot, slot.warm())
 
-    def _tidy_if_free(self, slot: Slot) -> None:
+    def _close_unused_if_free(self, slot: Slot) -> None:
         if slot.lock.acquire(blocking=False):  # otherwise the segment that has it does it
             try:
-                self._tidy(slot)
+                self._close_unused(slot)
             finally:
                 slot.lock.release()
 
@@ -242,7 +240,7 @@ class Worker:
         if self._link.closing.is_set():
             return
         log.warning("an idle trainer of %s ended: %s", slot.queue, how)
-        self._tidy_if_free(slot)
+        self._close_unused_if_free(slot)
 
     def released(self, trial: str) -> None:
         """The trial will not run again."""
@@ -251,9 +249,8 @@ class Worker:
 
     def beat(self) -> None:
         """Time has passed. Idle slots close the trainers that nothing needs any more."""
-        self._launcher.reap()
         for slot in self._slots.values():
-            self._tidy_if_free(slot)
+            self._close_unused_if_free(slot)
 
     def agent_gone(self) -> None:
         """The node agent was killed. Its successor starts another worker, so this one ends.
@@ -265,5 +262,5 @@ class Worker:
         self._keeper.sign_off()
         self.end()
         with self._idle:
-            self._idle.wait_for(lambda: not self._keeper.sessions, timeout=LAST_WORDS)
+            self._idle.wait_for(lambda: not self._keeper.sessions, timeout=EXIT_TIMEOUT)
         os._exit(1)

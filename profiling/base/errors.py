@@ -69,4 +69,4 @@ LASTING = (LedgerRefused, LedgerDamaged)
 
 
 class IllegalTransition(PenstockError):
-    """An event that cannot happen in this state: a bug in Penstock. Nothing was changed."""
+    """An event that cannot happen in this state: a bug in Penstock. Nothing of it is written."""

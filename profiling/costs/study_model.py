@@ -19,7 +19,9 @@ their shapes, and what plans derive from a shape is computed once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -53,6 +55,9 @@ DIGITS = 9
 CAUTION = 0.5
 OPTIMISM = 3.0
 
+#: A width is sure to be faster if it takes at most this part of a narrower one's time.
+SURE_GAIN = 0.95
+
 #: Seconds an epoch by width, of one trial.
 Points = Mapping[int, float]
 
@@ -61,11 +66,13 @@ Points = Mapping[int, float]
 class Pool:
     """What a study's trials have in common: ``shape`` by width from 1 on, and the regression.
 
-    Estimates of ``shape`` are relative to one device.
+    Estimates of ``shape`` are relative to one device. At the widths ``measured`` some trial was
+    measured beside another width.
     """
 
     shape: tuple[Estimate, ...]
     regression: Regression
+    measured: frozenset[int] = frozenset()
 
     def __hash__(self) -> int:
         """A hash of the study's level, which tells pools apart. It is needed for every trial."""
@@ -77,14 +84,16 @@ class Expected(NamedTuple):
 
     ``level`` is on one device (None: nothing was measured), and ``deviation`` the standard
     deviation of its logarithm. ``shape`` is (width, seconds there over those on one device) from
-    width 1 on. It is cautious at widths at which the trial was not measured; ``hope`` is optimistic
-    there.
+    width 1 on, as far as it is sure: where no trial of the study was measured it promises nothing
+    more than the next narrower width. ``likely`` does not ask for that. Both are cautious at widths
+    at which the trial itself was not measured; ``hope`` is optimistic there.
     """
 
     level: float | None
     shape: Shape
     deviation: float
     hope: Shape
+    likely: Shape
 
 
 def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Pool:
@@ -94,31 +103,40 @@ def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Poo
     shape = _prior(widest)
     size = 2 * len(trials[0][0]) + 1
     deviations = [LEVEL_DEVIATION, *(EFFECT_DEVIATIONS[index % 2] for index in range(size - 1))]
-    for round_ in range(ROUNDS):
+    # The shape comes first. Else the features of the few trials that were measured at several
+    # widths would explain how those differ from the prior, and promise others the opposite.
+    mean: Sequence[float] = (0.0,) * size
+    for _ in range(ROUNDS):
+        if multi_width:
+            several = [trials[index] for index in multi_width]
+            shape = _shape([*_relative(several, shape, mean)], widest)
         rows, values = [], []
         for features, points in trials:
             for width, seconds in points.items():
                 rows.append(_row(features, width))
                 values.append(math.log(seconds / shape[width - 1].seconds))
         regression = regress(rows, values, deviations)
-        if round_ == ROUNDS - 1 or not multi_width:
+        mean = regression.mean
+        if not multi_width:
             break
-        relative = []
-        for index in multi_width:
-            features, points = trials[index]
-            residuals = {
-                width: math.log(seconds) - regression.value(_row(features, width))
-                for width, seconds in points.items()
-            }
-            own = _mean(
-                [residual - math.log(shape[w - 1].seconds) for w, residual in residuals.items()]
-            )
-            relative += [
-                Measured(packed_allocation(w), math.exp(residual - own))
-                for w, residual in residuals.items()
-            ]
-        shape = _shape(relative, widest)
-    return Pool(shape, regression)
+    measured = (trials[index][1] for index in multi_width)
+    return Pool(shape, regression, frozenset(width for points in measured for width in points))
+
+
+def _relative(
+    trials: Sequence[tuple[tuple[float, ...], Points]],
+    shape: Sequence[Estimate],
+    mean: Sequence[float],
+) -> Iterator[Measured]:
+    """What ``trials`` took without the features' effects ``mean``, relative to their own levels."""
+    for features, points in trials:
+        residuals = {
+            width: math.log(seconds) - sum(map(operator.mul, _row(features, width), mean))
+            for width, seconds in points.items()
+        }
+        own = _mean([rest - math.log(shape[w - 1].seconds) for w, rest in residuals.items()])
+        for width, rest in residuals.items():
+            yield Measured(packed_allocation(width), math.exp(rest - own))
 
 
 def _shape(relative: Sequence[Measured], widest: int) -> tuple[Estimate, ...]:
@@ -152,20 +170,19 @@ def expected(study: Pool, features: tuple[float, ...], points: Points, widest: i
         # One width determines the level, and leaves the shape as it is.
         gain = _gain(study, features)
         reference = _common(study, gain)[width - 1]
-        shape, hope = _shapes(study, gain, widest, width)
-        return Expected(
-            seconds / reference.seconds, shape, math.hypot(NOISE, reference.deviation), hope
-        )
+        shape, likely, hope = _shapes(study, gain, widest, width)
+        deviation = math.hypot(NOISE, reference.deviation)
+        return Expected(seconds / reference.seconds, shape, deviation, hope, likely)
     return _unmeasured(study, features, widest)
 
 
 @lru_cache(maxsize=4096)
 def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expected:
     """The costs expected of a trial that has not run. Cached, as every plan asks until it runs."""
-    shape, hope = _shapes(study, _gain(study, features), widest, 1)
+    shape, likely, hope = _shapes(study, _gain(study, features), widest, 1)
     row = _row(features, 1)
     level, deviation = math.exp(study.regression.value(row)), study.regression.deviation(row)
-    return Expected(level, shape, deviation, hope)
+    return Expected(level, shape, deviation, hope, likely)
 
 
 def _gain(study: Pool, features: tuple[float, ...]) -> int:
@@ -177,8 +194,8 @@ def _gain(study: Pool, features: tuple[float, ...]) -> int:
 @lru_cache(maxsize=64)
 def prior(widest: int) -> Expected:
     """The costs expected of a study without measurements."""
-    shape, hope = _cautious_and_optimistic(_prior(widest), known=1)
-    return Expected(None, shape, math.inf, hope)
+    likely, hope = _cautious_and_optimistic(_prior(widest), known=1)
+    return Expected(None, _only(likely, frozenset()), math.inf, hope, likely)
 
 
 @lru_cache(maxsize=64)
@@ -200,9 +217,25 @@ def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _shapes(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Shape]:
-    """Shape and hope of a trial that was measured only at width ``known``; 1 if not at all."""
-    return _cautious_and_optimistic(_common(study, gain)[:widest], known)
+def _shapes(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Shape, Shape]:
+    """Shape, likely and hope of a trial that was measured at width ``known``; 1 if not at all."""
+    likely, hope = _cautious_and_optimistic(_common(study, gain)[:widest], known)
+    return _only(likely, study.measured | {known}), likely, hope
+
+
+def _only(shape: Shape, measured: AbstractSet[int]) -> Shape:
+    """``shape`` without gains that are not sure.
+
+    There is none at widths other than the ``measured`` ones, where a curve may jump, and none that
+    is within what measurements differ by.
+    """
+    found: list[tuple[int, float]] = []
+    best = math.inf
+    for width, factor in shape:
+        if width == 1 or (width in measured and factor <= SURE_GAIN * best):
+            best = factor
+        found.append((width, max(factor, best)))
+    return tuple(found)
 
 
 def _cautious_and_optimistic(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
@@ -245,12 +278,24 @@ def _own(
     found[measured_at], deviations[measured_at] = measured, 0.0
     level = round(float(found[0]), DIGITS)
     uncertainty = np.where(widths > 1, deviations, 0.0)
+    likely = _rounded(np.exp(found - level + CAUTION * uncertainty)[:widest])
     return Expected(
         math.exp(level),
-        _rounded(np.exp(found - level + CAUTION * uncertainty)[:widest]),
+        _only(likely, _reachable(dict(points), study.measured)),
         math.hypot(NOISE, float(deviations[0])),
         _rounded(np.exp(found - level - OPTIMISM * uncertainty)[:widest]),
+        likely,
     )
+
+
+def _reachable(points: Points, measured: AbstractSet[int]) -> AbstractSet[int]:
+    """The trial's own widths, and others of its study as far as its own curve still falls there."""
+    found = set(points)
+    for width in measured - found:
+        narrower = [at for at in points if at < width]
+        if not narrower or points[max(narrower)] == min(points[at] for at in narrower):
+            found.add(width)
+    return found
 
 
 def _rounded(factors: np.ndarray) -> Shape:

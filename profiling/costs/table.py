@@ -8,7 +8,7 @@ epoch nothing is estimated, and the caller gets None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -43,6 +43,14 @@ class TrialCosts:
     last: int
     means: dict[int, float] = field(default_factory=dict)
     planned: dict[int, float] = field(default_factory=dict)
+    #: Widths at which no epoch was measured, but steps of a window.
+    by_steps: set[int] = field(default_factory=set)
+
+    def revise(self, costs: dict[int, float], width: int, seconds: float) -> None:
+        """Set ``costs`` at a width. Those of steps alone keep their ratio to it."""
+        factor = seconds / costs.get(width, seconds)
+        costs.update({other: costs[other] * factor for other in self.by_steps if other in costs})
+        costs[width] = seconds
 
     @property
     def seconds(self) -> float:
@@ -94,16 +102,53 @@ class CostTable:
             before = self.seconds_at(study, trial, width, features)
         if known is None:
             known = self.studies[study] = StudyCosts()
+        first = width not in known.widths  # a policy that tries widths waits for it
         known.widths[width] = _blend(known.widths.get(width), seconds)
         if own is None:
             own = known.trials[trial] = TrialCosts(features, width)
         own.last = width
-        mean = own.means[width] = _blend(own.means.get(width), seconds)
-        moved = before is None or not 1 / CHANGE_FACTOR < mean / before < CHANGE_FACTOR
-        if moved or width not in own.planned:
-            own.planned[width] = mean
+        mean = _blend(None if width in own.by_steps else own.means.get(width), seconds)
+        as_planned = before is not None and 1 / CHANGE_FACTOR < mean / before < CHANGE_FACTOR
+        moved = first or not as_planned
+        own.revise(own.means, width, mean)
+        if moved or width not in own.planned or width in own.by_steps:
+            own.revise(own.planned, width, mean)
             known.changes += 1
+        own.by_steps.discard(width)
         return moved
+
+    def observe_window(
+        self,
+        study: str,
+        trial: str,
+        steps: Mapping[int, float],
+        per_epoch: int,
+        features: tuple[float, ...] = (),
+        *,
+        meeting: float,
+        met: bool,
+    ) -> None:
+        """Take in a width window: seconds of a step by width, with ``per_epoch`` steps an epoch.
+
+        Where epochs were measured they count, and tell what an epoch takes beyond its steps. The
+        members took ``meeting`` seconds to meet, or did not (``met``): then a resize is expected to
+        take twice as long, since what lasted so long may last as long again.
+        """
+        if not self.resizes and meeting:
+            self.resize = meeting if met else max(self.resize, 2.0 * meeting)
+        if not steps:
+            return
+        known = self.studies.setdefault(study, StudyCosts())
+        own = known.trials.setdefault(trial, TrialCosts(features, 1))
+        base = next((w for w in (own.last, *sorted(own.means)) if w in steps and w in own.means), 0)
+        for width, seconds in steps.items():
+            if width not in own.means or width in own.by_steps:
+                for found in (own.means, own.planned):
+                    factor = found[base] / steps[base] if base else per_epoch
+                    found[width] = max(SHORTEST_EPOCH, factor * seconds)
+                own.by_steps.add(width)
+                known.widths[width] = _blend(known.widths.get(width), own.means[width])
+                known.changes += 1
 
     def observe_segment(self, seconds: float, training: float, *, resized: bool) -> None:
         """Take in one closed segment: seconds from dispatch to acceptance, and of training within.

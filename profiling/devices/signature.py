@@ -1,11 +1,11 @@
-"""Numeric signatures: what the bits of an epoch depend on besides the trial itself, as one text.
+"""Numeric signatures: what an epoch's bits depend on besides code, configuration and seed.
 
-``S2;batch64;threads1;solo;float32;cpu.AVX2;torch2.13.0;deterministic`` names shards, batch,
-threads, kernel class, dtype, device class, torch build and determinism. Some of these are the
-trial's own (its shards, its dtype); the rest is the machine's part. Two epochs with the same
-signature have equal bits, however many processes trained them. Knobs that were turned
-(``profiling.knobs.knobs``) are visible: ``threads1of2`` is one thread on a slot of two cores,
-``solo.channels_last`` is another memory layout.
+A signature is one text. ``S2;batch64;threads1;solo;float32;cpu.AVX2;torch2.13.0;deterministic``
+names shards, batch size, threads, kernels, dtype, device class, torch build and determinism. Some
+of these are the trial's own (its shards, its dtype); the rest is the machine's part. Two epochs of
+a trial with the same signature have equal bits, however many processes trained them. Knobs that
+were turned (``profiling.knobs.knobs``) are visible: ``threads1of2`` is one thread on a slot of two
+cores, ``solo.channels_last`` is another memory layout.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def check_exact(names: Sequence[str] | None) -> None:
     """Raise ``UsageError`` for knobs of kind *numerics*, which a bitwise study must not turn."""
     for name in names or ():
         if KNOBS[name].kind == "numerics":
-            allowed = f'no {name} in a bitwise study: create_study(exactness="statistical")'
+            allowed = f'no {name} in a bitwise study: Resources(exactness="statistical")'
             raise _refused(names, allowed)
 
 

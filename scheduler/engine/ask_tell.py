@@ -1,8 +1,11 @@
-"""Ask and tell: trials that users train themselves, on devices that are not ours.
+"""Ask and tell: studies whose trials are trained by users, on devices that are not ours.
 
-Theory of operation. A study with the contract ``ask`` has no strategy to pull and needs no slot.
-When the user asks, the sampler proposes one trial. It counts as running until the user tells its
-result. The study has as many trials as were asked for, and ends when the user closes it.
+Theory of operation. A study with the contract ``ask`` has no strategy to pull and needs no slot. It
+ends when the user closes it. Its trials are added and written as Optuna does (``user_trials``).
+
+No command asks for a trial or tells its result any more: ``TrialAsked`` and ``TrialTold`` are in
+ledgers of older versions, whose events are handled again at every start. There the sampler proposed
+one trial, which counted as running until the user told its result.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from .proposals import Proposals
 
 
 class AskTell:
-    """Hands trials out to the user, and takes in the results that they tell."""
+    """Closes studies that users train, and takes in older ledgers' asks and tells."""
 
     def __init__(
         self,

@@ -9,15 +9,19 @@ loss counts against the devices where it happened; a device rests after several 
 
 from __future__ import annotations
 
+from ...profiling.costs.width_window import has_gain
 from ..model.decisions import Release
-from ..model.events import AttemptFailed, AttemptLost, TrialReturned
-from ..model.retry import ENDS_STUDY, METRIC_LIMIT, retry_failure, retry_loss
+from ..model.early_failure import failing_alike, missing_metric
+from ..model.events import AttemptFailed, AttemptLost, TrialReturned, WidthsMeasured
+from ..model.retry import ENDS_STUDY, retry_failure, retry_loss
 from ..model.trial import FINAL, Failure, Step, Trial
 from ..state.core import Core, Refused
 from ..state.state import StudyState
+from ..strategies.base import UNBOUNDED
 from ..tuning.tuning import Tuning
 from .checkpoints import Checkpoints
 from .dispatch import Dispatcher
+from .planning import MAX_VAIN_WINDOWS, Planning
 from .proposals import Proposals
 from .signatures import Signatures
 
@@ -36,6 +40,7 @@ class Attempts:
         core: Core,
         *,
         checkpoints: Checkpoints,
+        planning: Planning,
         tuning: Tuning,
         signatures: Signatures,
         proposals: Proposals,
@@ -44,6 +49,7 @@ class Attempts:
         self._core = core
         self._state = core.state
         self._checkpoints = checkpoints
+        self._planning = planning
         self._tuning = tuning
         self._signatures = signatures
         self._proposals = proposals
@@ -52,7 +58,7 @@ class Attempts:
     def on_trial_returned(self, event: TrialReturned) -> None:
         trial = self._core.trial(event.trial)
         study = self._state.studies[trial.study]
-        self._core.check_fence(trial, event.fence)
+        self._core.check_training(trial, event.fence)
         if event.value is not None and len(event.further) != len(study.spec.further):
             raise Refused(f"{trial.id} returned {1 + len(event.further)} values")
         if event.value is not None:
@@ -71,12 +77,33 @@ class Attempts:
             self._core.move(study, trial, Step.FAIL)
         else:
             self._core.move(study, trial, Step.FINISH)
+            if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+                self._end_at_last_rung(study, trial)
+                return
         self._end_trial(study, trial)
+
+    def _end_at_last_rung(self, study: StudyState, trial: Trial) -> None:
+        """The objective has reached its last epoch, and then returned."""
+        self._core.invalidate_plan()
+        self._checkpoints.trial_over(study, trial)
+        self._core.decide(Release, trial=trial.id)
+        curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
+        self._proposals.enter(study, study.strategy.reached(trial.id, trial.epoch, curve))
+        self._proposals.settle(study)
+        self._dispatcher.fill()
 
     def on_attempt_failed(self, event: AttemptFailed) -> None:
         trial = self._core.trial(event.trial)
         study = self._state.studies[trial.study]
         self._core.check_fence(trial, event.fence)
+        if self._state.attempts[event.fence].segment.widths:
+            # On a copy, at a width that it may never have: nothing of this is the trial's fault.
+            study.vain_windows = MAX_VAIN_WINDOWS
+            study.message = f"{trial.id}: widths cannot be measured: {event.message}"
+            self._core.touch_study(study)
+            self._core.close_attempt(trial)
+            self._continue_after_window(study, trial, Step.RETRY)
+            return
         memory_contention = self._ran_out_of_memory(trial, event)
         trial.failures += not memory_contention
         failure = Failure(event.kind, event.message, event.traceback)
@@ -103,17 +130,42 @@ class Attempts:
             self._core.move(study, trial, Step.FAIL)
             self._end_trial(study, trial)
 
-    def _missing_metric(self, study: StudyState) -> str:
-        """Why the study should end for want of its metric; empty if it should not.
+    def on_widths_measured(self, event: WidthsMeasured) -> None:
+        trial = self._core.trial(event.trial)
+        self._core.check_fence(trial, event.fence)
+        study = self._state.studies[trial.study]
+        segment = self._state.attempts[event.fence].segment
+        measured = {width for width, _ in event.seconds}
+        if not segment.widths or not measured <= {*segment.widths}:
+            raise Refused(f"{trial.id} measured widths that it was not asked for")
+        if measured and 1 not in measured:
+            raise Refused(f"{trial.id} measured widths, but not one device")
+        cut = self._core.close_attempt(trial).cut
+        if cut and len(measured) < 2:
+            trial.cut_windows += 1
+        else:
+            trial.window = len(segment.members)
+        if has_gain(dict(event.seconds)):
+            study.vain_windows = 0
+        elif len(measured) > 1 or not cut:
+            study.vain_windows += 1
+        self._state.costs.observe_window(
+            study.spec.id,
+            trial.id,
+            dict(event.seconds),
+            event.steps,
+            self._state.features(trial),
+            meeting=event.meeting,
+            met=event.met,
+        )
+        self._continue_after_window(study, trial, Step.YIELD)
 
-        It should when ``METRIC_LIMIT`` trials ended without the metric and no trial had it.
-        """
-        trials = self._core.trials_of(study)
-        failures = [t.failure for t in trials if t.failure and t.failure.kind == "metric"]
-        if len(failures) < METRIC_LIMIT or any(t.value is not None for t in trials):
-            return ""
-        reason = f"the first {len(failures)} trials ended without {study.spec.metric}"
-        return f"{reason}, as all would: {failures[0].message}"
+    def _continue_after_window(self, study: StudyState, trial: Trial, step: Step) -> None:
+        """The trial is as it was before its widths were measured."""
+        self._planning.forget(trial)
+        self._core.move(study, trial, step)
+        self._proposals.wait(trial, first=True)
+        self._dispatcher.fill()
 
     def _ran_out_of_memory(self, trial: Trial, event: AttemptFailed) -> bool:
         """Whether memory may have been short only because the trial shared its device.
@@ -131,7 +183,11 @@ class Attempts:
     def on_attempt_lost(self, event: AttemptLost) -> None:
         trial = self._core.trial(event.trial)
         self._core.check_fence(trial, event.fence)
-        members = self._state.attempts[event.fence].segment.members
+        segment = self._state.attempts[event.fence].segment
+        members = segment.members
+        if segment.widths:
+            trial.window = len(members)
+            self._state.studies[trial.study].vain_windows += 1
         blamed = [members[rank] for rank in event.ranks if rank < len(members)]
         devices = [member.device for member in blamed or members]
         study = self._state.studies[trial.study]
@@ -188,7 +244,8 @@ class Attempts:
         self._core.invalidate_plan()
         self._checkpoints.trial_over(study, trial)
         self._core.decide(Release, trial=trial.id)
-        if why := self._missing_metric(study):
+        trials = self._core.trials_of(study)
+        if why := missing_metric(study.spec, trials) or failing_alike(study.spec, trials):
             study.message = why
             self.abandon(study, "failed")
             return

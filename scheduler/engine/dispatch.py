@@ -23,7 +23,7 @@ from ..resources.packing import Packing
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..state.core import Core
 from ..state.state import Attempt, StudyState
-from ..tuning.tuning import Tuning
+from ..tuning.tuning import SegmentTuning, Tuning
 from .checkpoints import Checkpoints
 from .planning import Planning
 from .proposals import Proposals
@@ -68,6 +68,8 @@ class Dispatcher:
                 free = free_slots(self._state)
             elif not self._proposals.pull(len(free)):
                 break
+        if not free:
+            self._cut_windows()
         self._packing.rebalance(free)
         self._resize(free)
         if competing:
@@ -121,6 +123,9 @@ class Dispatcher:
             if not joinable:
                 free[:] = [slot for slot in free if self._state.is_free(slot.device)]
                 continue
+            if self._open_window(study, trial, free):
+                dispatched = True
+                continue
             members = self._members(trial, joinable, self._planning.width(study, trial))
             if not members and devices_are_reserved_for(self._state, trial):
                 break  # first in the queue: devices are kept for it until they are enough
@@ -132,6 +137,38 @@ class Dispatcher:
             self.dispatch(study, trial, members)
             dispatched = True
         return dispatched
+
+    def _open_window(self, study: StudyState, trial: Trial, free: list[Member]) -> bool:
+        """Measure widths of a waiting trial, if the plan has a window for it and devices are free.
+
+        Its devices are taken from ``free``.
+        """
+        if not self._planning.has_window(trial):
+            return False
+        usable = [slot for slot in free if slot.device not in study.refused]
+        empty = [slot for slot in usable if slot.slot == 0 and self._state.is_free(slot.device)]
+        window = self._planning.window(trial, len(empty))
+        if window is None:
+            return False
+        others = len(self._core.ready()) - 1
+        if not window.lasts and len(empty) - max(window.widths) < others:
+            return False  # it would be cut at once: another study's trials wait
+        members = self._warm_first(trial, empty, max(window.widths))
+        taken = {member.device for member in members}
+        free[:] = [slot for slot in free if slot.device not in taken]
+        self._state.ready.remove(trial.id)
+        tuning = SegmentTuning(epochs=window.epochs)
+        self._send(study, trial, members, n=1, tuning=tuning, widths=window.widths)
+        self._state.attempts[trial.fence].lasts = window.lasts
+        return True
+
+    def _warm_first(self, trial: Trial, empty: list[Member], width: int) -> tuple[Member, ...]:
+        """``width`` empty devices; those that have the trial's state in memory come first."""
+        warm = [member.device for member in trial.members]
+        names = [slot.device for slot in empty]
+        first = [name for name in warm if name in names]
+        chosen = [*first, *(name for name in names if name not in first)][:width]
+        return tuple(Member(name, 0) for name in chosen)
 
     def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
         """``width`` of the free slots, or as many as there are.
@@ -148,11 +185,7 @@ class Dispatcher:
                     return ()
                 width = max(1, len(empty))  # other studies would take the devices it waits for
         if width > 1 and len(empty) > 1:
-            warm = [member.device for member in trial.members]
-            names = [slot.device for slot in empty]
-            first = [name for name in warm if name in names]
-            chosen = [*first, *(name for name in names if name not in first)][:width]
-            return tuple(Member(name, 0) for name in chosen)
+            return self._warm_first(trial, empty, width)
         return (self._slot(trial, free),)
 
     def _slot(self, trial: Trial, free: list[Member]) -> Member:
@@ -170,6 +203,23 @@ class Dispatcher:
                 return member
         return free[0]
 
+    def _cut_windows(self) -> None:
+        """End width windows where trials wait: they were for devices that nobody wants.
+
+        The newest ones end, and no more than leave a device for each trial.
+        """
+        missing = len(self._core.ready())
+        windows = [(f, each) for f, each in self._state.attempts.items() if each.segment.widths]
+        for fence, attempt in sorted(windows, key=lambda each: (not each[1].cut, -each[0])):
+            if missing <= 0:
+                return
+            if attempt.lasts and not attempt.cut:
+                continue
+            missing -= len(attempt.segment.members) - 1  # its own trial goes on with one
+            if not attempt.cut:
+                attempt.cut = True
+                self._core.decide(Cut, trial=attempt.segment.trial, fence=fence)
+
     def _resize(self, free: list[Member]) -> None:
         """Cut the trials that the plan gives another width at the end of their epoch."""
         if not self._state.elastic():
@@ -180,11 +230,10 @@ class Dispatcher:
         self._planning.replan(free)
         for fence, attempt in self._state.attempts.items():
             trial = self._state.trials[attempt.segment.trial]
-            if attempt.cut or trial.epoch + 1 >= attempt.segment.last:
+            if attempt.cut or attempt.segment.widths or trial.epoch + 1 >= attempt.segment.last:
                 continue
-            if self._planning.width(self._state.studies[trial.study], trial) != len(
-                attempt.segment.members
-            ):
+            planned = self._planning.width(self._state.studies[trial.study], trial)
+            if planned != len(attempt.segment.members) or self._planning.has_window(trial):
                 attempt.cut = True
                 self._core.decide(Cut, trial=trial.id, fence=fence)
 
@@ -192,18 +241,33 @@ class Dispatcher:
         n = segment_length(
             self._state.epoch_seconds(trial),
             self._state.costs.segment_overhead,
-            trial.target - trial.epoch,
+            # An objective whose last epoch is accepted has its end still to come.
+            max(1, trial.target - trial.epoch),
             study.spec.max_segment,
         )
         tuning = self._tuning.next_segment(study, trial, members)
         n = 1 if tuning.whole else min(n, self._planning.max_epochs_at(trial, len(members)))
-        resized = len(trial.members) not in (0, len(members))
+        self._send(study, trial, members, n=n, tuning=tuning)
+
+    def _send(
+        self,
+        study: StudyState,
+        trial: Trial,
+        members: tuple[Member, ...],
+        *,
+        n: int,
+        tuning: SegmentTuning,
+        widths: tuple[int, ...] = (),
+    ) -> None:
+        """Dispatch ``n`` epochs, or the measuring of ``widths``."""
+        resized = not widths and len(trial.members) not in (0, len(members))
         self._core.move(study, trial, Step.DISPATCH)
         trial.dispatched_at = self._core.at
         self._state.fence += 1
-        segment = Segment(trial.id, trial.epoch + 1, n, self._state.fence, members)
+        segment = Segment(trial.id, trial.epoch + 1, n, self._state.fence, members, widths)
         trial.fence = segment.fence
-        trial.members = members
+        if not widths:  # else its state is where it was
+            trial.members = members
         for member in members:
             device = self._state.devices[member.device]
             slots = range(device.device.slots) if len(members) > 1 else (member.slot,)
@@ -225,7 +289,7 @@ class Dispatcher:
             signature=trial.signature or study.signature,
             mtbf=self._state.faults.mtbf / len(segment.members),
             origin=trial.begin,
-            durable=self._checkpoints.must_be_durable(study, trial, segment.last),
+            durable=not widths and self._checkpoints.must_be_durable(study, trial, segment.last),
             system=tuning.system,
             probe=tuning.probe,
             probe_epochs=tuning.epochs,

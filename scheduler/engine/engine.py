@@ -6,8 +6,8 @@ same state and the same decisions, so a restart needs only the ledger's event ta
 
 An event either counts or it does not. An event that is late, repeated or fenced off raises
 ``Refused`` and changes nothing; the runner drops it. An event that cannot happen raises
-``IllegalTransition``, which is a bug of ours. So every handler checks first and changes the state
-after.
+``IllegalTransition``, which is a bug of ours: the runner drops it and rebuilds the engine, because
+the state may be half changed. So every handler checks first and changes the state after.
 
 The engine is made of parts. Each part takes the ``Core`` (the state, the current event, the
 decisions and changes that follow from it) and the parts that it calls. ``__init__`` below lists all
@@ -40,23 +40,31 @@ from ..model.events import (
     PolicyFailed,
     Profiled,
     Proposed,
+    Remarked,
     Replayed,
     StudyCancelled,
     StudyClosed,
+    StudyDeleted,
     StudyExtended,
     StudyFailed,
     StudyImported,
     StudyPaused,
+    StudyReopened,
     StudyResumed,
+    StudyStopped,
     StudySubmitted,
     StudyWeighed,
+    StudyWritten,
     Suggested,
     Tick,
+    TrialAdded,
     TrialAsked,
     TrialEnqueued,
     TrialReturned,
     TrialTold,
+    TrialWritten,
     Undurable,
+    WidthsMeasured,
     WindowsMeasured,
 )
 from ..model.study import StudySpec
@@ -79,6 +87,7 @@ from .planning import Planning
 from .proposals import Proposals
 from .signatures import Signatures
 from .trials import Trials
+from .user_trials import UserTrials
 
 __all__ = ["Engine", "Refused"]
 
@@ -112,6 +121,7 @@ class Engine:
         self._attempts = attempts = Attempts(
             core,
             checkpoints=checkpoints,
+            planning=planning,
             tuning=tuning,
             signatures=signatures,
             proposals=proposals,
@@ -139,17 +149,24 @@ class Engine:
         self._ask_tell = AskTell(
             core, checkpoints=checkpoints, proposals=proposals, attempts=attempts
         )
+        self._user_trials = UserTrials(core, proposals=proposals, attempts=attempts)
         self._handlers = self._table()
 
     @property
     def state(self) -> EngineState:
         return self._core.state
 
+    @property
+    def strategies(self) -> Callable[[StudySpec], Strategy]:
+        """What makes the strategy of a study. An engine in place of this one needs the same."""
+        return self._core.strategies
+
     def handle(self, event: Event) -> tuple[Decision, ...]:
         """Apply one event and return the decisions that follow.
 
         Raises ``Refused``, and then nothing has changed; or ``IllegalTransition``, a bug of ours:
-        the trial keeps its state, and what the handler did before is not undone.
+        the trial keeps its state, and what the handler did before is not undone. The engine must
+        then not be used any more.
         """
         handler = self._handlers[type(event)]
         core = self._core
@@ -216,6 +233,12 @@ class Engine:
             StudyExtended: self._lifecycle.on_study_extended,
             StudyFailed: self._lifecycle.on_study_failed,
             StudyImported: self._lifecycle.on_study_imported,
+            StudyStopped: self._lifecycle.on_study_stopped,
+            StudyReopened: self._lifecycle.on_study_reopened,
+            StudyWritten: self._user_trials.on_study_written,
+            StudyDeleted: self._user_trials.on_study_deleted,
+            TrialAdded: self._user_trials.on_trial_added,
+            TrialWritten: self._user_trials.on_trial_written,
             Proposed: self._trials.on_proposed,
             Suggested: self._trials.on_suggested,
             TrialEnqueued: self._trials.on_trial_enqueued,
@@ -230,12 +253,14 @@ class Engine:
             LedgerRestored: self._devices.on_ledger_restored,
             Tick: self._devices.on_tick,
             EpochReported: self._epochs.on_epoch_reported,
+            Remarked: self._epochs.on_remarked,
             Replayed: self._epochs.on_replayed,
             TrialReturned: self._attempts.on_trial_returned,
             AttemptFailed: self._attempts.on_attempt_failed,
             AttemptLost: self._attempts.on_attempt_lost,
             Durable: self._checkpoints.on_durable,
             Undurable: self._checkpoints.on_undurable,
+            WidthsMeasured: self._attempts.on_widths_measured,
             WindowsMeasured: self._tuning.on_windows_measured,
             Profiled: self._tuning.on_profiled,
             Advised: self._tuning.on_advised,

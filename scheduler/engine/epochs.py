@@ -14,7 +14,7 @@ name.
 from __future__ import annotations
 
 from ..model.decisions import Member, Parent, Release
-from ..model.events import EpochReported, Replayed
+from ..model.events import EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
 from ..resources.fair_share import FairShare
 from ..resources.packing import Packing
@@ -65,6 +65,7 @@ class Epochs:
         if event.fence != trial.fence:
             self._compare(study, trial, event)
             return
+        self._core.check_training(trial, event.fence)
         if event.epoch != trial.epoch + 1:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
         metrics = dict(event.metrics)
@@ -76,15 +77,14 @@ class Epochs:
             )
         if self._checkpoints.must_be_durable(study, trial, event.epoch) and not event.uri:
             raise Refused(f"epoch {event.epoch} of {trial.id} is not in the store yet")
-        if event.signature != trial.signature and not self._signatures.accepts(
-            study, trial, event.epoch, event.signature
-        ):
+        if not self._signatures.accepts(study, trial, event.signature):
             device = self._state.attempts[event.fence].segment.members[0].device
             reason = self._signatures.exclude(study, trial, device, event.signature)
             self._attempts.lose(trial, [device], reason)
             self._attempts.end_if_stuck(study)
             self._dispatcher.fill()
             return
+        self._signatures.record(study, trial, event.epoch, event.signature)
         capacity_changed = self._accept(study, trial, event, value)
         if event.closes:
             self._close(study, trial)
@@ -195,6 +195,7 @@ class Epochs:
             and not attempt.leaves
             and self._may_continue_on(study, members)
             and self._planning.width(study, trial) == len(members)
+            and not self._planning.has_window(trial)
             and not self._shares.should_yield(study, trial, len(members))
             # If the estimates changed, its width may be wrong.
             and not (self._state.dirty and len(members) > 1)
@@ -209,6 +210,9 @@ class Epochs:
             if self._state.cordoned(member.device) or member.device in study.refused:
                 return False
         return True
+
+    def on_remarked(self, event: Remarked) -> None:
+        self._core.check_fence(self._core.trial(event.trial), event.fence)
 
     def on_replayed(self, event: Replayed) -> None:
         self._core.check_fence(self._core.trial(event.trial), event.fence)

@@ -30,13 +30,15 @@ from ..model.events import (
     StudyFailed,
     StudyImported,
     StudyPaused,
+    StudyReopened,
     StudyResumed,
+    StudyStopped,
     StudySubmitted,
     StudyWeighed,
 )
 from ..model.finished import FinishedStudy
-from ..model.study import StudySpec
-from ..model.trial import FINAL, Trial, TrialState
+from ..model.study import DELETED, OVER, StudySpec
+from ..model.trial import FINAL, Step, Trial, TrialState
 from ..policies.retention import best_completed
 from ..state.core import Core, Refused
 from ..state.state import StudyState
@@ -102,6 +104,8 @@ class Lifecycle:
             assert study is not None
             if spec.n_trials <= study.spec.n_trials:
                 raise Refused(f"{spec.id} has {study.spec.n_trials} trials already")
+            if spec.local and spec.code != study.spec.code and study.at_work:
+                raise Refused(f"{spec.id} runs trials of another objective")
             if isinstance(study.strategy, EXTENSIBLE):
                 study.strategy.n_trials = spec.n_trials
             else:
@@ -115,10 +119,36 @@ class Lifecycle:
         self._core.invalidate_plan()
         self._dispatcher.fill()
 
+    def on_study_reopened(self, event: StudyReopened) -> None:
+        if not event.study.local:
+            raise Refused(f"{event.study.id} takes no trials of its user's")
+        study = self._reopen(event.study, event.past)
+        study.status, study.finished_at = event.status, event.finished_at
+        study.message = event.message
+        if event.status not in OVER:
+            self._changed(study)
+
+    def on_study_stopped(self, event: StudyStopped) -> None:
+        study = self._core.study(event.study)
+        if study.status in OVER:  # what it was reopened for was refused
+            self._proposals.settle(study)
+            return
+        strategy = study.strategy
+        if not isinstance(strategy, FullBudget):
+            raise Refused(f"{event.study} can be cancelled, its strategy cannot be stopped")
+        strategy.n_trials = strategy.asked
+        study.spec = replace(study.spec, n_trials=strategy.asked)
+        for trial in self._core.trials_of(study):
+            # Samplers that need no results have proposed all trials already.
+            if trial.state is TrialState.WAITING and trial.dispatched_at is None:
+                self._core.move(study, trial, Step.CANCEL)
+        self._core.touch_study(study)
+        self._proposals.settle(study)
+
     def _reopen(self, spec: StudySpec, past: FinishedStudy) -> StudyState:
-        if spec.id not in self._state.finished:
+        if self._state.finished.get(spec.id, DELETED) == DELETED:
             raise Refused(f"there is no study {spec.id}")
-        if spec.n_trials <= len(past.trials):
+        if not spec.local and spec.n_trials <= len(past.trials):
             raise Refused(f"{spec.id} has {len(past.trials)} trials already")
         strategy = self._core.strategies(spec)
         if isinstance(strategy, EXTENSIBLE):
@@ -129,9 +159,14 @@ class Lifecycle:
             strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - len(trials)))
         study = StudyState(spec, cast(Any, strategy), created_at=past.created_at)
         study.trials = [trial.id for trial in trials]
+        if spec.local:
+            study.waiting = [t.id for t in trials if t.state is TrialState.PROPOSED]
+            study.handed_out = [t.id for t in trials if t.state is TrialState.RUNNING]
+            study.active = len(study.waiting) + len(study.handed_out)
+            cast(FullBudget, strategy).asked = len(trials) - len(study.waiting)
         # It seeds the sampler, so it must be new: there was at most one ask for each trial.
         study.next_ask = len(trials)
-        study.succeeded = sum(trial.state in _SUCCEEDED and trial.epoch > 0 for trial in trials)
+        study.succeeded = sum(_has_succeeded(spec, trial) for trial in trials)
         study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
         study.best = best_completed(trials, spec)
         self._state.studies[spec.id] = study
@@ -180,6 +215,15 @@ class Lifecycle:
 
 
 _SUCCEEDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)
+
+
+def _has_succeeded(spec: StudySpec, trial: Trial) -> bool:
+    """Whether it has a result, which comes without any epoch where the user added or returned it.
+
+    Other studies go by epochs, as they did in ledgers that are replayed.
+    """
+    has_result = trial.epoch > 0 or (spec.local and trial.value is not None)
+    return trial.state in _SUCCEEDED and has_result
 
 
 def _reopened(trial: Trial, rungs: Sequence[int]) -> Trial:

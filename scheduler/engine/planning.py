@@ -17,11 +17,20 @@ previous plan. A policy that fails, or whose plan is impossible, is not asked ag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import cast
 
 from ..model.decisions import AskPlan, Member
 from ..model.events import PolicyChosen
-from ..model.snapshot import POLICY_BACKOFF, Candidate, Plan, Snapshot, find_fault, steady
+from ..model.snapshot import (
+    POLICY_BACKOFF,
+    Candidate,
+    Plan,
+    Snapshot,
+    WindowPlan,
+    find_fault,
+    steady,
+)
 from ..model.study import shards_of
 from ..model.trial import Trial
 from ..policies.registry import find_policy, is_plugin
@@ -36,6 +45,9 @@ MAX_REPLAN_INTERVAL = 1.0
 
 #: Time between two plans for each trial (seconds): few trials are planned in less time.
 REPLAN_INTERVAL_PER_TRIAL = 0.02
+
+#: After so many width windows in a row without a gain a study has no further ones.
+MAX_VAIN_WINDOWS = 4
 
 #: The largest part of its epoch that a new trial waits for a plan.
 MAX_WAIT_SHARE = 0.1
@@ -102,10 +114,11 @@ class Planning:
         order = [name for plan in plans for name in plan.order if name in waiting]
         known = set(order)
         state.ready = [*order, *(name for name in state.ready if name not in known)]
-        state.widths, state.courses = {}, {}
+        state.widths, state.courses, state.windows = {}, {}, {}
         for (study, _), plan in zip(snapshots, plans, strict=True):
             state.widths |= {name: n for name, n in plan.widths.items() if name in state.trials}
             state.courses |= {name: c for name, c in plan.courses.items() if name in state.trials}
+            state.windows |= {name: w for name, w in plan.windows.items() if name in state.trials}
             state.patient = plan.patient
             holder = state.studies.get(study, state)
             holder.rule, holder.deadline = plan.rule, plan.deadline
@@ -210,6 +223,27 @@ class Planning:
             return 1
         return min(study.spec.max_width, shards_of(study.spec, trial.params))
 
+    def window(self, trial: Trial, devices: int) -> WindowPlan | None:
+        """The width window that the plan has for ``trial``, as far as ``devices`` go.
+
+        It is due once: the plan has it no more afterwards, whether it could be opened or not.
+        """
+        planned = self._state.windows.pop(trial.id, None)
+        if planned is None or trial.losses:
+            return None
+        widths = tuple(width for width in planned.widths if width <= devices)
+        return planned._replace(widths=widths) if len(widths) > 1 else None
+
+    def has_window(self, trial: Trial) -> bool:
+        """Whether the plan has a width window for ``trial`` before its next epoch."""
+        return trial.id in self._state.windows
+
+    def forget(self, trial: Trial) -> None:
+        """Drop what the plan has for ``trial``, whose speeds are now known better."""
+        self._state.widths.pop(trial.id, None)
+        self._state.courses.pop(trial.id, None)
+        self._core.invalidate_plan()
+
     def should_wait_for_plan(self, trial: Trial) -> bool:
         """Whether to delay a trial that the standing plan does not know until the next plan.
 
@@ -230,7 +264,7 @@ class Planning:
         width_plan = self._state.courses.get(trial.id)
         if width_plan is not None and width_plan.epochs and width == width_plan.wide:
             return width_plan.epochs
-        return trial.target - trial.epoch
+        return max(1, trial.target - trial.epoch)
 
     def count_epoch(self, trial: Trial, width: int) -> None:
         """Count an accepted epoch on ``width`` devices: the wide part has one fewer."""
@@ -249,7 +283,21 @@ class Planning:
     ) -> tuple[Candidate, ...]:
         # In order of arrival, so that ties in a policy do not depend on the previous plan.
         trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
-        return tuple(self._candidate(trial, probabilities.get(trial.id, 1.0)) for trial in trials)
+        names_of = {trial.study for trial in trials}
+        ahead = {name: self._epochs_ahead(self._state.studies[name]) for name in names_of}
+        return tuple(
+            self._candidate(trial, probabilities.get(trial.id, 1.0), ahead[trial.study])
+            for trial in trials
+        )
+
+    def _epochs_ahead(self, study: StudyState) -> int:
+        """How many epochs the study is expected to train, if a share of 1/eta passes each rung."""
+        plan = study.spec.strategy
+        share = float(plan.max_epochs or 0) if plan.name == "pbt" else 0.0
+        for k, (lower, upper) in enumerate(pairwise((0, *rungs_of(plan)))):
+            share += (upper - lower) / plan.eta**k
+        done = sum(trial.epoch for trial in self._core.trials_of(study))
+        return max(self._core.epochs_ahead(study), int(study.spec.n_trials * share) - done)
 
     def _promotion_probabilities(self, study: StudyState) -> dict[str, float]:
         """The promotion probabilities of a study's trials; empty if the study has no rungs."""
@@ -261,31 +309,40 @@ class Planning:
         scores = {name: {e: sign * v for e, v in of.items()} for name, of in curves.items()}
         return promotion_probabilities(scores, levels, study.spec.strategy.eta)
 
-    def _candidate(self, trial: Trial, probability: float) -> Candidate:
+    def _candidate(self, trial: Trial, probability: float, ahead: int) -> Candidate:
         costs = self._state.costs
         study = self._state.studies[trial.study]
         widest = self._max_width(study, trial)
         features = self._state.features(trial)
-        level, shape, deviation, hope = costs.expected(trial.study, trial.id, widest, features)
+        found = costs.expected(trial.study, trial.id, widest, features)
         own = costs.own(trial.study, trial.id)
-        ends = self._state.epoch_ends(self._state.attempts[trial.fence]) if trial.fence else None
+        attempt = self._state.attempts[trial.fence] if trial.fence else None
+        measuring = attempt is not None and bool(attempt.segment.widths)
+        ends = None if attempt is None else self._state.epoch_ends(attempt)
         return Candidate(
             trial.id,
             trial.study,
             trial.epoch,
-            trial.target,
+            max(trial.target, trial.epoch + 1),  # after its last epoch an objective has its end
             trial.since,
-            level if own is None else own.seconds,
+            found.level if own is None else own.seconds,
             len(trial.members),
             widest,
             costs.speeds(trial.study),
-            level=level,
-            shape=shape,
-            deviation=deviation,
+            level=found.level,
+            shape=found.shape,
+            deviation=found.deviation,
             boundary=0.0 if ends is None else max(0.0, ends - self._core.at),
             course=self._state.courses.get(trial.id),
             promise=probability,
-            hope=hope,
+            hope=found.hope,
+            likely=found.likely,
+            measured=() if own is None else tuple(sorted(own.means)),
+            window=trial.window,
+            cut_windows=trial.cut_windows,
+            ahead=ahead,
+            measuring=measuring,
+            measurable=study.vain_windows < MAX_VAIN_WINDOWS,
         )
 
     def on_policy_chosen(self, event: PolicyChosen) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..model.decisions import Ask, Finish, Release
-from ..model.study import OVER
+from ..model.study import OVER, trial_id
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.trial_group import Entry, Fork, Pull
 from ..resources.slots import free_slots
@@ -23,6 +23,8 @@ from .checkpoints import Checkpoints
 
 #: Samplers whose proposals do not depend on results, so they may be asked ahead of time.
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
+
+_ENDED_WITH_STUDY = (TrialState.PAUSED, TrialState.PROPOSED)
 
 
 class Proposals:
@@ -72,7 +74,7 @@ class Proposals:
             if not study.runnable:
                 continue
             pull = self.pull_study(study, free)
-            entered = entered or bool(pull.group)
+            entered = entered or bool(pull.group) or bool(pull.ask and study.spec.local)
             free -= len(pull.group) + pull.ask
         return entered
 
@@ -80,9 +82,29 @@ class Proposals:
         ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
         pull = study.strategy.pull(free, ahead)
         self.enter(study, pull.group)
-        if pull.ask:
+        if pull.ask and study.spec.local:
+            self._begin(study, pull.ask)
+        elif pull.ask:
             self.ask(study, pull.ask)
         return pull
+
+    def _begin(self, study: StudyState, n: int) -> None:
+        """Enter ``n`` trials whose parameters are sampled beside the objective."""
+        names = []
+        for _ in range(n):
+            waiting = study.waiting
+            names.append(waiting.pop(0) if waiting else self.make_trial(study).id)
+        self.enter(study, study.strategy.proposed(tuple(names), exhausted=False))
+
+    def make_trial(self, study: StudyState) -> Trial:
+        """A new trial without parameters."""
+        number = len(study.trials)
+        name = trial_id(study.spec.id, number)
+        trial = Trial(name, study.spec.id, number, params=(), created_at=self._core.at)
+        self._state.trials[name] = self._core.changes.trials[name] = trial
+        study.trials.append(name)
+        study.active += 1
+        return trial
 
     def ask(self, study: StudyState, n: int, fork: Fork | None = None) -> None:
         """Ask the sampler for ``n`` configurations.
@@ -105,8 +127,15 @@ class Proposals:
         self._core.out.append(ask)
 
     def settle(self, study: StudyState) -> None:
-        """Decide whether a study without active trials and open asks continues or is over."""
-        if study.status in OVER or study.active or study.asks or study.spec.contract == "ask":
+        """Decide whether a study without active trials and open asks continues or is over.
+
+        One that was reopened for its user is over again, as it was.
+        """
+        if study.status in OVER:
+            if study.spec.id in self._state.studies:
+                self.finish(study, study.status)
+            return
+        if study.at_work or study.asks or study.spec.contract == "ask":
             return
         free = max(1, len(free_slots(self._state)))
         pull = self.pull_study(study, free)
@@ -125,10 +154,12 @@ class Proposals:
 
     def finish(self, study: StudyState, status: str) -> None:
         for trial in self._core.trials_of(study):
-            if trial.state in (TrialState.PAUSED, TrialState.PROPOSED):
+            if trial.state in _ENDED_WITH_STUDY and trial.id not in study.waiting:
                 self._core.move(study, trial, Step.STOP)
                 self._core.decide(Release, trial=trial.id)
-        study.status, study.finished_at = status, self._core.at
+        study.status = status
+        if study.finished_at is None:
+            study.finished_at = self._core.at
         self._report_exhausted(study)
         if status == "failed" and not study.message:
             study.message = "every trial failed"
@@ -139,6 +170,7 @@ class Proposals:
         for name in study.trials:
             self._state.trials.pop(name, None)
             self._state.courses.pop(name, None)
+            self._state.windows.pop(name, None)
         self._state.costs.forget_study(study.spec.id)
         self._state.sharing.forget_study(study.spec.id)
         self._state.studies.pop(study.spec.id)

@@ -30,22 +30,25 @@ class Signatures:
         self._core = core
         self._state = core.state
 
-    def accepts(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> bool:
-        """Whether an epoch counts whose signature is not that of the trial's previous epoch."""
-        machine = machine_of(signature)
-        if not trial.signature and study.signature in {"", machine}:
-            study.signature = machine
-            return True
-        if machine == study.signature and trial.system != trial.trained_with:
-            return True  # a knob was turned, which is the engine's own doing
-        if study.spec.on_signature_change != "record":
-            return False
+    def accepts(self, study: StudyState, trial: Trial, signature: str) -> bool:
+        """Whether the trial's next epoch counts if it was computed under ``signature``."""
+        return study.spec.on_signature_change == "record" or _agrees(study, trial, signature)
+
+    def record(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> None:
+        """Note the signature of the trial's next epoch, which is about to be accepted.
+
+        The study's first one fixes the study's. One that differs becomes the study's message.
+        """
+        if signature == trial.signature:
+            return
+        if _agrees(study, trial, signature):
+            study.signature = study.signature or machine_of(signature)
+            return
         previous = trial.signature or study.signature
         study.message = (
             f"{trial.id} epoch {epoch} was computed under {signature}, before: {previous}"
         )
         self._core.touch_study(study)
-        return True
 
     def observe(self, study: StudyState, members: tuple[Member, ...]) -> None:
         """Note that these devices compute under the study's signature: an epoch was accepted."""
@@ -97,6 +100,17 @@ class Signatures:
         study.message = (
             f"no device computes under the study's signature {study.signature} any more: {listed}."
             " What was accepted stays. For these devices make a new study, or one that takes the"
-            ' break: create_study(exactness=penstock.Exactness(on_signature_change="record"))'
+            ' break: create_study(resources=penstock.Resources(on_signature_change="record"))'
         )
         return True
+
+
+def _agrees(study: StudyState, trial: Trial, signature: str) -> bool:
+    """Whether an epoch under ``signature`` continues the trial, or begins it, as the study does."""
+    if signature == trial.signature:
+        return True
+    machine = machine_of(signature)
+    if not trial.signature and study.signature in {"", machine}:
+        return True
+    # If a knob was turned, the difference is the engine's own doing.
+    return machine == study.signature and trial.system != trial.trained_with

@@ -26,13 +26,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task a member."""
+    """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task a member.
+
+    With ``widths`` none is run: steps of the trial are measured at these widths, in this order
+    (``profiling.costs.width_window``).
+    """
 
     trial: str
     first: int
     n: int
     fence: int
     members: tuple[Member, ...]
+    widths: tuple[int, ...] = ()
 
     @property
     def last(self) -> int:
@@ -93,7 +98,7 @@ class Dispatch(Decision):
     durable: bool = False
     #: The system configuration that the segment runs with.
     system: SystemConfig = ()
-    #: System configurations to measure (see ``scheduler.tuning``).
+    #: System configurations to measure (see ``scheduler.tuning``). Not together with widths.
     probe: tuple[SystemConfig, ...] = ()
     #: What the measuring may take at most, in epochs' worth of time.
     probe_epochs: float = 0.0

@@ -14,6 +14,7 @@ from ...profiling.knobs.knobs import SystemConfig
 from .finished import FinishedStudy, FinishedTrial
 from .snapshot import Plan
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
+from .writing import NOTHING, Attributes, Writing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,45 @@ class StudyExtended(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyStopped(Event):
+    """The study begins no more trials. Those at work go on to their end."""
+
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyReopened(Event):
+    """A study that was over takes trials from its user again. ``past`` as in ``StudyExtended``.
+
+    It stays over, and the engine forgets it again after the next event about it.
+    """
+
+    study: StudySpec
+    past: FinishedStudy
+    #: Its status; ``running`` where it is open again, as all were in ledgers of format 11.
+    status: str = "running"
+    #: When it ended (seconds), and its message.
+    finished_at: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyDeleted(Event):
+    """The user deleted the study. ``record`` is its last one, for readers."""
+
+    record: StudyRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyWritten(Event):
+    """Attributes were added to the study, which may be over."""
+
+    study: str
+    user_attrs: Attributes = ()
+    system_attrs: Attributes = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFailed(Event):
     """The study cannot go on at all: its sampler raised. ``reason`` is for its user."""
 
@@ -114,6 +154,9 @@ class StudyImported(Event):
 
     record: StudyRecord
     trials: tuple[FinishedTrial, ...]
+    #: The study's attributes.
+    user_attrs: Attributes = ()
+    system_attrs: Attributes = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +169,7 @@ class TrialEnqueued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialAsked(Event):
-    """The user asks for a configuration to train themselves. It becomes trial ``number``."""
+    """The user asked for a configuration to train themselves: trial ``number``. Older ledgers."""
 
     study: str
     number: int
@@ -134,13 +177,53 @@ class TrialAsked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTold(Event):
-    """The user tells the result of a trial that they asked for.
+    """The user told the result of a trial that they had asked for. Older ledgers have it.
 
     A ``value`` of None means that it failed, and ``reason`` says why.
     """
 
     trial: str
     value: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAdded(Event):
+    """A trial was added that no strategy asked for.
+
+    Its user trains it (``running``), wants it to be run next (``waiting``), or has its result.
+    """
+
+    #: The id that the trial gets: it has the next number of its study.
+    trial: str
+    #: One of ``scheduler.model.writing.STATES``.
+    state: str
+    #: Its values; empty without a result.
+    values: tuple[float, ...] = ()
+    writing: Writing = NOTHING
+    #: When it began and when it ended (seconds); None if it did not.
+    started: float | None = None
+    ended: float | None = None
+    #: The call of an objective that added it. A repeated call adds nothing.
+    call: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialWritten(Event):
+    """Something was added to a trial by its objective, or by its user.
+
+    With a ``state`` the user moves the trial: ``running`` takes a waiting one, the others end it.
+    """
+
+    trial: str
+    #: The fence of the attempt whose objective writes; 0: a user does.
+    fence: int = 0
+    writing: Writing = NOTHING
+    #: One of ``scheduler.model.writing.STATES``; empty: it stays.
+    state: str = ""
+    #: The values at the end; empty without a result.
+    values: tuple[float, ...] = ()
+    #: Why it failed, for its user.
     reason: str = ""
 
 
@@ -277,6 +360,23 @@ class WindowsMeasured(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WidthsMeasured(Event):
+    """An attempt measured steps of its trial at several widths, which ends it.
+
+    ``seconds`` is (width, seconds a step) in the order of measuring, ``steps`` the number of steps
+    of an epoch. ``meeting`` is how many seconds the members took to meet, or waited in vain
+    (``met`` false; 0: they had not begun to).
+    """
+
+    trial: str
+    fence: int
+    seconds: tuple[tuple[int, float], ...]
+    steps: int
+    meeting: float = 0.0
+    met: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled(Event):
     """Rates and ratios that were counted in an epoch of the trial (docs/profiling.md).
 
@@ -340,6 +440,18 @@ class Replayed(Event):
     first: int
     last: int
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarked(Event):
+    """An attempt lacks something that its user expects there, as ``text`` says.
+
+    The event changes nothing; the ledger keeps it for the trial's story.
+    """
+
+    trial: str
+    fence: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ class FinishedTrial:
     failure: Failure | None = None
     #: Distributions (Optuna's JSON) of the parameters drawn while the objective ran, by name.
     drawn: tuple[tuple[str, str], ...] = ()
+    #: What its objective and its users wrote (JSON, an update of ``tasks.objectives.history``).
+    written: str = ""
     #: The accepted epochs.
     epochs: tuple[AcceptedEpoch, ...] = ()
     #: The states in its store, each with the time it was written (seconds).
@@ -51,6 +53,8 @@ class FinishedTrial:
     constraints: Metrics = ()
     #: Where a forked trial continued from; None for any other.
     origin: Origin | None = None
+    #: When its newest attempt was dispatched (seconds); None: not at all, or it is not known.
+    dispatched_at: float | None = None
 
     def record(self, study: str) -> Trial:
         """This trial as a ``Trial`` of the study with the id ``study``."""
@@ -70,6 +74,7 @@ class FinishedTrial:
             further=self.further,
             constraints=self.constraints,
             origin=self.origin,
+            dispatched_at=self.dispatched_at,
         )
 
 

@@ -30,9 +30,6 @@ KINDS = {
 #: Failures that every trial would meet. The first report of one ends the study.
 ENDS_STUDY = frozenset({"inexact", "checkpoint"})
 
-#: After so many trials without the study's metric, and none with it, the study ends.
-METRIC_LIMIT = 3
-
 #: After so many attempts in a row without an accepted epoch, a trial fails.
 CRASH_LIMIT = 4
 KILL_LIMIT = 10

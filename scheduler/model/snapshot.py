@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +24,17 @@ class WidthPlan(NamedTuple):
     epochs: int
 
 
+class WindowPlan(NamedTuple):
+    """A width window: ``widths`` in the order of measuring, for at most ``epochs`` epochs' time.
+
+    ``lasts``: it does not end where other trials wait for its devices.
+    """
+
+    widths: tuple[int, ...]
+    epochs: float
+    lasts: bool = False
+
+
 def steady(width: int) -> WidthPlan:
     """The width plan with all epochs on ``width`` devices."""
     return WidthPlan(width, width, 0)
@@ -32,8 +44,8 @@ def steady(width: int) -> WidthPlan:
 class Candidate:
     """A trial that waits or runs, as a policy sees it.
 
-    Costs that were not measured are estimated twice: ``level`` and ``shape`` are cautious, ``hope``
-    is optimistic.
+    Costs that were not measured are estimated in several ways: ``level`` and ``shape`` are
+    cautious, ``likely`` is less so, and ``hope`` is optimistic.
     """
 
     #: The trial's id.
@@ -69,6 +81,20 @@ class Candidate:
     promise: float = 1.0
     #: The optimistic estimate of ``shape``.
     hope: Shape = ()
+    #: The estimate that also promises gains at widths where nothing of its study was measured.
+    likely: Shape = ()
+    #: The widths at which it was measured itself.
+    measured: tuple[int, ...] = ()
+    #: The widest width of its last window; 0 before the first.
+    window: int = 0
+    #: How many of its windows were cut before they had measured two widths.
+    cut_windows: int = 0
+    #: How many epochs its study is expected to train from now on.
+    ahead: int = 0
+    #: Whether its devices only measure widths: none of its epochs is at work there.
+    measuring: bool = False
+    #: Whether widths of its study can be measured in windows.
+    measurable: bool = True
 
     @property
     def seconds(self) -> float | None:
@@ -126,6 +152,9 @@ class Plan:
     patient: bool = False
     #: Width plans, by trial.
     courses: dict[str, WidthPlan] = field(default_factory=dict)
+    #: The widths to measure before a trial's next epoch, by trial. It is done on devices that are
+    #: free then, on fewer where not enough are, or not at all.
+    windows: dict[str, WindowPlan] = field(default_factory=dict)
     #: The policy's own note for its next plan.
     rule: str = ""
     #: A time that the policy notes for its next plan (the runner's clock).
@@ -143,12 +172,20 @@ def find_fault(snapshot: Snapshot, plan: Plan) -> str:
         if count != 1:
             complaint = "left {} out of its order" if count == 0 else "put {} twice in its order"
             return complaint.format(trial)
-    widest = {each.trial: each.widest for each in (*snapshot.running, *snapshot.waiting)}
     planned = [*plan.widths.items()]
     for trial, width_plan in plan.courses.items():
         planned += [(trial, width_plan.narrow), (trial, width_plan.wide)]
         if width_plan.epochs < 0:
             return f"gave {trial} a course of {width_plan.epochs} epochs"
+    for trial, window in plan.windows.items():
+        planned += [(trial, width) for width in window.widths]
+        if window.widths[:1] != (1,) or not 0 < window.epochs < math.inf:
+            return f"gave {trial} a {window}, which does not begin with one device, or never ends"
+    return _width_fault(snapshot, planned)
+
+
+def _width_fault(snapshot: Snapshot, planned: Sequence[tuple[str, int]]) -> str:
+    widest = {each.trial: each.widest for each in (*snapshot.running, *snapshot.waiting)}
     for trial, width in planned:
         if trial not in widest:
             return f"planned for {trial}, which neither waits nor runs"

@@ -26,9 +26,10 @@ SYSTEM = ("off", "reuse", "tune")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Training code by name, never by value: ``module:attr`` or ``/path/script.py:attr``.
+    """Training code: ``module:attr`` or ``/path/script.py:attr`` by name, else by value.
 
-    ``path`` is the folder put on ``sys.path``; ``digest`` is the SHA-256 of the source file (hex).
+    By value it is ``pickle:<module>:<name>``. ``path`` is the folder put on ``sys.path``;
+    ``digest`` is the SHA-256 (hex) of the source file, or of the pickle.
     """
 
     target: str
@@ -50,6 +51,9 @@ class StrategySpec:
     eta: int = 3
     #: ``hyperband`` only: whether brackets run at the same time.
     overlap: bool = True
+    #: ``hyperband`` only: whether a round for which trials are too few is spread over its brackets.
+    #: In studies that were stored before there was a choice, its first brackets take them all.
+    proportional: bool = False
     #: ``curve`` only: the risk of stopping the best trial, from 0 to 1.
     risk: float = 0.05
     #: ``pbt`` only: the share of the population at either end, from 0 to 1.
@@ -167,6 +171,35 @@ class StudySpec:
     weight: float = 1.0
     #: The study's priority in sharing devices; the highest goes first.
     priority: int = 0
+    #: ``sys.argv`` of the script that submitted it; empty where that is not known.
+    argv: tuple[str, ...] = ()
+    #: The working directory of that script; empty: the trainer's own.
+    cwd: str = ""
+    #: The sampler and the pruner (pickled, as a pair), with sampler ``optuna`` or ``own``.
+    tools: Code | None = None
+
+    #: If so many trials or more ended first, all with one exception in one line of the user's code,
+    #: the study fails (``early_failure``). 0: it goes on, as studies did before there was a limit,
+    #: and as one does whose user expects exceptions (``catch``).
+    fail_early: int = 0
+
+    @property
+    def local(self) -> bool:
+        """Whether sampler and pruner are Optuna's objects, which run beside the objective.
+
+        Such a study is what Optuna's is: trials and attributes may be added by its users.
+        """
+        return self.sampler == "optuna"
+
+    @property
+    def hosted(self) -> bool:
+        """Whether the scheduler samples with an object of the user's, in a process of its own."""
+        return self.sampler == "own"
+
+    @property
+    def codes(self) -> tuple[Code, ...]:
+        """All code of its user's that it needs."""
+        return (self.code,) if self.tools is None else (self.code, self.tools)
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -192,6 +225,8 @@ def forks(spec: StudySpec) -> bool:
     return spec.strategy.name == "pbt" and spec.contract != "empty"  # which has no states
 
 
+#: The name that the engine keeps of a study that was deleted. No study has it.
+DELETED = "\n"
 #: The statuses of a study that is over.
 OVER = ("complete", "cancelled", "failed")
 

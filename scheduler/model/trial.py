@@ -209,6 +209,10 @@ class Trial:
     suspicion: str = ""
     #: Whether it ran out of memory beside others. It then shares no device any more.
     alone: bool = False
+    #: The widest width of its last width window; 0 before the first.
+    window: int = 0
+    #: How many of its width windows were cut before they had measured two widths.
+    cut_windows: int = 0
 
     @property
     def feasible(self) -> bool:

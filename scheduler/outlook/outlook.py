@@ -23,9 +23,9 @@ def outlook(engine: Engine, at: float) -> Facts:
     """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None is
     unknown.
 
-    ``dirty``: something has changed since the plan was made, so it is made again when a slot is to
-    be filled. ``trouble``: how the policy failed; the previous plan stands, and a user's policy is
-    not asked again for ``aside`` seconds.
+    ``rule`` is the policy's own note. ``dirty``: something has changed since the plan was made, so
+    it is made again when a slot is to be filled. ``trouble``: how the policy failed; the previous
+    plan stands, and a user's policy is not asked again for ``aside`` seconds.
     """
     with engine.state.costs.read_only():
         return _outlook(engine, at)
@@ -36,6 +36,7 @@ def _outlook(engine: Engine, at: float) -> Facts:
     running = [_running(state, fence, attempt, at) for fence, attempt in state.attempts.items()]
     return {
         "policy": state.policy,
+        "rule": state.rule,
         "planned": None if state.planned_at is None else at - state.planned_at,
         "dirty": state.dirty,
         "trouble": state.plan_error,
@@ -61,7 +62,9 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
         epoch_ends = max(0.0, epoch_ends - at)
         ends = epoch_ends + (0 if attempt.cut else trial.target - trial.epoch - 1) * seconds
     reason = "until its target"
-    if attempt.cut:
+    if segment.widths:
+        reason = f"measures its steps on {', '.join(map(str, sorted(segment.widths)))} devices"
+    elif attempt.cut:
         drained = any(state.cordoned(member.device) for member in segment.members)
         reason = "until this epoch's end: another width"
         if attempt.leaves:

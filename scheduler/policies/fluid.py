@@ -69,7 +69,7 @@ def _remaining_work(candidate: Candidate, width: int) -> float:
 
     Devices beyond the largest known width gain nothing.
     """
-    factors = dict(candidate.shape)
+    factors = dict(candidate.likely or candidate.shape)
     factor = factors[min(width, max(factors))]
     return (
         (candidate.target - candidate.epoch)

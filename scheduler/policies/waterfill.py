@@ -8,6 +8,9 @@ Another plan replaces it only if its forecast is better, which keeps trials from
 and forth. If results decide what follows (rungs, the intervals of ``pbt``), early ends of trials
 count as well, weighted by promotion probability (``strategies.promotion``).
 
+Where no width is sure to be faster than one device, there is nothing to plan but an order. Then the
+plan is that of ``longest_first``, unless results decide what follows.
+
 The forecast assumes what the engine does: devices that become free go to waiting trials by
 priority, and a running trial changes its width at the end of an epoch. As long as the estimates
 hold, each new plan is at least as good as the one before.
@@ -18,9 +21,10 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..model.snapshot import Candidate, Plan, Snapshot, WidthPlan, steady
+from .longest_first import longest_first
 from .planner.candidates import (
     MAKESPAN,
     PROGRESS,
@@ -29,10 +33,12 @@ from .planner.candidates import (
     candidate_plan,
     candidate_plans,
 )
-from .planner.explore import exploration
 from .planner.widen import MIN_EPOCH_SECONDS
 from .planner.width_plan import Job, curve_of
+from .planner.windows import first_windows, windows
 
+#: ``Plan.rule`` where no trial is to be wider than one device.
+NARROW = "longest_first"
 #: The shape of a trial that is not to be widened.
 _ONE_DEVICE = ((1, 1.0),)
 #: Idle devices widen a trial if that saves more than so many times the price of the resize.
@@ -46,9 +52,18 @@ def waterfill(snapshot: Snapshot) -> Plan:
         return Plan(tuple(each.trial for each in snapshot.waiting))
     default_level = _median_level(candidates)
     jobs = [
-        _job(each, snapshot, running=index < len(snapshot.running), default_level=default_level)
+        _job(
+            each,
+            snapshot,
+            running=index < len(snapshot.running) and not each.measuring,
+            default_level=default_level,
+        )
         for index, each in enumerate(candidates)
     ]
+    if not snapshot.staged and all(job.held <= 1 and len(job.curve.widths) == 1 for job in jobs):
+        plan = Plan(longest_first(snapshot).order, rule=NARROW)
+        begun = {job.trial: 1 for job in jobs}
+        return _with_windows(plan, snapshot, jobs, begun, late=len(jobs) > snapshot.devices)
     best = _standing_plan(snapshot, candidates, jobs)
     goal = PROGRESS if snapshot.staged else MAKESPAN
     best_cost = math.inf if best is None else goal.cost(best.forecast)
@@ -57,9 +72,27 @@ def waterfill(snapshot: Snapshot) -> Plan:
     assert best is not None  # leaving all widths as they are is a plan that can run
     best = _with_idle_devices(jobs, snapshot.devices, best)
     plan = _plan(snapshot, jobs, best)
-    if (explored := exploration(candidates, jobs, snapshot.devices, best.forecast)) is not None:
-        trial, width_plan = explored
-        plan.widths[trial], plan.courses[trial] = width_plan.wide, width_plan
+    begun = best.forecast.widths
+    return _with_windows(plan, snapshot, jobs, begun, late=bool(best.forecast.late))
+
+
+def _with_windows(
+    plan: Plan, snapshot: Snapshot, jobs: Sequence[Job], begun: Mapping[str, int], *, late: bool
+) -> Plan:
+    """The plan with its width windows. ``late``: not all trials begin at once."""
+    candidates = (*snapshot.running, *snapshot.waiting)
+    if late:
+        jobs_of = {job.trial: job for job in jobs}
+        found = first_windows(
+            candidates,
+            jobs_of,
+            plan.order,
+            devices=snapshot.devices,
+            free=snapshot.free_devices,
+        )
+    else:
+        found = windows(candidates, jobs, snapshot.devices, begun)
+    plan.windows.update(found)
     return plan
 
 

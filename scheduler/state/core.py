@@ -106,6 +106,13 @@ class Core:
         if fence != trial.fence:
             raise Refused(f"fence {fence} of {trial.id} is not the open one")
 
+    def check_training(self, trial: Trial, fence: int) -> None:
+        """As ``check_fence``, for what only an attempt that trains its trial can say."""
+        self.check_fence(trial, fence)
+        attempt = self.state.attempts.get(fence)
+        if attempt is not None and attempt.segment.widths:
+            raise Refused(f"{trial.id} was to measure widths, and to train no epoch")
+
     def study(self, name: str) -> StudyState:
         if name not in self.state.studies:
             raise Refused(f"study {name} is not running")
@@ -140,6 +147,14 @@ class Core:
 
     def trials_of(self, study: StudyState) -> list[Trial]:
         return [self.state.trials[name] for name in study.trials]
+
+    def epochs_ahead(self, study: StudyState) -> int:
+        """How many epochs the study will train at least, whatever comes of them."""
+        plan = study.spec.strategy
+        whole = plan.max_epochs if plan.name == "full" else None
+        ahead = sum(t.target - t.epoch for t in self.trials_of(study) if t.target > t.epoch)
+        unproposed = max(0, study.spec.n_trials - len(study.trials))
+        return ahead + unproposed * (whole or plan.min_epochs)
 
     def touch_study(self, study: StudyState) -> None:
         self.changes.studies[study.spec.id] = study.record

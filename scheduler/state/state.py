@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...profiling.costs.failure_rate import FaultTable
 from ...profiling.costs.interference import SharingTable
@@ -10,7 +10,7 @@ from ...profiling.costs.outcomes import Tally
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
 from ..model.decisions import Ask, AskPlan, Parent, Segment
-from ..model.snapshot import WidthPlan
+from ..model.snapshot import WidthPlan, WindowPlan
 from ..model.study import Params, StudyRecord, StudySpec
 from ..model.trial import AcceptedEpoch, Trial
 from ..strategies.asha import Asha
@@ -58,6 +58,8 @@ class StudyState:
     succeeded: int = 0
     #: Devices that cannot work for it, each with the reason.
     refused: dict[str, str] = field(default_factory=dict)
+    #: How many width windows in a row found no gain, or were lost.
+    vain_windows: int = 0
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
     #: The signatures of devices that computed for it or were refused
@@ -81,6 +83,24 @@ class StudyState:
     rule: str = ""
     #: ``Plan.deadline`` of its own standing plan, if it has a share.
     deadline: float = 0.0
+    #: Trials that users enqueued, which are the next to run (``scheduler.engine.user_trials``).
+    waiting: list[str] = field(default_factory=list)
+    #: Trials that users train by themselves (``scheduler.engine.user_trials``).
+    handed_out: list[str] = field(default_factory=list)
+    #: The trials that calls of objectives have added, by call (``TrialAdded.call``).
+    calls: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def at_work(self) -> int:
+        """How many trials are proposed, wait or run on the engine's account."""
+        return self.active - len(self.waiting) - len(self.handed_out)
+
+    def count_trials(self, n: int) -> None:
+        """Count ``n`` more trials that the strategy is not asked for."""
+        assert isinstance(self.strategy, FullBudget)
+        self.strategy.asked += n
+        self.strategy.n_trials += n
+        self.spec = replace(self.spec, n_trials=self.strategy.n_trials)
 
     @property
     def runnable(self) -> bool:
@@ -184,6 +204,8 @@ class Attempt:
     resized: bool = False
     #: Whether it was asked to close at the end of its epoch.
     cut: bool = False
+    #: Whether it measures widths also where other trials wait for its devices.
+    lasts: bool = False
     #: Whether its trial then leaves the device to the others that share it.
     leaves: bool = False
 
@@ -221,6 +243,8 @@ class EngineState:
     patient: bool = False
     #: The standing plan's width plans, by trial.
     courses: dict[str, WidthPlan] = field(default_factory=dict)
+    #: The width windows of the standing plan, by trial (``Plan.windows``).
+    windows: dict[str, WindowPlan] = field(default_factory=dict)
     #: ``Plan.rule`` of the standing plan.
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).
@@ -274,10 +298,13 @@ class EngineState:
         return self.costs.expected(trial.study, trial.id, 1, self.features(trial)).level
 
     def epoch_ends(self, attempt: Attempt) -> float | None:
-        """When its current epoch is expected to end (the runner's clock); None if not known."""
+        """When its current epoch is expected to end (the runner's clock).
+
+        None if that is not known, or if it measures widths.
+        """
         trial = self.trials[attempt.segment.trial]
         seconds = self.seconds_at(trial, len(attempt.segment.members))
-        if seconds is None:
+        if seconds is None or attempt.segment.widths:
             return None
         begun = attempt.began + seconds * self.slowdown(attempt)
         just_resized = attempt.resized and attempt.began == attempt.dispatched_at

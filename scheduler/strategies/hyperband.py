@@ -3,8 +3,12 @@
 With K rungs, bracket s (from K - 1 down to 0) is a successive halving of ``ceil(K / (s + 1) *
 eta**s)`` configurations over the last s + 1 rungs. The first bracket has many trials that begin
 with little training; the last has few that are trained to the end. After bracket 0 comes bracket K
-- 1 again, until there are as many trials as the study has. The last bracket may be smaller for that
-reason.
+- 1 again, until there are as many trials as the study has.
+
+Where the trials that remain are too few for the rest of a round, each of its brackets gets its
+share of them (``proportional``). The paper leaves this case open. Without it, the next bracket
+takes what remains: 27 trials with R = 81 are then the most aggressive bracket alone, and none of
+them is trained for 81 epochs unless it wins each of four rungs.
 
 With ``overlap``, the next bracket begins as soon as a slot has nothing to do (BOHB's rule for
 parallel workers, Falkner et al. 2018, section 4.2). Without it, a bracket begins when the previous
@@ -15,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import cycle, islice
 from typing import Literal
 
 from ..model.trial_group import Pull, TrialGroup
@@ -34,6 +37,8 @@ class Hyperband:
     levels: tuple[int, ...]
     #: Whether a bracket may begin before the previous one is over.
     overlap: bool
+    #: Whether trials that are too few for a round are spread over its brackets.
+    proportional: bool = False
     #: How many configurations were asked for.
     asked: int = 0
     #: The brackets begun so far.
@@ -50,8 +55,13 @@ class Hyperband:
         blocked = not self.overlap and any(not bracket.over for bracket in self.brackets)
         if blocked or self.asked >= self.n_trials:
             return Pull()
-        s, size = next(
-            islice(brackets(len(self.levels), self.eta, self.n_trials), len(self.brackets), None)
+        remaining = self.n_trials - self.asked
+        s, size = _bracket(
+            len(self.brackets),
+            len(self.levels),
+            self.eta,
+            remaining,
+            proportional=self.proportional,
         )
         levels = self.levels[-1 - s :]
         self.brackets.append(SuccessiveHalving(size, self.eta, levels, asked=True))
@@ -76,16 +86,30 @@ class Hyperband:
         return self.brackets[self.homes[trial]].abandoned(trial)
 
 
-def brackets(rungs: int, eta: int, n_trials: int) -> Iterator[tuple[int, int]]:
+def brackets(
+    rungs: int, eta: int, n_trials: int, *, proportional: bool
+) -> Iterator[tuple[int, int]]:
     """(s, number of configurations) of each bracket in order, ``n_trials`` in total.
 
-    >>> list(brackets(5, 3, 200))
+    >>> list(brackets(5, 3, 200, proportional=True))
+    [(4, 81), (3, 34), (2, 15), (1, 8), (0, 5), (4, 32), (3, 14), (2, 6), (1, 3), (0, 2)]
+    >>> list(brackets(5, 3, 200, proportional=False))
     [(4, 81), (3, 34), (2, 15), (1, 8), (0, 5), (4, 57)]
     """
-    remaining = n_trials
-    for s in cycle(reversed(range(rungs))):
-        size = min(remaining, -(-rungs * eta**s // (s + 1)))
-        if size == 0:
-            return
+    at = 0
+    while n_trials > 0:
+        s, size = _bracket(at, rungs, eta, n_trials, proportional=proportional)
         yield s, size
-        remaining -= size
+        at += 1
+        n_trials -= size
+
+
+def _bracket(
+    at: int, rungs: int, eta: int, remaining: int, *, proportional: bool
+) -> tuple[int, int]:
+    """S and size of the bracket number ``at``, where ``remaining`` trials are left for it."""
+    s = rungs - 1 - at % rungs
+    sizes = [-(-rungs * eta**each // (each + 1)) for each in range(s + 1)]
+    if proportional and remaining < sum(sizes):
+        return s, max(1, round(remaining * sizes[s] / sum(sizes)))
+    return s, min(remaining, sizes[s])

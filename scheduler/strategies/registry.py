@@ -39,4 +39,4 @@ def make_strategy(spec: StudySpec) -> Strategy:  # noqa: PLR0911 - one a strateg
         case "pbt":
             return Pbt(n, plan.max_epochs, plan.min_epochs, plan.quantile, spec.seed)
         case _:
-            return Hyperband(n, plan.eta, levels, plan.overlap)
+            return Hyperband(n, plan.eta, levels, plan.overlap, plan.proportional)

@@ -144,7 +144,7 @@ class Tuning:
 
     def on_windows_measured(self, event: WindowsMeasured) -> None:
         trial = self._core.trial(event.trial)
-        self._core.check_fence(trial, event.fence)
+        self._core.check_training(trial, event.fence)
         if not event.windows and not event.failed:
             raise Refused("no window was measured")
         study = self._state.studies[trial.study]
@@ -169,7 +169,7 @@ class Tuning:
 
     def on_profiled(self, event: Profiled) -> None:
         trial = self._core.trial(event.trial)
-        self._core.check_fence(trial, event.fence)
+        self._core.check_training(trial, event.fence)
         study = self._state.studies[trial.study]
         key, workload = self._probing.workload(
             study.spec, trial, self._probing.slot_class(trial.members[0])
@@ -249,17 +249,11 @@ class Tuning:
 
     def _probe_budget(self, workload: WorkloadTuning, study: StudyState, trial: Trial) -> float:
         """How many seconds of training may be thrown away for a probe now."""
-        spec = study.spec
         epoch_seconds = self._state.epoch_seconds(trial)
         if epoch_seconds is None:
             return 0.0
-        epochs_ahead = sum(
-            t.target - t.epoch for t in self._core.trials_of(study) if t.target > t.epoch
-        )
-        full_epochs = spec.strategy.max_epochs if spec.strategy.name == "full" else None
-        unproposed = max(0, spec.n_trials - len(study.trials))
-        epochs_ahead += unproposed * (full_epochs or spec.strategy.min_epochs)
-        return PROBE_SHARE * (workload.trained + epoch_seconds * epochs_ahead) - workload.spent
+        seconds_ahead = epoch_seconds * self._core.epochs_ahead(study)
+        return PROBE_SHARE * (workload.trained + seconds_ahead) - workload.spent
 
     def _winner_regressed(
         self, workload: WorkloadTuning, found: Sequence[tuple[SystemConfig, float]]

@@ -120,4 +120,4 @@ class HuggingFaceCallback(TrainerCallback):
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        self._passes.tidy()
+        self._passes.clean_up()

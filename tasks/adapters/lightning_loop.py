@@ -59,7 +59,7 @@ class LightningCallback(Callback):
         self._passes.report(trainer.callback_metrics, state)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._passes.tidy()
+        self._passes.clean_up()
 
     def _file(self) -> str:
         return str(Path(self.folder) / "penstock.ckpt")

@@ -47,28 +47,28 @@ class Passes:
 
     def begin(self) -> int:
         """Wait until the trial may train its next epoch. Returns that epoch's number, from 1."""
-        with self._tidied():
+        with self._cleaning_up():
             self.epoch = next(self._epochs)
         return self.epoch
 
     def folder(self) -> str:
-        """A new temporary folder on this node, kept until ``tidy``."""
+        """A new temporary folder on this node, kept until ``clean_up``."""
         folder = tempfile.mkdtemp(prefix="penstock-")
         self._folders.append(weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True))
         return folder
 
-    def tidy(self) -> None:
+    def clean_up(self) -> None:
         """Delete the folders."""
         for delete in self._folders:
             delete()
 
     @contextmanager
-    def _tidied(self) -> Iterator[None]:
+    def _cleaning_up(self) -> Iterator[None]:
         """Delete the folders if the trial is unwound here: the trainer may then end at once."""
         try:
             yield
         except BaseException:
-            self.tidy()
+            self.clean_up()
             raise
 
     def check(self, epoch: int, advice: str) -> None:
@@ -78,7 +78,7 @@ class Passes:
 
     def report(self, metrics: Mapping[str, Any], state: Any) -> None:
         """As ``EpochTrial.report``. ``state`` is what ``take`` will return."""
-        with self._tidied():
+        with self._cleaning_up():
             self._trial.report(metrics, checkpoint={"epoch": self.epoch, "state": state})
 
 

@@ -97,10 +97,10 @@ def _packed(value: Any) -> Any:
         return {name: _packed(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(_packed, value)) if type(value) in (list, tuple) else value
-    return _taken_apart(value) if type(value).__module__.startswith("sklearn.") else value
+    return _disassembled(value) if type(value).__module__.startswith("sklearn.") else value
 
 
-def _taken_apart(value: Any) -> Any:
+def _disassembled(value: Any) -> Any:
     made = type(value)
     packed: dict[str, Any] = {_KIND: "object", "class": f"{made.__module__}:{made.__qualname__}"}
     if hasattr(value, "__dict__"):
@@ -124,11 +124,11 @@ def _unpacked(value: Any) -> Any:
             generator.set_state(value["state"])
         return generator
     if kind == "object":
-        return _remade(value)
+        return _rebuilt(value)
     return {name: _unpacked(item) for name, item in value.items()}
 
 
-def _remade(packed: dict[str, Any]) -> Any:
+def _rebuilt(packed: dict[str, Any]) -> Any:
     name = packed["class"]
     module, _, qualname = name.partition(":")
     found = None

@@ -28,5 +28,5 @@ def save(run: Run, store: Callable[[], Store], state: dict[str, Any], epoch: int
         run.pipe.say("undurable", trial=run.task.trial, reason=why)
         if run.cut:
             raise Lost(f"the state after epoch {epoch}: {why}")
-        run.waits(f"epoch {epoch} waits for the checkpoint store: {why}", pause)
+        run.wait(f"epoch {epoch} waits for the checkpoint store: {why}", pause)
         pause = min(LONGEST_PAUSE, 2 * pause)

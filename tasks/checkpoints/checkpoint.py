@@ -28,7 +28,7 @@ from ...profiling.base.urls import hide_password
 from ...profiling.base.wording import worded
 from ...profiling.costs.failure_rate import checkpoint_interval
 from .state import canonical, copy_state, state_hash
-from .stores import is_local, make_folder, open_store, unusable
+from .stores import is_local, make_folder, open_store, unusable, write_synced
 
 FORMAT = 1
 #: What a checkpoint must leave free on a local disk: these bytes, or on a small disk this share.
@@ -70,7 +70,7 @@ class Store:
         if not self._holds(path, len(content)):
             if self._local:
                 check_space(Path(self._root), len(content))
-                _write_synced(Path(path), content)
+                write_synced(Path(path), content)
             else:
                 if folder not in self._made:
                     make_folder(self._files, folder)
@@ -103,32 +103,6 @@ def _amount(size: int) -> str:
     units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
     unit = next((name for name, bytes_ in units.items() if size >= bytes_), "bytes")
     return f"{size / units.get(unit, 1):.3g} {unit}"
-
-
-def _write_synced(path: Path, content: memoryview) -> None:
-    fresh = not path.parent.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-    if fresh:
-        _sync_folder(path.parent.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def load(uri: str, expected: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ configuration), never from the URL. So no credentials travel in a message or are
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from ...profiling.base.errors import BackendError
@@ -35,6 +37,11 @@ def open_store(url: str) -> tuple[Any, str]:
     return files, str(path).rstrip("/")
 
 
+def code_file(store: str, digest: str) -> str:
+    """Where an installation's store keeps the code by value that has this digest."""
+    return f"{store}/code/{digest}"
+
+
 def make_folder(files: Any, path: str) -> None:
     """Make a folder, on file systems that have folders.
 
@@ -59,3 +66,30 @@ def unusable(url: str, error: Exception) -> BackendError:
         f"the checkpoint store {hide_password(url)} cannot be used from this node: "
         f"{hide_password(str(error))}"
     )
+
+
+def write_synced(path: Path, content: bytes | memoryview) -> None:
+    """Write a file so that readers see all of it or nothing. It is durable when this returns."""
+    fresh = not path.parent.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")  # the janitor knows such names
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+    if fresh:
+        _sync_folder(path.parent.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

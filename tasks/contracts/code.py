@@ -1,78 +1,165 @@
-"""Refer to training code by name on the client, and find the object again in a trainer.
+"""Refer to training code on the client, so that trainers find it again.
 
-Theory of operation. Code travels as ``module:attr`` or ``/path/script.py:attr``, the folder to put
-on ``sys.path``, and the SHA-256 of its source file. A node whose file differs refuses the study. A
-trainer outlives studies, so a module that it imported may be out of date (the user edits and runs
-again) or in the way (two folders, each with a ``model.py``). A ``Workspace`` therefore keeps the
-user's modules apart by folder, and forgets a folder's modules when one of their files has changed.
-Nothing here imports torch: the client refers to code without it.
+Theory of operation. Code that other processes can import goes by name: ``module:attr`` or
+``/path/script.py:attr``, the folder to put on ``sys.path``, and the SHA-256 of its source file. A
+node whose file differs refuses the study. All other code goes by value (``by_value``). Nothing here
+imports torch: the client refers to code without it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.util
-import os
 import sys
-import time
+from contextvars import ContextVar
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...profiling.base.errors import BackendError, TrialFailed, UsageError
+from ...profiling.base.errors import UsageError
+from . import by_value
 
 #: The prefix of the name of a script's module that was imported without its ``__main__`` part.
-_SCRIPT = "penstock_script_"
-
-_ADVICE = "define it at the top level of a .py file (a module, or the script that you run)"
+SCRIPT = "penstock_script_"
 
 
-def reference(obj: object) -> tuple[str, str, str]:
-    """``(target, path, digest)`` of a class or function; see ``scheduler.model.study.Code``.
+class Found(BaseException):
+    """Ends the import of a script at its ``optimize()``: the code that is wanted was given to it.
 
-    Raises ``UsageError`` for code that no other process could import by name; it says what to do.
+    What a script does after that is no trainer's business. No ``except Exception`` stops this.
     """
-    if not isinstance(obj, (type, FunctionType)):
-        kind = type(obj).__name__
-        raise UsageError(f"training code must be a class or a function, not a {kind}: {_ADVICE}")
-    name = obj.__qualname__
-    if "<lambda>" in name:
-        raise UsageError(f"a lambda cannot be imported by trainers: give it a name and {_ADVICE}")
-    if "<locals>" in name:
-        raise UsageError(f"{name} is defined inside a function, out of trainers' reach: {_ADVICE}")
-    module = sys.modules.get(obj.__module__)
+
+    def __init__(self, code: object) -> None:
+        super().__init__("the code was found")
+        self.code = code
+
+
+#: While a trainer imports a script: the qualified name of the code that it looks for.
+IMPORT_TARGET: ContextVar[str | None] = ContextVar("IMPORT_TARGET", default=None)
+
+
+def is_imported(func: object) -> bool:
+    """Whether a trainer that imports the script is at its call of ``optimize(func)``.
+
+    There is nothing to do there: the study runs. If this is the code that the trainer looks for,
+    the import ends here, because what follows is written for a study that is over.
+    """
+    import_target = IMPORT_TARGET.get()
+    if import_target is not None and getattr(func, "__qualname__", None) == import_target:
+        raise Found(func)
+    return import_target is not None
+
+
+class Reference(NamedTuple):
+    """How trainers find code: the fields of ``scheduler.model.study.Code``, and what to send.
+
+    ``content`` is the code itself where it goes by value; otherwise it is empty.
+    """
+
+    target: str
+    path: str
+    digest: str
+    content: bytes = b""
+
+
+def refer(code: object, *, runs_anew: bool) -> Reference:
+    """Refer to training code: by name if other processes can import it, otherwise by value.
+
+    ``runs_anew``: code of the running script goes by value as well, so that trainers need not run
+    the script's top level again. It goes by name if it cannot be pickled or is too large.
+
+    Raises ``UsageError`` for code that can go neither way; it says what to do.
+    """
+    named = reference(code)
+    if named is not None and not (runs_anew and _is_of_script(code)):
+        return Reference(*named)
+    try:
+        content = by_value.pickled(code, SCRIPT)
+    except UsageError as error:
+        if named is None:
+            advice = "or define it at the top level of a .py file, which trainers import"
+            raise UsageError(f"{error}; {advice}") from error
+        return Reference(*named)
+    module, folder = _origin(code)
+    target = f"{by_value.PREFIX}{module}:{by_value.name_of(code)}"
+    return Reference(target, folder, hashlib.sha256(content).hexdigest(), content)
+
+
+def refer_to_value(value: object, name: str, folder: str) -> Reference:
+    """Refer to ``value``, which is called ``name``, by value; modules in ``folder`` go with it.
+
+    Raises ``UsageError`` if it cannot be pickled.
+    """
+    content = by_value.pickled(value, SCRIPT)
+    digest = hashlib.sha256(content).hexdigest()
+    return Reference(f"{by_value.PREFIX}{name}", folder, digest, content)
+
+
+def reference(code: object) -> tuple[str, str, str] | None:
+    """``(target, path, digest)`` of code by name; None if no other process could import it.
+
+    Raises ``UsageError`` if the file that it was imported from cannot be read any more.
+    """
+    if not isinstance(code, (type, FunctionType)):
+        return None
+    name = code.__qualname__
+    module = sys.modules.get(code.__module__)
     source = getattr(module, "__file__", None)
     if module is None or source is None:
-        raise UsageError(f"{name} was typed in a {_typed(name)}")
+        return None
     try:
-        found = _walk(module, name)
+        found = walk(module, name)
     except AttributeError:
-        found = None
-    if found is not obj:
-        raise UsageError(f"{name} names another object than the one given: {_ADVICE}")
+        return None
     file = Path(source).resolve()
-    if file.suffix != ".py":
-        raise UsageError(f"{name} comes from {file.name}, which has no Python source: {_ADVICE}")
+    if found is not code or file.suffix != ".py":
+        return None
     digest = _read_digest(name, file)
-    importable = obj.__module__
-    if importable == "__main__" and module.__spec__ is not None:
-        importable = module.__spec__.name  # run as `python -m module`
-    if importable == "__main__" or importable.startswith(_SCRIPT):  # run as `python script.py`
+    importable = _importable(module)
+    if importable is None:  # run as `python script.py`
         return f"{file}:{name}", str(file.parent), digest
-    depth = importable.count(".") + (file.name == "__init__.py")
-    return f"{importable}:{name}", str(file.parents[depth]), digest
+    return f"{importable}:{name}", str(_root(importable, file)), digest
 
 
-def _typed(name: str) -> str:
-    """Say where code without a file was typed, and what to do there."""
-    if "ipykernel" not in sys.modules:
-        return f"console, it has no file: {_ADVICE}"
-    file = name.lower()
-    return (
-        "notebook, it has no file that trainers could import: begin its cell, imports and all,"
-        f" with `%%writefile {file}_code.py`, and run `from {file}_code import {name}` in the next"
-    )
+def _is_of_script(code: object) -> bool:
+    return getattr(code, "__module__", None) == "__main__"
+
+
+def _importable(module: ModuleType) -> str | None:
+    """The name under which other processes import ``module``; None of a script."""
+    name = module.__name__
+    if name == "__main__" and module.__spec__ is not None:
+        return module.__spec__.name  # run as `python -m module`
+    return None if name == "__main__" or name.startswith(SCRIPT) else name
+
+
+def _root(importable: str, file: Path) -> Path:
+    """The folder from which the module ``importable`` in ``file`` is imported."""
+    return file.parents[importable.count(".") + (file.name == "__init__.py")]
+
+
+def _origin(code: object) -> tuple[str, str]:
+    """Where code by value comes from: a name for people, and the folder with its modules."""
+    module = sys.modules.get(str(getattr(by_value.behind(code), "__module__", "")))
+    source = getattr(module, "__file__", None)
+    if module is None or source is None:
+        return "notebook" if "ipykernel" in sys.modules else "console", working_folder()
+    file, importable = Path(source).resolve(), _importable(module)
+    if importable is None:
+        return file.stem, str(file.parent)
+    if by_value.belongs_to_python(str(file)):
+        return importable, working_folder()
+    return importable, str(_root(importable, file))
+
+
+def working_folder() -> str:
+    """This process's working directory. Raises ``UsageError`` if it was deleted."""
+    try:
+        return str(Path.cwd())
+    except OSError as error:
+        raise UsageError(
+            f"the working directory cannot be found ({error.strerror}): change to one that exists"
+        ) from error
 
 
 def _read_digest(name: str, file: Path) -> str:
@@ -90,133 +177,17 @@ def file_digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _walk(module: ModuleType, name: str) -> object:
+def walk(module: ModuleType, name: str) -> object:
+    """The attribute with this qualified name. Raises ``AttributeError``."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part)
     return found
 
 
-class Workspace:
-    """The user's modules in this process, kept apart by the folder that they came from."""
-
-    def __init__(self) -> None:
-        self._folder: str | None = None
-        self._aside: dict[str, dict[str, ModuleType]] = {}
-        self._imported_at: dict[str, int] = {}
-        self._files: dict[str, tuple[int, int]] = {}
-        self._objects: dict[str, dict[tuple[str, str], object]] = {}
-        self._study = ""
-
-    def load(self, study: str, target: str, path: str, digest: str) -> Any:
-        """The object that ``reference`` described. It is imported once a study, checked for edits.
-
-        Raises ``BackendError`` where this node's source is missing or differs, and ``TrialFailed``
-        (``code`` or ``exit``) where importing it fails.
-        """
-        self._enter(path)
-        if study != self._study:
-            self._study = study
-            self._forget_edited(path)
-        known = self._objects.setdefault(path, {})
-        if (target, digest) not in known:
-            known[target, digest] = self._import(target, digest)
-            self._note_files(path)
-        return known[target, digest]
-
-    def _import(self, target: str, digest: str) -> object:
-        where, _, name = target.rpartition(":")
-        script = where.endswith(".py")
-        file = Path(where) if script else _source_of(where)
-        if not file.is_file():
-            raise BackendError(f"this node has no {file}, where the study's code should be")
-        if file_digest(file) != digest:
-            raise BackendError(f"{file} on this node differs from the file of the study")
-        try:
-            module = import_script(file) if script else importlib.import_module(where)
-            return _walk(module, name)
-        except AttributeError as error:
-            raise TrialFailed("code", f"cannot import {target}: {error}") from error
-
-    def _enter(self, folder: str) -> None:
-        """Make the modules of ``folder`` importable, and set those of another folder aside."""
-        if folder == self._folder:
-            return
-        if self._folder is not None:
-            aside = self._modules(self._folder)
-            for name in aside:
-                del sys.modules[name]
-            self._aside[self._folder] = aside
-            sys.path.remove(self._folder)
-        sys.modules.update(self._aside.pop(folder, {}))
-        sys.path.insert(0, folder)
-        importlib.invalidate_caches()
-        self._folder = folder
-        self._imported_at.setdefault(folder, time.time_ns())
-
-    def _forget_edited(self, folder: str) -> None:
-        """Forget all modules of the folder if a file of one has changed since its import."""
-        modules = self._modules(folder)
-        if not any(self._edited(_file_of(module), folder) for module in modules.values()):
-            return
-        for name, module in modules.items():
-            del sys.modules[name]
-            self._files.pop(_file_of(module), None)
-        self._objects.pop(folder, None)
-        importlib.invalidate_caches()
-        self._imported_at[folder] = time.time_ns()
-
-    def _edited(self, file: str, folder: str) -> bool:
-        stamp = _stamp(file)
-        if file in self._files:
-            return stamp != self._files[file]
-        return stamp[0] > self._imported_at[folder]  # imported late, by a running function
-
-    def _note_files(self, folder: str) -> None:
-        for module in self._modules(folder).values():
-            file = _file_of(module)
-            if file not in self._files:
-                self._files[file] = _stamp(file)
-
-    def _modules(self, folder: str) -> dict[str, ModuleType]:
-        """The user's loaded modules under ``folder``: neither installed ones nor our own."""
-        prefix = os.path.join(folder, "")  # noqa: PTH118 - a trailing separator is wanted
-        return {
-            name: module
-            for name, module in list(sys.modules.items())
-            if name.partition(".")[0] not in ("penstock", "__main__", "__mp_main__")
-            and (file := _file_of(module)).startswith(prefix)
-            and not {"site-packages", "dist-packages"}.intersection(Path(file).parts)
-        }
-
-
-def _file_of(module: ModuleType) -> str:
-    return getattr(module, "__file__", None) or ""
-
-
-def _stamp(file: str) -> tuple[int, int]:
-    """What changes when a file is edited; zeros if the file is gone."""
-    try:
-        status = Path(file).stat()
-    except OSError:
-        return (0, 0)
-    return status.st_mtime_ns, status.st_size
-
-
-def _source_of(module: str) -> Path:
-    """The source file of ``module``, found without running it (though its parent packages run)."""
-    try:
-        spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None or spec.origin is None:
-        raise BackendError(f"this node has no module {module}, where the study's code should be")
-    return Path(spec.origin)
-
-
 def import_script(file: Path) -> ModuleType:
     """Import a script under a name of its own, so that its ``__main__`` part does not run."""
-    name = f"{_SCRIPT}{file.stem}"
+    name = f"{SCRIPT}{file.stem}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
@@ -225,6 +196,8 @@ def import_script(file: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
+    except Found:
+        raise  # all that the code needs is there
     except BaseException:
         del sys.modules[name]
         raise

@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...profiling.base.errors import UsageError
+from .by_value import behind
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -167,4 +168,4 @@ def epoch_function(function: F) -> F:
 
 def is_epoch_function(code: object) -> bool:
     """Whether ``code`` is marked as an ``epoch_function``."""
-    return getattr(code, _MARK, False) is True
+    return getattr(behind(code), _MARK, False) is True

@@ -219,7 +219,7 @@ class EpochFunction(Function):
             try:
                 packed = checkpoint.load(parent.uri, parent.state_hash)
             except BackendError as error:
-                self.run.passes_over(error)
+                self.run.note_skipped(error)
             else:
                 self._epoch = parent.epoch
                 return portable.unpack(packed)

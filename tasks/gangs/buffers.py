@@ -54,15 +54,15 @@ class Wire:
             tensors[-1].copy_(torch.tensor(used, dtype=torch.int32))
             torch._foreach_zero_(tensors[: self._n])
         given = [gradient for gradient in block.gradients if gradient is not None]
-        targets = [place for place, there in zip(tensors, used, strict=False) if there]
+        targets = [tensor for tensor, there in zip(tensors, used, strict=False) if there]
         torch._foreach_copy_(targets + tensors[self._n : -1], given + block.sums)
         if block.counters:
             torch._foreach_copy_(counters, block.counters)
 
-    def block(self, rank: int, slot: int, place: tuple[int, int]) -> Block:
-        """The block at ``place`` (first, count), which member ``rank`` sent in ``slot``."""
+    def block(self, rank: int, slot: int, span: tuple[int, int]) -> Block:
+        """The block at ``span`` (first, count), which member ``rank`` sent in ``slot``."""
         _, counters, joined = self._theirs[rank][slot]
-        return Block(*place, [], joined, counters)
+        return Block(*span, [], joined, counters)
 
     def root(self, rank: int) -> Block:
         """The block in slot 0 of ``rank``, once all other blocks have been added to it."""

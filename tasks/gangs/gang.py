@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..process.failure import GangLost
+from ..process.failure import Lost
 from .tree_sum import split
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Gang:
 
         ``address`` is this node's address for the others (gloo; empty: that of the host name).
         ``timeout``, in seconds, applies to this and to every exchange. ``shared``: several members
-        are on one GPU. NCCL refuses that, so they communicate through the CPU. Raises ``GangLost``.
+        are on one GPU. NCCL refuses that, so they communicate through the CPU. Raises ``Lost``.
         """
         self.rank, self.width = rank, width
         limit = timedelta(seconds=timeout)
@@ -70,7 +70,7 @@ class Gang:
                 ]
                 self._group = gloo(store, rank, width, options)
         except RuntimeError as error:
-            raise GangLost(f"member {rank} could not join a gang of {width}: {error}") from error
+            raise Lost(f"member {rank} could not join a gang of {width}: {error}") from error
 
     def share(self, count: int) -> range:
         """Which of ``count`` shards or batches are this member's."""
@@ -92,22 +92,22 @@ class Gang:
         size = torch.tensor([len(text)], device=self._device)
         sizes = size.repeat(self.width)
         self.gather(sizes, size)
-        room = int(sizes.max())
-        line = torch.frombuffer(bytearray(text.ljust(room)), dtype=torch.uint8).to(self._device)
+        longest = int(sizes.max())
+        line = torch.frombuffer(bytearray(text.ljust(longest)), dtype=torch.uint8).to(self._device)
         lines = line.repeat(self.width)
         self.gather(lines, line)
         texts = [bytes(part.tolist()) for part in lines.cpu().chunk(self.width)]
         try:
             return [value for text in texts for value in json.loads(text)]
         except (ValueError, TypeError, RecursionError) as error:
-            raise GangLost(f"member {self.rank} received an invalid value: {error}") from error
+            raise Lost(f"member {self.rank} received an invalid value: {error}") from error
 
     def close(self) -> None:
-        """Leave the gang. A member that still waits for this one gets a ``GangLost``."""
+        """Leave the gang. A member that still waits for this one gets a ``Lost``."""
         self._group.abort()
 
     def _wait(self, begin: Callable[[], Work]) -> None:
         try:
             begin().wait()
         except RuntimeError as error:
-            raise GangLost(f"member {self.rank} lost its gang: {error}") from error
+            raise Lost(f"member {self.rank} lost its gang: {error}") from error

@@ -40,9 +40,9 @@ REQUEST_TIMEOUT = 5.0
 #: Seconds without a request after which a server closes a connection.
 IDLE_TIMEOUT = 600.0
 #: The most bytes of a request: a stranger cannot make a server read more.
-MOST_REQUEST_BYTES = 4096
+MAX_REQUEST_BYTES = 4096
 #: How many idle connections a client keeps.
-MOST_IDLE = 16
+MAX_IDLE = 16
 #: Seconds to make a connection. The kernel answers, however busy the trainer is. This is enough
 #: for TCP's second try, so that one lost packet does no harm.
 CONNECT_TIMEOUT = 3.0
@@ -111,7 +111,7 @@ class PeerServer:
     def _request(self, sock: socket.socket, timeout: float) -> dict[str, Any] | None:
         """The next request, or None if its token is wrong."""
         sock.settimeout(timeout)
-        request = _read(tensor_stream.receive_frame(sock, MOST_REQUEST_BYTES))
+        request = _read(tensor_stream.receive_frame(sock, MAX_REQUEST_BYTES))
         sock.settimeout(REQUEST_TIMEOUT)
         given = str(request.get("token")).encode("utf-8", "surrogatepass")
         known = hmac.compare_digest(given, self._token)
@@ -129,7 +129,7 @@ class PeerServer:
             return None
         try:
             _say(sock, {"path": offer.path, "title": offer.title})
-            tensor_stream.receive_frame(sock, MOST_REQUEST_BYTES)
+            tensor_stream.receive_frame(sock, MAX_REQUEST_BYTES)
         finally:
             offer.close()
         return offer
@@ -217,7 +217,7 @@ class _Connection:
 
     def _ask_for_ring(self) -> None:
         self._say({"op": "ring"})
-        offer = _read(tensor_stream.receive_frame(self.sock, MOST_REQUEST_BYTES))
+        offer = _read(tensor_stream.receive_frame(self.sock, MAX_REQUEST_BYTES))
         if offer.get("path") is not None:
             self.ring = accept(str(offer["path"]), str(offer.get("title")))
             tensor_stream.send_frame(self.sock, b"")
@@ -242,7 +242,7 @@ class _ConnectionPool:
         with self._lock:
             others = [self._connections.pop(holder, None)]
             self._connections[holder] = connection
-            if len(self._connections) > MOST_IDLE:
+            if len(self._connections) > MAX_IDLE:
                 others.append(self._connections.popitem(last=False)[1])
         for other in others:
             if other is not None:

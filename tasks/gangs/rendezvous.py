@@ -22,7 +22,7 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from ...profiling.base.errors import BackendError
-from ..process.failure import GangLost
+from ..process.failure import Lost
 from ..process.identity import Identity, listen
 from . import peers
 from .gang import Gang
@@ -57,7 +57,7 @@ class RendezvousHandler:
         return self._own_store().port
 
     def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Rendezvous:
-        """Meet the other ``members``. Raises ``GangLost``, and whatever ``check`` raises."""
+        """Meet the other ``members``. Raises ``Lost``, and whatever ``check`` raises."""
         store = self._store_of(members[0], check)
         rendezvous = Rendezvous(self, store, members, members.index(self.identity), fence, check)
         if rendezvous.rank == 0:
@@ -123,7 +123,7 @@ class RendezvousHandler:
                     timeout=timedelta(seconds=STORE_TIMEOUT),
                 )
             except RuntimeError as error:
-                raise GangLost(f"the leader's store is out of reach: {error}") from error
+                raise Lost(f"the leader's store is out of reach: {error}") from error
             if len(self._stores) > STORES_KEPT:
                 self._stores.popitem(last=False)
         self._stores.move_to_end(leader)
@@ -137,10 +137,10 @@ class RendezvousHandler:
             try:
                 return peers.store_port(leader, timeout=1.0)
             except peers.OutOfReach as error:
-                raise GangLost(str(error)) from error
+                raise Lost(str(error)) from error
             except BackendError as error:
                 if time.monotonic() > until:
-                    raise GangLost(str(error)) from error
+                    raise Lost(str(error)) from error
 
     def forget(self, leader: str) -> None:
         """Drop the connection to a store that does not answer."""
@@ -156,7 +156,7 @@ class Rendezvous:
         store: TCPStore,
         members: tuple[str, ...],
         rank: int,
-        fence: int,
+        fence: int | str,
         check: Check,
     ) -> None:
         self.store = store
@@ -167,6 +167,19 @@ class Rendezvous:
         self.keys: list[str] = []
         self._handler = handler
         self._check = check
+
+    def part(self, width: int) -> Rendezvous:
+        """The same of the first ``width`` members, of whom this one must be one."""
+        found = Rendezvous(
+            self._handler,
+            self.store,
+            self.members[:width],
+            self.rank,
+            f"{self.fence}/{width}",
+            self._check,
+        )
+        found.keys = self.keys  # deleted together
+        return found
 
     def exchange(self, topic: str, value: Any) -> list[Any]:
         """Exchange ``value`` on ``topic``: every member's, by rank. One exchange for each topic."""
@@ -179,15 +192,15 @@ class Rendezvous:
             while not self.store.check(keys):
                 self._check()
                 if time.monotonic() > until:
-                    raise GangLost(f"not all members reached {topic!r} in {TIMEOUT:g} s")
+                    raise Lost(f"not all members reached {topic!r} in {TIMEOUT:g} s")
                 time.sleep(pause)
                 pause = min(0.01, 2 * pause)
             received = [_decoded(text) for text in self.store.multi_get(keys)]
         except RuntimeError as error:
             self._handler.forget(self.members[0])
-            raise GangLost(f"the leader's store does not answer: {error}") from error
+            raise Lost(f"the leader's store does not answer: {error}") from error
         if not all(_same_form(each, value) for each in received):
-            raise GangLost(f"a value for {topic!r} is not a member's")
+            raise Lost(f"a value for {topic!r} is not a member's")
         return received
 
 

@@ -86,7 +86,7 @@ class Sums:
             for name, buffer in model.named_buffers()
             if id(buffer) not in combined
         }
-        self._loose = _Loose(model, self._fixed) if loose else None
+        self._unsynced = _UnsyncedBuffers(model, self._fixed) if loose else None
         self._model = model
         self._wires: dict[int, Wire] = {}
         self._stack: list[Block] = []
@@ -98,8 +98,8 @@ class Sums:
         self._stack = []
         if self._before:
             torch._foreach_copy_(self._before, self._statistics + self._counters)
-        if self._loose is not None:
-            self._loose.begin()
+        if self._unsynced is not None:
+            self._unsynced.begin()
         self._clear()
         return range(shards) if self._gang is None else self._gang.share(shards)
 
@@ -112,8 +112,8 @@ class Sums:
             sums = list(torch._foreach_mul(self._statistics, weight))
             counters = [counter.clone() for counter in self._counters] if shard == 0 else []
             torch._foreach_copy_(self._statistics + self._counters, self._before)
-        if self._loose is not None:
-            made = self._loose.take()
+        if self._unsynced is not None:
+            made = self._unsynced.take()
             counters += made if shard == 0 else []
         sums.append((loss.detach() * weight).float())
         push(self._stack, Block(shard, 1, [p.grad for p in self._parameters], sums, counters))
@@ -128,13 +128,13 @@ class Sums:
         counters = root.counters[: len(self._counters)]
         if self._before:
             torch._foreach_copy_(self._statistics + self._counters, statistics + counters)
-        if self._loose is not None:
-            self._loose.put(root.counters[len(self._counters) :])
+        if self._unsynced is not None:
+            self._unsynced.put(root.counters[len(self._counters) :])
         return loss.clone()  # a gang's next step overwrites this memory
 
     def check(self) -> None:
         """Raise ``TrialFailed`` if a buffer changed that cannot be combined over shards."""
-        if self._loose is not None:
+        if self._unsynced is not None:
             return
         now = dict(self._model.named_buffers())
         for name, (buffer, before) in self._fixed.items():
@@ -157,7 +157,7 @@ class Sums:
         slots = max(map(len, owned))
         if slots not in self._wires:
             leaf = [*self._statistics, torch.zeros((), device=self._parameters[0].device)]
-            counters = self._counters + ([] if self._loose is None else self._loose.buffers)
+            counters = self._counters + ([] if self._unsynced is None else self._unsynced.buffers)
             self._wires[slots] = Wire(self._parameters, leaf, counters, slots, gang.width)
         wire = self._wires[slots]
         for slot, block in enumerate(self._stack):
@@ -165,13 +165,13 @@ class Sums:
         gang.gather(wire.all, wire.mine)
         stack: list[Block] = []
         for rank, spans in enumerate(owned):
-            for slot, place in enumerate(spans):
-                push(stack, wire.block(rank, slot, place))
+            for slot, span in enumerate(spans):
+                push(stack, wire.block(rank, slot, span))
         fold(stack)
         return wire.root(next(rank for rank, spans in enumerate(owned) if spans))
 
 
-class _Loose:
+class _UnsyncedBuffers:
     """Buffers that every shard changes from their value before the step; shard 0's are kept.
 
     Training code may change them in place or replace them by new tensors of the same shape.
@@ -179,7 +179,7 @@ class _Loose:
 
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
         split_names = [name.rpartition(".") for name in names]
-        self._places = [(model.get_submodule(path), name) for path, _, name in split_names]
+        self._owners = [(model.get_submodule(path), name) for path, _, name in split_names]
         self.buffers = self._now()
         self._before: list[Tensor] = []
 
@@ -189,7 +189,7 @@ class _Loose:
     def take(self) -> list[Tensor]:
         """Return what a shard made of the buffers, and restore them."""
         made = [tensor.clone() for tensor in self._now()]
-        for (module, name), there, new in zip(self._places, self.buffers, made, strict=True):
+        for (module, name), there, new in zip(self._owners, self.buffers, made, strict=True):
             if new.shape != there.shape or new.dtype != there.dtype:
                 raise TrialFailed("inexact", f"training changed the shape of the buffer {name}")
             module._buffers[name] = there
@@ -201,4 +201,4 @@ class _Loose:
             torch._foreach_copy_(self.buffers, values)
 
     def _now(self) -> list[Tensor]:
-        return [module.get_buffer(name) for module, name in self._places]
+        return [module.get_buffer(name) for module, name in self._owners]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: together.
 LARGE = 1 << 16
 #: The most bytes of a frame's body: an outline of a million tensors fits.
-LONGEST = 256 << 20
+MAX_FRAME = 256 << 20
 
 _LENGTH = struct.Struct("!Q")
 
@@ -46,7 +46,7 @@ def send_frame(sock: socket.socket, body: bytes) -> None:
     _send(sock, _LENGTH.pack(len(body)) + body)
 
 
-def receive_frame(sock: socket.socket, longest: int = LONGEST) -> bytes:
+def receive_frame(sock: socket.socket, longest: int = MAX_FRAME) -> bytes:
     """Raises ``ConnectionError`` also for a body of more than ``longest`` bytes."""
     head = bytearray(_LENGTH.size)
     _receive(sock, head)
@@ -165,17 +165,17 @@ def _flat(tensor: Tensor) -> Tensor:
 def _chunks(flats: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     """Cut the stream of all bytes in chunks, each the list of the pieces of tensors in it."""
     chunk: list[Tensor] = []
-    room = CHUNK
+    remaining = CHUNK
     for flat in flats:
         start, size = 0, len(flat)
         while start < size:
-            taken = min(room, size - start)
+            taken = min(remaining, size - start)
             chunk.append(flat[start : start + taken])
             start += taken
-            room -= taken
-            if room == 0:
+            remaining -= taken
+            if remaining == 0:
                 yield chunk
-                chunk, room = [], CHUNK
+                chunk, remaining = [], CHUNK
     if chunk:
         yield chunk
 

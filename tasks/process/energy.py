@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Seconds between two readings.
 PERIOD = 1.0
 #: Seconds. The joules of a shorter window are not compared: meters and CPU time advance in ticks.
-SHORTEST = 0.2
+MIN_METERED = 0.2
 
 
 class Metering:

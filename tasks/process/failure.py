@@ -15,14 +15,13 @@ from ...profiling.base.wording import named, worded
 
 
 class Lost(BackendError):
-    """The attempt cannot go on now. Another attempt may succeed, here or elsewhere."""
+    """The attempt cannot go on now. Another attempt may succeed, here or elsewhere.
+
+    So it is when a member of the gang has left or does not answer: nobody can finish the epoch.
+    """
 
 
-class GangLost(BackendError):
-    """Another member of the gang has left or does not answer. Nobody can finish the epoch."""
-
-
-class Unlike(BackendError):
+class MachineMismatch(BackendError):
     """This machine's part of the numeric signature differs from the trial's."""
 
     def __init__(self, signature: str, expected: str) -> None:
@@ -89,6 +88,13 @@ def user_traceback(error: BaseException) -> str:
     except BaseException as raised:  # the formatter calls methods of the user's class
         kind, why = named(type(error)), worded(raised, str)
         return f"the traceback of a {kind} is not available: {named(type(raised))}: {why}\n"
+
+
+def where(error: BaseException) -> str:
+    """The innermost line of the user's code that raised, in words; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not frame.filename.startswith(_OURS) and _users(frame)]
+    return "" if not users else "{0.filename}, line {0.lineno}, in {0.name}".format(users[-1])
 
 
 def _user_traceback(error: BaseException) -> str:

@@ -13,6 +13,7 @@ function goes on.
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -43,9 +44,13 @@ class MainThread:
         self._lends = False
         self._job: Callable[[], None] | None = None
 
-    def lend(self) -> NoReturn:
-        """Run the jobs that take the main thread, one after another. Called in the main thread."""
+    def lend(self, serve: Callable[[], None]) -> NoReturn:
+        """Run the jobs that take the main thread, one after another. Called in the main thread.
+
+        ``serve`` runs in a thread of its own, and finds the main thread free.
+        """
         self._lends = True
+        threading.Thread(target=serve, name="serve", daemon=True).start()
         while True:
             try:
                 raised = wait_until(lambda: self._job is not None, self._wake)

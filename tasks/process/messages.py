@@ -22,9 +22,9 @@ from ...profiling.knobs.knobs import SystemConfig
 VERSION = 1
 Scalar = str | int | float | bool | None
 #: Contracts whose trials are suspended inside the user's code (``tasks.contracts.suspended``).
-STAND_STILL = ("objective", "epochs")
+SUSPENDABLE = ("objective", "epochs")
 #: The most bytes in one message of a trainer. 20,000 metrics fit, and a worker can handle it.
-LONGEST = 1 << 20
+MAX_MESSAGE = 1 << 20
 Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
 
 
@@ -33,7 +33,7 @@ class _Frozen(BaseModel):
 
 
 class CodeRef(_Frozen):
-    """Training code by name. See ``scheduler.model.study.Code``."""
+    """Training code by name or by value. See ``scheduler.model.study.Code``."""
 
     target: str
     path: str
@@ -61,10 +61,22 @@ class SegmentTask(_Frozen):
     number: int = Field(ge=0)
     contract: Literal["torch", "objective", "epochs", "empty"]
     code: CodeRef
+    #: ``sys.argv`` and working directory that the code is to find; empty: the trainer's own.
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
     #: Hyperparameters by name.
     params: dict[str, Scalar]
     #: Whether the objective defines its search space as it runs.
     define_by_run: bool = False
+    #: The study's name.
+    study_name: str = ""
+    #: ``minimize`` or ``maximize``, one for each objective.
+    directions: tuple[Literal["minimize", "maximize"], ...] = ("minimize",)
+    #: The epochs of a whole training, after which an objective runs to its return; None: as many
+    #: as it reports.
+    max_epochs: int | None = None
+    #: The study's sampler and pruner, where they run beside the objective; None: they do not.
+    tools: CodeRef | None = None
     #: The metric that the study optimises.
     metric: str
     #: Further metrics that must be reported: those of other objectives and of constraints.
@@ -98,6 +110,8 @@ class SegmentTask(_Frozen):
     probe: tuple[SystemConfig, ...] = ()
     #: The most work that probing may take, in epochs.
     probe_epochs: float = Field(default=0.0, ge=0)
+    #: Widths to measure, in this order, instead of training (``profiling.costs.width_window``).
+    widths: tuple[int, ...] = ()
     #: Whether windows must be long enough to measure their joules.
     energy: bool = False
     #: Whether the workload's profile is measured.
@@ -216,6 +230,11 @@ def _finite(digits: str) -> float:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def number_text(value: float) -> float | str:
+    """``value`` as a number, or as a text if JSON has no number for it."""
+    return value if isfinite(value) else repr(float(value))
 
 
 def dumps(value: Any) -> str:

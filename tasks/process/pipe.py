@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from ...profiling.base.errors import TrialFailed
+from ...profiling.base.errors import TrialFailed, UsageError
 from ...profiling.base.wording import named, worded
 from ...profiling.knobs.knobs import SystemConfig
 from . import forks
@@ -28,7 +28,7 @@ from .energy import Metering
 from .lifeline import PIPE_CLOSED, end_all
 from .main_thread import Wake, wait_until
 from .memory import peak_memory
-from .messages import LONGEST, Scalar, SegmentTask, dumps
+from .messages import MAX_MESSAGE, Scalar, SegmentTask, dumps, number_text
 
 #: Some steps under a configuration: the configuration, their seconds relative to the default's, the
 #: seconds wasted, and their joules relative to the default's (None: not measured).
@@ -63,7 +63,7 @@ class Run:
     note: str = ""
     #: Why newer states could not be loaded.
     passed_over: list[str] = field(default_factory=list)
-    _answers: list[Scalar] = field(default_factory=list)
+    _answers: list[Any] = field(default_factory=list)
     _answered: Wake = field(default_factory=SimpleQueue)
     _reported_at: float = 0.0
     _preparing: bool = False
@@ -110,7 +110,7 @@ class Run:
         self.say(
             "epoch",
             epoch=epoch,
-            metrics=metrics,
+            metrics={name: number_text(value) for name, value in metrics.items()},
             state_hash=state_hash,
             signature=signature,
             seconds=seconds,
@@ -121,7 +121,7 @@ class Run:
         )
         return closes
 
-    def tries(self, config: SystemConfig) -> None:
+    def probing(self, config: SystemConfig) -> None:
         """Say under which configuration the next steps are tried; () for none.
 
         If the process dies, it is known which configuration is to blame.
@@ -141,9 +141,10 @@ class Run:
         return self.cut or epoch >= self.task.last
 
     def preparing(self) -> None:
-        """Say that code and data are being loaded. This does not count as an epoch's time."""
-        self._preparing = True
-        self.say("preparing")
+        """Say that code and data are being loaded. It matters if epochs have a time limit."""
+        if self.task.epoch_timeout is not None:
+            self._preparing = True
+            self.say("preparing")
 
     def prepared(self) -> None:
         """Say that the segment's first epoch begins now, if ``preparing`` was said before."""
@@ -151,7 +152,7 @@ class Run:
             self._preparing = False
             self.say("prepared")
 
-    def passes_over(self, error: Exception) -> None:
+    def note_skipped(self, error: Exception) -> None:
         """Note that the newest state could not be loaded and an older one is used."""
         self.passed_over.append(f"{error}; an older state is used")
         print(f"{self.task.trial}: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
@@ -160,7 +161,12 @@ class Run:
         """Say that these accepted epochs are computed again, and why."""
         self.say("replayed", first=first, last=last, reason="; ".join(self.passed_over))
 
-    def waits(self, what: str, seconds: float) -> None:
+    def remarks(self, text: str) -> None:
+        """Say what the user should know of this trial, in its log and its story."""
+        print(f"{self.task.trial}: {text}", file=sys.stderr)  # noqa: T201 - its log
+        self.say("remarked", text=text)
+
+    def wait(self, what: str, seconds: float) -> None:
         """Wait, without counting it as an epoch's time. Raises ``Abandoned`` as ``check`` does."""
         self.say("waiting", text=what)
         until = time.monotonic() + seconds
@@ -174,17 +180,37 @@ class Run:
         text = f"replaying epoch {epoch} of {self.task.first - 1}"
         self.say("progress", epoch=epoch, step=0, steps=0, text=text)
 
-    def ask(self, name: str, distribution: str) -> Scalar:
-        """The sampler's value for one parameter. Raises ``Abandoned`` if fenced off meanwhile."""
+    def suggest(self, name: str, distribution: str) -> Scalar:
+        """The sampler's value for one parameter. Raises as ``ask``."""
+        value: Scalar = self.ask("suggest", name=name, distribution=distribution)
+        return value
+
+    def request(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The scheduler's answer to a command about the study. Raises as ``ask``.
+
+        Raises ``UsageError`` if the scheduler refuses the command.
+        """
+        answer: dict[str, Any] = self.ask("request", command=kind, body=body)
+        if not answer.get("ok"):
+            raise UsageError(str(answer.get("error")))
+        return answer
+
+    def history(self, after: str) -> tuple[str, list[dict[str, Any]]]:
+        """What has changed in the study since ``after``, and the id of the last change."""
+        last, texts = self.ask("history", after=after)
+        return str(last), [update for text in texts for update in json.loads(text)]
+
+    def ask(self, op: str, **fields: Any) -> Any:
+        """The worker's answer to a question. Raises ``Abandoned`` if fenced off meanwhile."""
         self._answers.clear()
-        self.say("suggest", name=name, distribution=distribution)
+        self.say(op, **fields)
         raised = wait_until(lambda: self.stop or bool(self._answers), self._answered)
         self.check()
         if raised is not None:
             raise raised
         return self._answers[0]
 
-    def answer(self, value: Scalar) -> None:
+    def answer(self, value: Any) -> None:
         self._answers.append(value)
         self._answered.put(None)
 
@@ -246,7 +272,7 @@ class Pipe:
                 case "stop" if current:
                     current.stop = True
                     current.answer(None)  # wakes a function that waits for a suggestion
-                case "suggested" if current:
+                case "answer" if current:
                     current.answer(message["value"])
 
 
@@ -259,13 +285,13 @@ def _line(message: dict[str, Any]) -> bytes:
         raise TrialFailed(
             "exception", f"{where} = {worded(value, limit=200)} cannot be sent to the worker: {why}"
         ) from None
-    if len(line) > LONGEST:
+    if len(line) > MAX_MESSAGE:
         sizes = {name: len(dumps(value)) for name, value in message.items()}
         largest = max(sizes, key=lambda name: sizes[name])
         raise TrialFailed(
             "exception",
             f"{message['op']}: {largest} has {sizes[largest]:,} characters, too many to be sent"
-            f" to the worker: the limit is {LONGEST:,}",
+            f" to the worker: the limit is {MAX_MESSAGE:,}",
         )
     return line
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from torch.autograd.profiler import profile
 
-_Made = TypeVar("_Made")
+_T = TypeVar("_T")
 
 #: An operator belongs to the first family whose pattern is found in its name.
 FAMILIES = {
@@ -36,7 +36,7 @@ def family(operator: str) -> str:
     return next((name for name, found in _PATTERNS.items() if found.search(operator)), "other")
 
 
-def operator_calls(step: Callable[[], _Made]) -> tuple[dict[str, int], _Made]:
+def operator_calls(step: Callable[[], _T]) -> tuple[dict[str, int], _T]:
     """Run ``step`` once under torch's profiler: calls by family, and what ``step`` returned.
 
     Operators called by other operators count too. docs/profiling.md gives the cost. The results of

@@ -21,14 +21,14 @@ from statistics import median
 
 from ...profiling.counters.energy import Mark
 from ...profiling.knobs.knobs import SystemConfig
-from ..process.energy import SHORTEST, Metering
+from ..process.energy import MIN_METERED, Metering
 from ..process.pipe import Window
 from .system import System
 
 #: The first steps of a window, which are not counted, and the fewest that must be counted.
-WARM_UP, FEWEST = 2, 4
+WARM_UP, MIN_STEPS = 2, 4
 #: The most windows of one epoch that run a candidate.
-MOST = 12
+MAX_WINDOWS = 12
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class StepWindow:
     def step_joules(self) -> float | None:
         """Mean joules of the counted steps. None where not measured or the steps are too short."""
         times = self._times[WARM_UP:]
-        if self._joules is None or times[-1] - times[0] < SHORTEST:
+        if self._joules is None or times[-1] - times[0] < MIN_METERED:
             return None
         return self._joules / (len(times) - 1)
 
@@ -74,7 +74,7 @@ class StepWindow:
 
 def interleave(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> list[StepWindow]:
     """Cut an epoch of ``steps`` steps to probe ``tried``; empty where it is too short."""
-    probes = min(MOST, (steps // (WARM_UP + FEWEST) - 1) // 2)
+    probes = min(MAX_WINDOWS, (steps // (WARM_UP + MIN_STEPS) - 1) // 2)
     if probes < 1 or not tried:
         return []
     count = 2 * probes + 1

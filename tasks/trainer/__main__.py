@@ -1,4 +1,4 @@
-"""The trainer process: ``python -m penstock.tasks.trainer``, started by a Celery worker.
+"""The trainer process: ``python -m penstock.tasks.trainer``, or forked (``fork_server``).
 
 It runs one segment after another in its main thread. From the first segment of a function on it
 runs them in another thread, and the main thread belongs to the functions
@@ -14,81 +14,68 @@ import ctypes
 import faulthandler
 import gc
 import os
-import queue
 import signal
 import socket
 import sys
-import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import BackendError
 from ...profiling.base.wording import worded
-from ..contracts.code import Workspace
+from ..contracts.workspace import Workspace
 from ..process import forks
 from ..process.energy import Metering
-from ..process.failure import GangLost, Lost, Unlike, failure_of
+from ..process.failure import Lost, MachineMismatch, failure_of
 from ..process.main_thread import MAIN_THREAD
 from ..process.memory import bounded
-from ..process.messages import STAND_STILL
+from ..process.messages import SUSPENDABLE, CodeRef
 from ..process.pipe import Abandoned, Pipe, ReleaseTrial, Run
+from ..system import catboost_threads
+from . import variables
+from .surroundings import Surroundings
 
 if TYPE_CHECKING:
     from ..contracts.epoch_function import EpochFunctions
-    from ..contracts.objective import Objectives
+    from ..objectives.objective import Objectives
     from .segment import Segments
-
-#: A trainer that is told to import torch ahead of need does so when it has had no work for so long
-#: (seconds) after its start. Trainers of functions are started for a waiting segment.
-IDLE = 0.2
 
 
 class TrainerProcess:
     """Runs what the pipe brings, one thing at a time."""
 
-    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket, *, preload: bool) -> None:
+    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
         """Other trainers know this one as ``identity``, and reach it at ``listen``."""
         self._pipe = pipe
         self._identity = identity
         self._listen = listen
         self._workspace = Workspace()
+        self._surroundings = Surroundings()
         self._objectives: Objectives | None = None
         self._functions: EpochFunctions | None = None
         self._segments: Segments | None = None
-        self._preload = (
-            threading.Thread(target=_import_torch, name="preload", daemon=True) if preload else None
-        )
 
     def serve(self) -> None:
         """Never returns: the process ends when the pipe closes."""
         self._pipe.listen()
         self._pipe.say("ready")
-        work = self._first()
-        while not (isinstance(work, Run) and work.task.contract in STAND_STILL):
-            self._do(work)
+        work = self._pipe.inbox.get()
+        while not (isinstance(work, Run) and work.task.contract in SUSPENDABLE):
+            self._handle(work)
             work = self._pipe.inbox.get()
-        threading.Thread(target=self._go_on, args=(work,), name="serve", daemon=True).start()
-        MAIN_THREAD.lend()
+        MAIN_THREAD.lend(partial(self._serve_in_thread, work))
 
-    def _first(self) -> Run | ReleaseTrial:
-        """The first thing to do. The import begins where that is long in coming."""
-        if self._preload is not None:
-            with suppress(queue.Empty):
-                return self._pipe.inbox.get(timeout=IDLE)
-            self._preload.start()
-        return self._pipe.inbox.get()
-
-    def _go_on(self, work: Run | ReleaseTrial) -> None:
+    def _serve_in_thread(self, work: Run | ReleaseTrial) -> None:
         """Serve from here on in a thread of its own. The main thread is lent to functions."""
         with ending_with_us():
             while True:
-                self._do(work)
+                self._handle(work)
                 work = self._pipe.inbox.get()
 
-    def _do(self, work: Run | ReleaseTrial) -> None:
+    def _handle(self, work: Run | ReleaseTrial) -> None:
         if isinstance(work, ReleaseTrial):
             self._release(work.trial)
             return
@@ -97,9 +84,9 @@ class TrainerProcess:
             self._run(work)
         except Abandoned:
             work.say("stopped")
-        except (Lost, GangLost) as error:
+        except Lost as error:
             work.say("broken", reason=worded(error, str))
-        except Unlike as error:
+        except MachineMismatch as error:
             work.say(
                 "refused",
                 reason=worded(error, str),
@@ -111,13 +98,17 @@ class TrainerProcess:
         except BaseException as error:  # sys.exit in user code ends a trial, not this process
             forks.end_child(error)
             failure = failure_of(error)
-            work.say("failed", kind=failure.kind, message=str(failure), traceback=failure.traceback)
+            lacking = self._surroundings.lacking
+            message = f"{failure} ({lacking})" if lacking else str(failure)
+            work.say("failed", kind=failure.kind, message=message, traceback=failure.traceback)
             short_of_memory = failure.kind == "memory"
         # Not earlier: while the error is handled, its frames hold what they allocated.
         if short_of_memory:
             _free_memory()
 
     def _run(self, run: Run) -> None:
+        if run.task.contract != "empty" and (lacking := self._surroundings.enter(run.task)):
+            run.remarks(lacking)
         match run.task.contract:
             case "empty":
                 for epoch in range(run.task.first, run.task.last + 1):
@@ -129,15 +120,15 @@ class TrainerProcess:
                     run.preparing()
                 self._torch().run(run, self._code(run))
             case "objective":
-                self._settle()
                 if self._objectives is None:
-                    from ..contracts.objective import Objectives
+                    from ..objectives.objective import Objectives
 
                     self._objectives = Objectives()
                 with bounded(run.task.memory_limit):
-                    self._objectives.run(run, lambda: self._code(run))
+                    tools = run.task.tools
+                    load_tools = None if tools is None else partial(self._load, run, tools)
+                    self._objectives.run(run, lambda: self._code(run), load_tools)
             case "epochs":
-                self._settle()
                 if self._functions is None:
                     from ..contracts.epoch_function import EpochFunctions
 
@@ -147,22 +138,19 @@ class TrainerProcess:
 
     def _torch(self) -> Segments:
         if self._segments is None:
-            self._settle()
             from .segment import Segments
 
             self._segments = Segments(self._pipe, self._identity, self._listen)
         return self._segments
 
-    def _settle(self) -> None:
-        """Wait for a running import of torch: others would see a module that is half there."""
-        if self._preload is not None and self._preload.is_alive():
-            self._preload.join()
-
     def _code(self, run: Run) -> Any:
         """The user's class or function. Whatever its import raises is a failure of the code."""
-        code = run.task.code
+        return self._load(run, run.task.code)
+
+    def _load(self, run: Run, code: CodeRef) -> Any:
+        task = run.task
         try:
-            return self._workspace.load(run.task.study, code.target, code.path, code.digest)
+            return self._workspace.load(task.study, code.target, code.path, code.digest, task.store)
         except BackendError:
             raise
         except BaseException as error:
@@ -184,12 +172,6 @@ def ending_with_us() -> Iterator[None]:
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-
-
-def _import_torch() -> None:
-    from . import segment
-
-    segment.warm_up()
 
 
 def _trim_heap() -> None:
@@ -217,19 +199,19 @@ def main() -> None:
     # cuBLAS reads this when torch starts it; deterministic algorithms need it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # A program that user code starts must neither inherit the sockets nor know the token for peers.
-    pipe = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_FD")))
+    pipe = socket.socket(fileno=int(os.environ.pop(variables.FD)))
     pipe.set_inheritable(False)
-    listen = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_LISTEN")))
+    listen = socket.socket(fileno=int(os.environ.pop(variables.LISTEN)))
     listen.set_inheritable(False)
     forks.keep_from_children(listen)  # trainers of functions never serve it
-    metering, powercap = None, os.environ.pop("PENSTOCK_TRAINER_POWERCAP", None)
+    metering, powercap = None, os.environ.pop(variables.POWERCAP, None)
     if powercap is not None:
         gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or None
         metering = Metering.start(gpu, Path(powercap))
-    identity = os.environ.pop("PENSTOCK_TRAINER_IDENTITY")
-    preload = os.environ.pop("PENSTOCK_TRAINER_PRELOAD", None) is not None
+    catboost_threads.install()
+    identity = os.environ.pop(variables.IDENTITY)
     with ending_with_us():
-        TrainerProcess(Pipe(pipe, metering), identity, listen, preload=preload).serve()
+        TrainerProcess(Pipe(pipe, metering), identity, listen).serve()
 
 
 if __name__ == "__main__":

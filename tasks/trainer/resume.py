@@ -18,14 +18,14 @@ from ..checkpoints import checkpoint
 from ..contracts.contract import TorchTrainable
 from ..gangs import peers
 from ..gangs.rendezvous import RendezvousHandler
-from ..process.failure import GangLost, Lost, failure_of
+from ..process.failure import Lost, failure_of
 from ..process.messages import ParentRef, SegmentTask
 from ..process.pipe import Run
 from ..system.system import System
 from ..training import determinism, loop
 from ..training.determinism import configure
 from ..training.training import Training
-from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name
+from .warm import SharedData, TrackedParams, WarmTrial, WarmTrials, state_name
 
 
 class Resumption:
@@ -114,7 +114,7 @@ class Resumption:
                 source = members[epochs.index(newest)]
                 warm = self._from_peer(warm, run, code, source, newest)
             if warm.training.epoch < newest:
-                raise GangLost("no member has the state any more that one of them had")
+                raise Lost("no member has the state any more that one of them had")
             rendezvous.exchange("has it", value=True)
         warm.training.gang = self._handler.gang(rendezvous)
         return warm
@@ -139,12 +139,18 @@ class Resumption:
                 self._writer.begin(task.trial)
                 warm.state_hash = expect
         except BackendError as error:
-            run.passes_over(error)
+            run.note_skipped(error)
             return self._fresh(task, code)
         return warm
 
     def _fresh(self, task: SegmentTask, code: type[TorchTrainable]) -> WarmTrial:
-        reads = Reads(task.params)
+        training = self.initial(task, code)
+        self._writer.begin(task.trial)
+        return WarmTrial(training, determinism.signature(training))
+
+    def initial(self, task: SegmentTask, code: type[TorchTrainable]) -> Training:
+        """The trial before its first epoch, made anew. Its data is shared with other trials."""
+        reads = TrackedParams(task.params)
         trainable = code(reads)
         try:
             data = self._data.of(trainable, reads)
@@ -162,8 +168,7 @@ class Resumption:
         )
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()
-        self._writer.begin(task.trial)
-        return WarmTrial(training, determinism.signature(training))
+        return training
 
     def _load_newest(self, training: Training, run: Run) -> None:
         """Load the newest checkpoint that is whole and newer than what ``training`` holds."""
@@ -173,7 +178,7 @@ class Resumption:
                 try:
                     state = checkpoint.load(parent.uri, parent.state_hash)
                 except BackendError as error:
-                    run.passes_over(error)
+                    run.note_skipped(error)
                     continue
                 if parent.epoch == task.origin:
                     training.inherit(state, parent.epoch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 
 import torch
+import torch._dynamo  # noqa: F401 - else an optimizer's first step imports it, in an epoch's time
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.knobs.knobs import part
@@ -33,15 +34,7 @@ from ..training.profile import Profiles
 from ..training.training import Training
 from .resume import Resumption
 from .warm import WarmTrial, WarmTrials, warm_capacity
-
-
-def warm_up() -> None:
-    """Take one step of training, so that torch does all its lazy imports and start-up now."""
-    configure()
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model(torch.zeros(1, 2)).sum().backward()
-    optimizer.step()
+from .width_window import measure_widths
 
 
 class Segments:
@@ -59,11 +52,11 @@ class Segments:
         peers.PeerServer(listen, token, self._warm.lend, self._handler.store_port).start()
 
     def run(self, run: Run, code: object) -> None:
-        """Train the segment's epochs, each reported as it ends.
+        """Train the segment's epochs, each reported as it ends, or measure its widths.
 
-        Raises ``Abandoned``, ``Lost``, ``BackendError`` (the machine is ``Unlike`` the trial's, or
-        the store of a statistical trial cannot be reached), ``TrialFailed`` and whatever the user's
-        code raises. The trial is then no longer warm.
+        Raises ``Abandoned``, ``Lost``, ``BackendError`` (``MachineMismatch``, or the store of a
+        statistical trial cannot be reached), ``TrialFailed`` and whatever the user's code raises.
+        The trial is then no longer warm, unless its widths were to be measured.
         """
         task = run.task
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
@@ -77,14 +70,19 @@ class Segments:
                 self._writer.forget(gone)
         try:
             with determinism.explained(), bounded(task.memory_limit):
+                if task.widths:
+                    run.prepared()
+                    measure_widths(run, self._resumption.initial(task, code), self._handler)
+                    return
                 warm = self._resumption.before(run, code)
                 warm.training.metering = run.metering
-                _try_out(run, warm.training)
+                _measure_candidates(run, warm.training)
                 run.prepared()
                 self._train(run, warm)
         except BaseException as error:
             forks.end_child(error)
-            self._warm.drop(task.trial)
+            if not task.widths:  # those were measured on a copy
+                self._warm.drop(task.trial)
             self._handler.leave(run.members)
             raise
         warm.training.gang, warm.beside = None, ""
@@ -163,7 +161,7 @@ class Segments:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
 
 
-def _try_out(run: Run, training: Training) -> None:
+def _measure_candidates(run: Run, training: Training) -> None:
     """Measure the candidates that the segment names: rounding ones now, exact ones in an epoch."""
     exact_ones = [c for c in run.task.probe if part(c, "exact") == c]
     others = [c for c in run.task.probe if c not in exact_ones]
@@ -193,7 +191,7 @@ def _ticks(run: Run, training: Training) -> loop.Tick:
 
     def tick(epoch: int, step: int, steps: int) -> None:
         if step in begins:
-            run.tries(begins[step])
+            run.probing(begins[step])
         run.tick(epoch, step, steps)
 
     return tick

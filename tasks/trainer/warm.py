@@ -27,7 +27,7 @@ from ..training.training import Training
 _ABSENT = object()
 
 
-class Reads(Mapping[str, Any]):
+class TrackedParams(Mapping[str, Any]):
     """A trial's parameters, which record the names that were read."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
@@ -75,7 +75,7 @@ class SharedData:
         self._keep = keep
         self._known: list[_Loaded] = []
 
-    def of(self, code: TorchTrainable, reads: Reads) -> Data:
+    def of(self, code: TorchTrainable, reads: TrackedParams) -> Data:
         """``code.data()``, or what an earlier trial got that would have read the same.
 
         Attributes that ``data()`` sets (a number of classes, say) are set on every trial's object.

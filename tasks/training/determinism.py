@@ -16,7 +16,7 @@ import torch
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.devices.signature import machine_of
-from ..process.failure import GangLost, Unlike, user_traceback
+from ..process.failure import Lost, MachineMismatch, user_traceback
 from ..process.messages import SegmentTask
 from ..system.system import device_threads
 
@@ -52,7 +52,7 @@ def explained() -> Iterator[None]:
         raise TrialFailed(
             "inexact",
             f"{found[1]} has no deterministic kernel on this device: use another operation, or "
-            'create_study(exactness="statistical")',
+            'Resources(exactness="statistical")',
             user_traceback(error),
         ) from error
 
@@ -95,22 +95,22 @@ def _machine(device: torch.device) -> tuple[str, ...]:
 
 
 def check_machine(task: SegmentTask, machine: str) -> None:
-    """Raise ``Unlike`` if this machine's part of the signature differs from the study's."""
+    """Raise ``MachineMismatch`` if the signature's machine part is not the study's."""
     expected = machine_of(task.signature)
     if expected not in {"", machine} and task.on_signature_change == "refuse":
-        raise Unlike(machine, expected)
+        raise MachineMismatch(machine, expected)
 
 
 def check_gang(task: SegmentTask, machines: Sequence[str]) -> None:
-    """Check the members' machine parts, by rank. Those unlike rank 0's raise ``Unlike``.
+    """Check the members' machine parts, by rank.
 
-    The other members raise ``GangLost``.
+    Members that differ from rank 0 raise ``MachineMismatch``, the others ``Lost``.
     """
     if len(set(machines)) == 1 or task.on_signature_change != "refuse":
         return
     if machines[task.rank] != machines[0]:
-        raise Unlike(machines[task.rank], machines[0])
-    raise GangLost("a member computes under another signature")
+        raise MachineMismatch(machines[task.rank], machines[0])
+    raise Lost("a member computes under another signature")
 
 
 def may_differ(task: SegmentTask) -> bool:
@@ -125,5 +125,5 @@ def check_unchanged(task: SegmentTask, before: str, after: str) -> None:
             "inexact",
             f"the training code changed its numeric signature from {before} to {after}: leave "
             "torch's threads and its choice of kernels alone, or "
-            'create_study(exactness="statistical")',
+            'Resources(exactness="statistical")',
         )

@@ -114,14 +114,40 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
     return Result(metrics, time.perf_counter() - began)
 
 
-def _train(run: Training, tick: Tick) -> float:
+def time_steps(run: Training, steps: int, check: Callable[[], None]) -> list[float]:
+    """Seconds of the first ``steps`` steps of an epoch. What they make of ``run`` is of no use.
+
+    ``check`` is called before each step, and may raise. Empty: an epoch has fewer steps.
+    """
+    batches = _batches(run)
+    if len(batches) < steps:
+        return []
+    window = StepWindow(run.system, 0, steps)
+    gradients = (_by_shard if run.shards > 1 else _by_batch)(run, batches, window)
+    found = []
+    with window.system.stepping():
+        for _ in range(steps):
+            check()
+            began = time.perf_counter()
+            _step(run, gradients)
+            if run.device.type == "cuda":
+                torch.cuda.synchronize(run.device)
+            found.append(time.perf_counter() - began)
+    return found
+
+
+def _batches(run: Training) -> tuple[Tensor, ...]:
+    """The examples of each step of the epoch, whose random numbers begin here."""
     names = (run.seed, run.number, run.epoch)
-    examples = length(run.data.train)
     seed_phase(run.device, "epoch", *names)
     generator = torch.Generator().manual_seed(key("order", *names))
-    order = torch.randperm(examples, generator=generator)
-    batches = torch.split(order, run.batch_size)
+    order = torch.randperm(length(run.data.train), generator=generator)
     run.model.train()
+    return torch.split(order, run.batch_size)
+
+
+def _train(run: Training, tick: Tick) -> float:
+    batches = _batches(run)
     loss_of = MeanLoss()
     for window in run.windows or [StepWindow(run.system, 0, len(batches))]:
         gradients = _by_batch(run, batches, window)
@@ -140,7 +166,7 @@ def _train(run: Training, tick: Tick) -> float:
                 loss_of.add(loss, len(batches[step]))
             next(gradients, None)
             window.tick(run.metering)
-    return loss_of.value(examples)
+    return loss_of.value(length(run.data.train))
 
 
 def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:

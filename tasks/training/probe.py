@@ -20,7 +20,7 @@ import torch
 
 from ...profiling.knobs.knobs import SystemConfig
 from ..contracts.rng import key
-from ..process.energy import SHORTEST
+from ..process.energy import MIN_METERED
 from ..process.failure import failure_of
 from ..process.pipe import Window
 from ..system.system import System
@@ -41,7 +41,7 @@ class Watch(Protocol):
     def check(self) -> None:
         """Called before every pass. May raise to abandon the probe."""
 
-    def tries(self, config: SystemConfig) -> None:
+    def probing(self, config: SystemConfig) -> None:
         """``config`` is tried from now on; (): none is."""
 
 
@@ -66,7 +66,7 @@ def probe(
     window = WARM_UP + COUNTED
     if passes < 3 * window:
         return [], []
-    copies = _Copies(run, watch.check, SHORTEST if energy else 0.0)
+    copies = _Copies(run, watch.check, MIN_METERED if energy else 0.0)
     found: list[Window] = []
     failed: Failed = []
     try:
@@ -77,7 +77,7 @@ def probe(
                 break
             if any(config == bad for bad, _ in failed):
                 continue
-            watch.tries(config)
+            watch.probing(config)
             try:
                 here = copies.window(config)
             except Exception as error:  # anything the user's code may raise
@@ -85,7 +85,7 @@ def probe(
                 copies.drop(config)
                 continue
             finally:
-                watch.tries(())
+                watch.probing(())
             after = copies.window(())
             ratio = here.seconds / ((before.seconds + after.seconds) / 2)
             joules = relative(here.joules, before.joules, after.joules)
@@ -142,7 +142,7 @@ class _Copies:
         begin = run.metering.now()
         while len(times) < COUNTED or sum(times) < self._least:
             times.append(self._timed(passes))
-        joules = run.metering.since(begin) if sum(times) >= SHORTEST else None
+        joules = run.metering.since(begin) if sum(times) >= MIN_METERED else None
         return _Passes(median(times), None if joules is None else joules / len(times))
 
     def _ready(self, config: SystemConfig) -> Iterator[None]:

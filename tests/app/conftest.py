@@ -60,7 +60,7 @@ def settings(tmp_path, monkeypatch):
     """Those of this process's user: an installation of its own, of which nothing runs."""
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("PENSTOCK_BROKER", raising=False)
-    monkeypatch.setattr(live, "PERIOD", 0.02)
+    monkeypatch.setattr(live, "MAX_PERIOD", 0.02)
     settings = load()
     settings.ensure_home()
     yield settings

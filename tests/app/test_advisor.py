@@ -1,12 +1,12 @@
 """Questions to the history: answered by a process of its own, whatever becomes of that."""
 
 import sys
-import time
 from dataclasses import replace
 
 import pytest
-from penstock.app.runner import advisor
-from penstock.app.runner.advisor import Advisor
+from patience import until
+from penstock.app.advice import advisor
+from penstock.app.advice.advisor import Advisor
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.scheduler.model.decisions import Consult
 
@@ -42,12 +42,8 @@ def ask(entries):
     question = Consult(id="c1", cause=1, workload="w", machine=MACHINE, profile=profile(1, 1.5))
     asked = Advisor()
     asked.consult(question, entries)
-    until = time.monotonic() + 600  # it has only what others leave of the cores
-    while not (found := asked.answers()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    [answer] = until(asked.answers)  # it has only what others leave of the cores
     assert asked.answers() == []
-    [answer] = found
     assert (answer.consult, answer.workload) == ("c1", "w")
     return answer
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE, until
 from penstock.app.broker import installation as store
 from penstock.app.broker import protocol, server
 from penstock.app.broker.transport import RedisTransport
@@ -30,14 +31,6 @@ sys.exit(node_agent.main(settings.load()))
 KEY = b"k" * 32
 
 
-def until(holds, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"not in {seconds} s (load {os.getloadavg()})"
-        time.sleep(0.01)
-    return found
-
-
 @pytest.fixture
 def settings(tmp_path):
     core = sorted(os.sched_getaffinity(0))[0]
@@ -48,7 +41,7 @@ def settings(tmp_path):
     server.start(settings)
     yield settings
     locks.stop(settings.run, node_agent.NAME, grace=5)
-    locks.wait_gone(settings.run, f"device-cpu.here.{core}", 5)
+    locks.wait_gone(settings.run, f"device-cpu.here.{core}", PATIENCE)
     server.stop(settings)
 
 
@@ -107,7 +100,7 @@ def test_a_worker_that_cannot_be_started_leaves_the_others_at_work(
     assert process.poll() is None
     assert list(serving(client)) == [first]
     log.rmdir()
-    until(lambda: len(serving(client)) == 2, node_agent.LONGEST_WAIT + 20)
+    until(lambda: len(serving(client)) == 2)
 
 
 @pytest.mark.integration
@@ -132,14 +125,14 @@ def test_workers_live_and_die_with_their_agent(settings, client, installation, s
     # A killed agent takes its workers with it, and the next one serves the device again.
     worker = locks.pid_of(settings.run, lock)
     process.kill()
-    assert locks.wait_gone(settings.run, lock, 5)
+    assert locks.wait_gone(settings.run, lock, PATIENCE)
     process = start()
     until(lambda: locks.pid_of(settings.run, lock) not in (None, worker))
     until(lambda: serving(client))
 
     # Told to stop, it leaves nothing behind.
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     assert serving(client) == {}
     transport = RedisTransport(server.broker_url(settings), KEY)
     assert transport.survey([]).stopped == {name}, "which the scheduler can tell from a death"
@@ -172,7 +165,7 @@ def test_it_waits_for_a_scheduler_and_can_be_told_to_stop_meanwhile(settings, st
     process = start()
     until(lambda: "waiting: no scheduler" in logs.tail(settings.logs / "agent.log"))
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_it_waits_for_the_next_scheduler_which_may_have_another_store(settings, client, start):

@@ -8,6 +8,7 @@ import pytest
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.versioned_file import to_text
 from penstock.app.exports.archive import Archive, archive_of, read_archive, to_event
+from penstock.app.exports.tables import trial_table
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
@@ -15,16 +16,24 @@ from penstock.app.ledger.restore import restore
 from penstock.app.ledger.writes import Batch
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.optuna_bridge.storage import LedgerStorage
 from penstock.app.report.report import write_report
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
 from penstock.app.simulation.simulator import SimulatedTransport
-from penstock.app.views.story import render, tell
+from penstock.app.views.story import render, trial_story
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Refused
 from penstock.scheduler.model.decisions import Parent
-from penstock.scheduler.model.events import StudySubmitted
+from penstock.scheduler.model.events import (
+    StudySubmitted,
+    StudyWritten,
+    TrialAdded,
+    TrialWritten,
+)
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.writing import Writing
 from rich.console import Console
 from study_ledger import START, Curves, make_study, study_spec
 
@@ -111,7 +120,7 @@ def test_an_exported_study_is_read_here_as_it_was_there(there, here, tmp_path, e
     assert frozen[0].distributions
     page = write_report(here.reader, ID, tmp_path / "report.html")
     assert "digits" in page.read_text()
-    story = tell(here.reader, here.reader.study(ID), here.reader.trials(ID)[0])
+    story = trial_story(here.reader, here.reader.study(ID), here.reader.trials(ID)[0])
     with (console := Console(width=200)).capture() as said:
         console.print(render(story))
     assert "it was imported" in said.get()
@@ -190,6 +199,67 @@ def test_numbers_that_json_does_not_have_come_back(here, exported):
     text = to_text(archive_of(here.reader, ID))
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert json.loads(text)["trials"][0]["epochs"][0]["value"] == "NaN"
+
+
+NOTE = tuple((f"dashboard:note_str:{n}", json.dumps(x)) for n, x in enumerate(["a <b> ", "note"]))
+DATA = (("data", '"digits"'), ("folds", "[1, 2]"), ("least", "NaN"))
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A study of Optuna's kind that is over: a result, a trial that waits, one with its user."""
+    spec = study_spec(
+        n_trials=0, contract="objective", sampler="optuna", space=None, strategy=StrategySpec()
+    )
+    (tmp_path / "written").mkdir()
+    site, at = Here(tmp_path / "written"), {"at": START}
+    states = ("waiting", "running", "running")
+    site.runner.start(
+        StudySubmitted(study=spec, **at),
+        *(TrialAdded(trial=f"{ID}-{n:04}", state=each, **at) for n, each in enumerate(states)),
+        StudyWritten(study=ID, user_attrs=(("data", '"old"'), *DATA[1:]), **at),
+        TrialWritten(
+            trial=f"{ID}-0002", state="complete", values=(0.5,),
+            writing=Writing(user_attrs=(("size", "3"), *DATA)), **at,
+        ),
+        StudyWritten(study=ID, user_attrs=DATA[:1], system_attrs=NOTE, **at),
+    )  # fmt: skip
+    site.ledger.close()
+    return site.reader
+
+
+def test_attributes_of_a_study_and_its_note_go_with_it(written, here, tmp_path):
+    archive = archive_of(written, ID)
+    assert (archive.user_attrs, archive.system_attrs) == (dict(DATA), dict(NOTE))
+    assert [str(trial.state) for trial in archive.trials] == ["proposed", "running", "completed"]
+    here.take_in(read_archive(file_of(tmp_path, json.loads(to_text(archive)))))
+    # One that was imported may be written again.
+    here.runner.start(StudyWritten(at=START + 2e6, study=ID, user_attrs=(("data", "7"),)))
+    studies = [LedgerStorage(reader).get_all_studies()[0] for reader in (written, here.reader)]
+    there, taken = (each.user_attrs for each in studies)
+    assert (there["data"], taken["data"], taken["folds"]) == ("digits", 7, [1, 2])
+    assert math.isnan(taken["least"])
+    assert studies[0].system_attrs == studies[1].system_attrs
+    page = write_report(here.reader, ID, tmp_path / "report.html").read_text()
+    assert '<p class="note">a &lt;b&gt; note</p>' in page
+    assert "<dt>folds</dt><dd>[1, 2]</dd>" in page
+
+
+def test_a_table_has_what_users_wrote_of_trials(written):
+    table = trial_table(archive_of(written, ID))
+    assert {name: column[2] for name, column in table.items() if name.startswith("user_")} == {
+        "user_attrs_size": 3,
+        "user_attrs_data": "digits",
+        "user_attrs_folds": "[1, 2]",
+        "user_attrs_least": pytest.approx(math.nan, nan_ok=True),
+    }
+    assert table["user_attrs_size"][:2] == [None, None]
+
+
+@pytest.mark.parametrize("text", ["digits", "", "[" * 100_000])
+def test_an_attribute_that_is_no_json_is_refused(here, exported, text):
+    with pytest.raises(UsageError, match="system_attrs are refused: they are no JSON texts"):
+        here.take_in(Archive.model_validate(exported | {"system_attrs": {"a": text}}))
 
 
 def test_a_running_study_is_exported_as_far_as_it_is_and_not_imported(tmp_path, here):
@@ -283,7 +353,7 @@ def test_what_would_break_the_ledger_is_refused_before_it_is_written(
 
 
 def test_a_study_too_large_for_the_scheduler_is_refused(exported, monkeypatch):
-    monkeypatch.setattr("penstock.app.exports.archive.MOST_EPOCHS", 5)
+    monkeypatch.setattr("penstock.app.exports.archive.MAX_EPOCHS", 5)
     with pytest.raises(UsageError, match=r"epochs = \d+ is refused: allowed is up to 5 in all"):
         to_event(Archive.model_validate(exported))
 

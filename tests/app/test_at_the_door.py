@@ -12,7 +12,7 @@ from desk import command
 from drive_world import World, spec
 from fake_scheduler import FakeScheduler
 from optuna.study import MaxTrialsCallback
-from penstock import FullBudget, SystemTuning, UsageError, create_study
+from penstock import ASHA, FullBudget, Resources, SystemTuning, UsageError, create_study
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.runner import commands
 from penstock.app.simulation.simulator import SimulatedTransport
@@ -34,50 +34,62 @@ def objective(trial):
     ("arguments", "words"),
     [
         ({"direction": ""}, "direction = '' is refused: allowed is minimize or maximize"),
-        ({"exactness": ["bitwise"]}, "exactness = ['bitwise'] is refused"),
         (
-            {"exactness": 1},
-            "exactness = 1 is refused: allowed is bitwise, statistical, None or",
+            {"resources": lambda: Resources(exactness=1)},
+            "resources.exactness = 1 is refused: allowed is bitwise, statistical or None",
         ),
         (
-            {"system": SystemTuning(energy_weight="energy")},
+            {"system": lambda: SystemTuning(energy_weight="energy")},
             "is a weight of energy, 0",
         ),
-        ({"system": SystemTuning(energy_weight=1.5)}, "system.energy_weight = 1.5 is refused"),
-        ({"system": SystemTuning(energy_weight=True)}, "system.energy_weight = True is refused"),
         (
-            {"system": SystemTuning("tune", energy_weight=0.3, probing="grid")},
+            {"system": lambda: SystemTuning(energy_weight=1.5)},
+            "system.energy_weight = 1.5 is refused",
+        ),
+        (
+            {"system": lambda: SystemTuning(energy_weight=True)},
+            "system.energy_weight = True is refused",
+        ),
+        (
+            {"system": lambda: SystemTuning("tune", energy_weight=0.3, probing="grid")},
             'system.energy_weight = 0.3 is refused: allowed is 0 with probing="grid"',
         ),
         (
-            {"system": SystemTuning(probing="grid")},
+            {"system": lambda: SystemTuning(probing="grid")},
             "system.probing = 'grid' is refused: allowed is race with mode=\"reuse\"",
         ),
-        ({"system": SystemTuning("off", knobs=["threads"])}, 'allowed is None with mode="off"'),
         (
-            {"system": SystemTuning("tune", knobs={"threads": 2})},
+            {"system": lambda: SystemTuning("off", knobs=["threads"])},
+            'allowed is None with mode="off"',
+        ),
+        (
+            {"system": lambda: SystemTuning("tune", knobs={"threads": 2})},
             "knobs = {'threads': 2} is ref",
         ),
         (
-            {"system": SystemTuning(knobs=2)},
+            {"system": lambda: SystemTuning(knobs=2)},
             "system.knobs = 2 is refused: allowed is one or a",
         ),
         (
-            {"system": SystemTuning("off", energy_weight=1)},
+            {"system": lambda: SystemTuning("off", energy_weight=1)},
             'system.energy_weight = 1 is refused: allowed is 0 with mode="off"',
         ),
     ],
 )
 def test_a_study_of_wrong_types_is_refused(settings, arguments, words):
     with pytest.raises(UsageError) as refused:
-        create_study(**arguments)
+        create_study(
+            **{name: made() if callable(made) else made for name, made in arguments.items()}
+        )
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((20,), "did you mean n_trials=20?"),
+        ((SPACE, 0), "n_trials = 0 is refused"),
+        ((None, 0), "timeout = 0 is refused"),
+        ((20.5,), "n_trials = 20.5 is refused"),
         ({"callbacks": [3]}, "callbacks = 3 is refused: allowed is None, or a list of functions"),
         ({"callbacks": print}, "is refused: allowed is None, or a list of functions"),
         ({"callbacks": [MaxTrialsCallback]}, "is refused: allowed is None, or a list"),
@@ -103,9 +115,7 @@ def test_no_callbacks_are_none_and_numpys_numbers_are_numbers(settings, started)
         study.add_trial(params={"x": np.float64(3.0)}, value=np.float32(0.5))
         study.optimize(objective, SPACE, np.int64(2), callbacks=None, show_progress=False)
         assert [trial.value for trial in study.copied_trials] == [0.5]
-        study.tell(np.int64(0), np.float64(0.25))
-    told = scheduler.commands[-1]
-    assert (told["kind"], told["number"], told["value"]) == ("tell", 0, 0.25)
+    assert scheduler.commands[0]["study"]["n_trials"] == 2
 
 
 def test_optunas_own_callback_ends_the_study(settings, started):
@@ -121,15 +131,19 @@ def test_optunas_own_callback_ends_the_study(settings, started):
     assert len(study.get_trials(deepcopy=False, states=complete)) == 3
 
 
-def test_stop_cancels_a_study_once(settings, started):
+@pytest.mark.parametrize(
+    ("strategy", "kind", "status"),
+    [(ASHA(max_epochs=2), "cancel", "cancelled"), (FullBudget(2), "stop", "complete")],
+)
+def test_stop_ends_a_study_once(settings, started, strategy, kind, status):
     with FakeScheduler(settings) as scheduler:
         scheduler.hold.set()
-        study = create_study(study_name="first", strategy=FullBudget(2))
+        study = create_study(study_name="first", strategy=strategy)
         study.submit(objective, SPACE, 3)
         for _ in range(2):
             study.stop()
-            assert study.status == "cancelled"
-    assert [each["kind"] for each in scheduler.commands] == ["submit", "cancel"]
+            assert study.status == status
+    assert [each["kind"] for each in scheduler.commands] == ["submit", kind]
 
 
 def test_a_result_that_a_submitted_study_does_not_have_is_refused(settings, started):

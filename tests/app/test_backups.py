@@ -6,10 +6,10 @@ import re
 import sqlite3
 import stat
 import threading
-import time
 
 import pytest
 from ledger_batches import as_newer, epoch_batch, first_batch
+from patience import PATIENCE, until
 from penstock import create_study
 from penstock.app.cli.main import app
 from penstock.app.cli.terminal import BACKEND
@@ -18,7 +18,7 @@ from penstock.app.host.settings import load
 from penstock.app.ledger import reader
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.app.services.backups import Backups, back_up, backups_of, listed, put_back
+from penstock.app.services.backups import Backups, back_up, backups_of, list_backups, restore_backup
 from penstock.app.services.services import take_down
 from penstock.app.views.live import follow
 from penstock.profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused, UsageError
@@ -78,7 +78,7 @@ def test_a_backup_while_batches_are_written_holds_whole_batches(settings, ledger
         ledger.commit(epoch_batch(3, first_seq=3 * epoch - 1, epoch=epoch))
         epoch += 1
     stop.set()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert files
     for made, known in files:
         assert known.newest % 3 == 1
@@ -93,7 +93,7 @@ def test_a_damaged_ledger_makes_no_backup_and_costs_none(settings, ledger):
     with pytest.raises(LedgerDamaged, match=re.escape(f"{settings.home}/ledger.db is damaged")):
         back_up(settings)
     with pytest.raises(LedgerDamaged):
-        Backups(settings).look(1e12)
+        Backups(settings).back_up_if_due(1e12)
     assert kept(settings) == before
 
 
@@ -101,24 +101,24 @@ def test_the_scheduler_hears_of_damage_from_its_backups(settings, ledger):
     heard = threading.Event()
     harm(settings)
     Backups(load(home=settings.home, backup_every=1), heard.set).start()
-    assert heard.wait(60)
+    assert heard.wait(PATIENCE)
 
 
 def test_a_backup_is_due_when_something_is_new_and_the_last_is_old(settings, ledger):
     settings = load(home=settings.home, backups=2, backup_every=1000)
     backups, now = Backups(settings), 1e12
     for _ in range(2):  # the second time nothing is new
-        backups.look(now)
+        backups.back_up_if_due(now)
         assert len(kept(settings)) == 1
         now += 1001
     ledger.commit(epoch_batch(3, first_seq=5, epoch=2))
-    backups.look(now)
+    backups.back_up_if_due(now)
     assert len(kept(settings)) == 2
     ledger.commit(epoch_batch(3, first_seq=8, epoch=3))
-    backups.look(now + 999)
+    backups.back_up_if_due(now + 999)
     assert [path.exists() for path in kept(settings)] == [True, True]
     [oldest, newer] = kept(settings)
-    backups.look(now + 1001)
+    backups.back_up_if_due(now + 1001)
     assert not oldest.exists()
     assert newer.exists()
     assert len(kept(settings)) == 2
@@ -127,22 +127,17 @@ def test_a_backup_is_due_when_something_is_new_and_the_last_is_old(settings, led
 def test_a_folder_that_takes_no_backup_is_said_and_tried_again(settings, ledger, caplog):
     settings.backup_folder.symlink_to("/proc/self")
     Backups(load(home=settings.home, backup_every=1)).start()
-    deadline = time.monotonic() + 60
-    while not caplog.records:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: caplog.records)
     assert "no backup can be written to" in caplog.text
     settings.backup_folder.unlink()
-    while not settings.backup_folder.exists() or not kept(settings):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: settings.backup_folder.exists() and kept(settings))
 
 
 def test_none_are_made_where_none_are_wanted_or_the_ledger_is_no_file(settings):
     assert backups_of(load(home=settings.home, backups=0), print) is None
     server = load(home=settings.home, ledger="postgresql://me@nowhere/penstock")
     assert backups_of(server, print) is None
-    for ask in (back_up, listed, lambda given: put_back(given, settings.home)):
+    for ask in (back_up, list_backups, lambda given: restore_backup(given, settings.home)):
         with pytest.raises(UsageError, match=r"pg_(dump|restore)"):
             ask(server)
 
@@ -154,7 +149,7 @@ def test_a_backup_is_put_back_and_what_was_there_stays_beside_it(settings, ledge
     harm(settings)
     with pytest.raises(LedgerDamaged, match="penstock restore"):
         Reader(settings.ledger_url).trials("digits-1")
-    said = put_back(settings, made)
+    said = restore_backup(settings, made)
     assert "4 events, 1 studies; 3 newer events are lost" in said
     assert len(Reader(settings.ledger_url).epochs("digits-1")) == 3
     [aside] = settings.home.glob("ledger.db.damaged-*[0-9]")
@@ -173,7 +168,7 @@ def test_a_log_that_lies_beside_a_damaged_ledger_is_not_taken_for_that_of_its_ba
     log = (settings.home / "ledger.db-wal").read_bytes()
     ledger.close()
     (settings.home / "ledger.db-wal").write_bytes(log)
-    put_back(settings, made)
+    restore_backup(settings, made)
     assert Reader(settings.ledger_url).newest() == 4
 
 
@@ -182,33 +177,33 @@ def test_backups_are_listed_with_what_is_in_them_and_whether_they_are_sound(sett
     ledger.commit(epoch_batch(3, first_seq=5, epoch=2))
     second, _ = back_up(settings)
     second.write_bytes(second.read_bytes().replace(b"digits-1-0001", b"digits-1-0007"))
-    newest, oldest = listed(settings)
+    newest, oldest = list_backups(settings)
     assert re.search(rf"{second} .* not sound: .* is damaged", newest)
     assert re.search(rf"{first} .* 4 events, 1 studies, sound", oldest)
     with pytest.raises(BackendError, match="is damaged"):
-        put_back(settings, second)
+        restore_backup(settings, second)
     assert Reader(settings.ledger_url).newest() == 7
 
 
 def test_nothing_is_put_back_while_a_scheduler_runs(settings, ledger):
     made, _ = back_up(settings)
     with locks.hold(settings.run, "scheduler"), pytest.raises(UsageError, match="penstock down"):
-        put_back(settings, made)
+        restore_backup(settings, made)
     with pytest.raises(UsageError, match="no backup"):
-        put_back(settings, settings.home / "none.db")
+        restore_backup(settings, settings.home / "none.db")
 
 
 def test_who_watches_a_study_hears_at_once_that_the_ledger_is_damaged(settings, ledger):
     harm(settings)
     with pytest.raises(LedgerDamaged, match="penstock restore"):
-        follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=60.0)
+        follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=PATIENCE)
 
 
 def test_who_watches_a_study_hears_at_once_that_its_ledger_is_of_a_newer_version(settings, ledger):
     as_newer(ledger)
     ledger.close()
     with pytest.raises(LedgerRefused, match="upgrade Penstock"):
-        follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=60.0)
+        follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("arguments", [("ls",), ("status",), ("doctor",)])

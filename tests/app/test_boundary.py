@@ -82,7 +82,7 @@ def test_a_bug_of_ours_keeps_every_frame():
 
 
 def test_the_face_of_a_function_stays_as_it_is():
-    assert next(iter(signature(create_study).parameters)) == "study_name"
+    assert next(iter(signature(create_study).parameters)) == "storage"
     assert create_study.__doc__
 
 

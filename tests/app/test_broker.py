@@ -8,6 +8,7 @@ import socket
 import time
 
 import pytest
+from patience import PATIENCE, until
 from penstock.app.broker import server
 from penstock.app.host import locks
 from penstock.app.host.settings import load
@@ -24,15 +25,12 @@ def settings(tmp_path):
 
 def kill(settings):
     locks.send_signal(settings.run, server.NAME, signal.SIGKILL)
-    assert locks.wait_gone(settings.run, server.NAME, 5)
+    assert locks.wait_gone(settings.run, server.NAME, PATIENCE)
 
 
 def wait_logged(settings, text):
     """Until the broker's log holds ``text``: a write waits while an earlier one is being synced."""
-    deadline = time.monotonic() + 10
-    while text not in _log_file(settings).read_bytes():
-        assert time.monotonic() < deadline, f"{text!r} was not logged in time"
-        time.sleep(0.01)
+    until(lambda: text in _log_file(settings).read_bytes(), f"{text!r} in the log")
 
 
 def test_it_starts_once_and_answers_celery_url_and_client_alike(settings):

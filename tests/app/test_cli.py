@@ -9,6 +9,7 @@ import time
 from typing import get_args, get_type_hints
 
 import pytest
+from patience import PATIENCE
 from penstock.app.cli.main import app
 from penstock.app.host import locks
 from study_ledger import make_study, study_spec
@@ -41,7 +42,7 @@ def process(*arguments, home):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
@@ -372,7 +373,7 @@ def test_run_keeps_pythons_path_where_pythons_own_is_safe(how, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stdout == "there\n", done.stderr
 

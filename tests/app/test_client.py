@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 from fake_scheduler import FakeScheduler
+from patience import PATIENCE, until
 from penstock.app.broker import client, presence, protocol, server
 from penstock.app.broker.client import Client
 from penstock.app.broker.dropped import counted
@@ -16,7 +17,7 @@ from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.status.doctor import diagnose
-from penstock.app.status.lookout import Lookout
+from penstock.app.status.stall_monitor import StallMonitor
 from penstock.profiling.base.errors import BackendError, UsageError
 
 
@@ -78,14 +79,14 @@ def test_a_command_outlives_the_broker_it_was_sent_to(settings, monkeypatch):
     with FakeScheduler(settings):
         pass
     outcome = []
-    asking = Client(settings, timeout=20)
+    asking = Client(settings, timeout=PATIENCE)
     waiting = threading.Thread(target=lambda: outcome.append(asking.send("anything")))
     waiting.start()
-    _until(lambda: server.connect(settings).xlen(protocol.COMMANDS) > 0)
+    until(lambda: server.connect(settings).xlen(protocol.COMMANDS) > 0)
     locks.send_signal(settings.run, server.NAME, signal.SIGKILL)
-    assert locks.wait_gone(settings.run, server.NAME, 5)
+    assert locks.wait_gone(settings.run, server.NAME, PATIENCE)
     with FakeScheduler(settings):
-        waiting.join(20)
+        waiting.join(PATIENCE)
     assert outcome == [{"ok": True}]
 
 
@@ -147,19 +148,12 @@ def test_what_was_refused_before_a_command_was_sent_may_be_mended_since(settings
     """It may be passing, too: then it is waited for."""
     with FakeScheduler(settings, deaf=1), server.connect(settings) as connection:
         url = server.broker_url(settings)
-        presence.tell_trouble(connection, url, "damaged", lasts=True)
+        presence.report_trouble(connection, url, "damaged", lasts=True)
         time.sleep(0.1)
         assert Client(settings).send("anything") == {"ok": True}
-        presence.tell_trouble(connection, url, "the store is away", lasts=False)
+        presence.report_trouble(connection, url, "the store is away", lasts=False)
         assert presence.trouble(connection, url, within=0.05) == "the store is away"
         assert presence.trouble(connection, url, within=0.05, lasting=True) is None
-
-
-def _until(true, limit=10.0):
-    deadline = time.monotonic() + limit
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
@@ -172,9 +166,9 @@ def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
         connection.config_set("maxmemory", 1)
         with pytest.raises(BackendError, match=words):
             Client(settings, timeout=0.2).send("anything")
-        assert re.search(words, Lookout(at, Reader(at.ledger_url))._services().broker)
+        assert re.search(words, StallMonitor(at, Reader(at.ledger_url))._services().broker)
         connection.config_set("maxmemory", 0)
-        assert Lookout(at, Reader(at.ledger_url))._services().broker == ""
+        assert StallMonitor(at, Reader(at.ledger_url))._services().broker == ""
 
 
 def test_a_study_that_nobody_has_answered_may_yet_be_accepted_and_that_is_said(settings):

@@ -13,7 +13,7 @@ from penstock.app.ledger.codec import state_to_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
-from penstock.app.services.janitor import unnamed
+from penstock.app.services.janitor import garbage_in
 from penstock.app.status.listing import status_facts, study_facts
 from penstock.app.views.best import best_facts
 from penstock.profiling.base.errors import BackendError, LedgerDamaged
@@ -186,7 +186,7 @@ def test_how_an_attempt_ended_and_which_files_are_in_use_is_not_read_from_damage
     with pytest.raises(LedgerDamaged, match="event"):
         reader.last_attempts("digits-1a2b", 0, 9)
     with pytest.raises(LedgerDamaged, match="row digits-1a2b-0000, 1 of table durable"):
-        unnamed(f"file://{tmp_path}", reader, 0.0)
+        garbage_in(f"file://{tmp_path}", reader, 0.0)
 
 
 def test_an_event_that_is_missing_is_refused(whole, tmp_path):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import sys
 import threading
-import time
 from pathlib import Path
 
 import penstock
 import pytest
+from patience import until
 from penstock.app.broker import installation, presence, protocol, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.host import locks
@@ -41,6 +41,17 @@ def test_on_a_fresh_machine_all_is_well_and_nothing_was_made(tmp_path):
         finding.name for finding in found
     }
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_keeps_trainers_from_being_forked_is_said(tmp_path, monkeypatch):
+    settings = load(home=tmp_path / "home", devices="cpu:1x1")
+    assert findings(settings)["trainers"].grade == "ok"
+    starts = "import threading, time; threading.Thread(target=time.sleep, args=(9,), daemon=True)"
+    (tmp_path / "sitecustomize.py").write_text(f"{starts}.start()\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = findings(settings)["trainers"]
+    assert found.grade == "warn"
+    assert "started threads" in found.what
 
 
 def test_what_can_be_measured_is_said_and_why_the_rest_cannot(tmp_path):
@@ -93,10 +104,7 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
     serving.start()
     try:
         with server.connect(settings) as client:
-            deadline = time.monotonic() + 60
-            while not client.exists(protocol.SCHEDULER):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            until(lambda: client.exists(protocol.SCHEDULER))
     finally:
         stop.set()
         serving.join()
@@ -113,7 +121,7 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
 
 
 def test_what_runs_is_found_running(settings):
-    sleep = (sys.executable, "-c", "import time; time.sleep(60)")
+    sleep = (sys.executable, "-c", "import time; time.sleep(3600)")
     services.ensure_up(settings, services=(Service("scheduler", sleep),))
     url = server.broker_url(settings)
     installation.mark(settings.store_url, b"k")
@@ -161,7 +169,7 @@ def test_a_scheduler_that_cannot_serve_fails_and_its_store_is_looked_at(settings
     assert "in use; these settings say file://" in in_use.what
     before.close()
     with server.connect(settings) as client, locks.hold(settings.run, "scheduler"):
-        presence.tell_trouble(client, url, "no luck", lasts=False)
+        presence.report_trouble(client, url, "no luck", lasts=False)
         found = findings(changed)
     assert found["scheduler"].grade == "fail"
     assert found["scheduler"].what.endswith("cannot serve: no luck")
@@ -172,8 +180,7 @@ def test_a_scheduler_that_cannot_serve_fails_and_its_store_is_looked_at(settings
 def test_a_service_that_should_run_and_does_not_is_shown_with_its_last_words(settings):
     failing = (Service("agent", (sys.executable, "-c", "print('no luck')")),)
     services.ensure_up(settings, services=failing)
-    while (found := findings(settings)["agent"]).grade == "ok":
-        pass
+    found = until(lambda: (agent := findings(settings)["agent"]).grade != "ok" and agent)
     assert found.grade == "fail"
     assert "no luck" in found.what
     assert "agent.log" in found.advice

@@ -12,7 +12,7 @@ from penstock.app.exports.archive import Epoch, archive_of, to_event
 from penstock.app.exports.tables import epoch_table, trial_table
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.runner.reports import to_event as report_to_event
+from penstock.app.runner.reports import to_events
 from penstock.app.views.energy import energy_words, joules_of
 from penstock.profiling.counters.energy import Energy
 from penstock.profiling.devices.device import Device
@@ -77,7 +77,7 @@ REPORT = {
     ("said", "kept"), [({}, None), ({"joules": None}, None), ({"joules": 3}, 3)]
 )
 def test_a_report_has_joules_or_none_and_so_has_its_event_in_the_ledger(said, kept):
-    event = report_to_event(REPORT | said, 5.0)
+    [event] = to_events(REPORT | said, 5.0)
     assert event.joules == kept
     assert decode(*encode(event)) == event
 
@@ -85,16 +85,16 @@ def test_a_report_has_joules_or_none_and_so_has_its_event_in_the_ledger(said, ke
 @pytest.mark.parametrize("joules", [-1.0, "nan", float("inf"), "many"])
 def test_a_report_with_impossible_joules_is_dropped(joules):
     with pytest.raises(UsageError, match="malformed report"):
-        report_to_event(REPORT | {"joules": joules}, 5.0)
+        to_events(REPORT | {"joules": joules}, 5.0)
 
 
 def test_a_window_has_a_ratio_of_joules_or_none():
     body = {"kind": "windows", "cause": "c", "trial": "s-0000", "fence": 1, "failed": []}
     windows = [[[["threads", 1]], 0.5, 0.1, None], [[["threads", 1]], 0.5, 0.1, 0.8]]
-    event = report_to_event(body | {"windows": windows}, 5.0)
+    [event] = to_events(body | {"windows": windows}, 5.0)
     assert [window.joules for window in event.windows] == [None, 0.8]
     with pytest.raises(UsageError, match="malformed report"):
-        report_to_event(body | {"windows": [[[["threads", 1]], 0.5, 0.1, 0.0]]}, 5.0)
+        to_events(body | {"windows": [[[["threads", 1]], 0.5, 0.1, 0.0]]}, 5.0)
 
 
 def test_an_export_takes_joules_along_and_one_from_before_them_can_be_read(tmp_path):

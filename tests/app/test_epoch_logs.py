@@ -47,7 +47,7 @@ def watch(callback, run, *readers):
         watcher = Watcher(readers[0], STUDY)
         for reader in readers:
             watcher.reader = reader
-            feed.look(watcher.look(), watcher.epochs)
+            feed.update(watcher.poll(), watcher.epochs)
 
 
 def accepted(reader, metric="accuracy"):
@@ -124,7 +124,7 @@ def test_two_watchers_do_not_log_a_study_to_one_place(tmp_path, part):
     first = TensorBoardCallback(tmp_path / "tb")
     with closing(Feed([first], tmp_path)) as feed:
         watcher = Watcher(part, STUDY)
-        feed.look(watcher.look(), watcher.epochs)
+        feed.update(watcher.poll(), watcher.epochs)
         with pytest.raises(UsageError, match=r"tensorboard-digits-1a2b-\w+ is running already"):
             watch(TensorBoardCallback(tmp_path / "tb"), tmp_path, part)
         watch(TensorBoardCallback(tmp_path / "other"), tmp_path, part)
@@ -211,14 +211,14 @@ def test_a_log_that_was_away_for_a_while_misses_nothing(tmp_path, part, whole, m
     callback = TensorBoardCallback(folder)
     with closing(Feed([callback], tmp_path)) as feed:
         watcher = Watcher(part, STUDY)
-        feed.look(watcher.look(), watcher.epochs)
+        feed.update(watcher.poll(), watcher.epochs)
         written = shutil.move(folder / STUDY, tmp_path / "aside")
         (folder / STUDY).write_text("in the way")
         watcher.reader = whole
-        feed.look(watcher.look(), watcher.epochs)
+        feed.update(watcher.poll(), watcher.epochs)
         (folder / STUDY).unlink()
         shutil.move(written, folder / STUDY)
-        feed.look(watcher.look(), watcher.epochs)
+        feed.update(watcher.poll(), watcher.epochs)
     same(logged(folder), whole)
 
 

@@ -13,10 +13,11 @@ import urllib.request
 from importlib import import_module
 
 import pytest
+from patience import PATIENCE, until
 from penstock.app.broker import server
 from penstock.app.host import locks
 from penstock.app.host.settings import load
-from penstock.app.services.flower import COLUMNS, NAME, USER, become, password_file
+from penstock.app.services.flower import COLUMNS, NAME, USER, exec_flower, password_file
 from penstock.app.services.services import take_down
 from penstock.profiling.base.errors import UsageError
 
@@ -50,7 +51,7 @@ def flower(settings):
         yield f"http://127.0.0.1:{port}", said
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE)
 
 
 def ask(url, path, password=None, method="GET"):
@@ -59,17 +60,18 @@ def ask(url, path, password=None, method="GET"):
     if password is not None:
         token = base64.b64encode(f"{USER}:{password}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
-    for _ in range(200):
+
+    def answer():
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
         except urllib.error.URLError:
-            # Not there yet: there is no event for another process's first listen().
-            time.sleep(0.1)
-    raise AssertionError("Flower does not listen")
+            return None  # not there yet: there is no event for another process's first listen()
+
+    return until(answer, "Flower listens")
 
 
 def test_it_answers_those_with_the_password_and_only_lets_them_look(flower, settings):
@@ -108,7 +110,7 @@ def test_there_is_one_and_down_ends_it_at_once_although_its_broker_is_gone(flowe
     url, _ = flower
     assert ask(url, "/api/workers")[0] == 401
     with pytest.raises(UsageError, match="Flower runs already"):
-        become(settings, 1)
+        exec_flower(settings, 1)
     server.stop(settings)
     time.sleep(1.0)  # its threads notice, and try again
     began = time.monotonic()
@@ -130,4 +132,4 @@ def test_an_empty_or_damaged_password_lets_nobody_in(settings, text, monkeypatch
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("Flower is started"))
     password_file(settings).write_bytes(text)
     with pytest.raises(UsageError, match=r"flower\.password is empty or damaged: delete it"):
-        become(settings, 1)
+        exec_flower(settings, 1)

@@ -11,8 +11,6 @@ from penstock.app.optuna_bridge.frozen_trials import (
     NoTrial,
     Results,
     SeveralObjectives,
-    best_trials,
-    to_dataframe,
     to_optuna,
 )
 from penstock.app.optuna_bridge.frozen_trials import best as best_trial
@@ -92,7 +90,7 @@ def test_the_ledger_has_all_values_and_by_how_much_each_constraint_is_violated(r
 
 def test_the_front_is_complete_feasible_and_beaten_by_none(reader, study, rows, numbers):
     trials = Results(reader, study.id).trials()
-    best = best_trials(trials, WAYS)
+    best = to_optuna(trials, "front", WAYS, None).best_trials
     assert [trial.number for trial in best] == sorted(numbers)
     assert sorted(row.number for row in front_of(study, rows)) == sorted(numbers)
     assert all(len(trial.values) == 2 for trial in best)
@@ -116,7 +114,8 @@ def test_a_study_of_one_objective_has_a_best_trial_that_is_feasible(reader, stud
         trial.values = trial.values and trial.values[:1]
     best = best_trial(trials, ["maximize"])
     assert best.value == max(row.value for row in rows if row.value and row.feasible)
-    assert best_trials(trials, ["maximize"]) == [best]
+    alone = to_optuna(trials, "alone", ["maximize"], None).best_trials
+    assert [trial.number for trial in alone] == [best.number]
     slow = [
         trial for trial in trials if trial.user_attrs.get("constraints", {}).get("seconds", 0) > 0
     ]
@@ -125,7 +124,8 @@ def test_a_study_of_one_objective_has_a_best_trial_that_is_feasible(reader, stud
 
 
 def test_data_frame_and_export_have_a_column_an_objective(reader, study, rows):
-    frame = to_dataframe(Results(reader, study.id).trials(), 2)
+    trials = Results(reader, study.id).trials()
+    frame = to_optuna(trials, "frame", WAYS, None).trials_dataframe()
     assert list(frame)[:3] == ["number", "values_0", "values_1"]
     assert frame["values_1"][0] == rows[0].further[0]
     table = trial_table(archive.archive_of(reader, study.id))
@@ -160,7 +160,7 @@ def test_best_lists_the_front(reader, study, numbers):
 
 
 def test_the_live_view_shows_the_front_and_a_column_an_objective(reader, study, numbers):
-    view = Watcher(reader, study.id).look()
+    view = Watcher(reader, study.id).poll()
     shown = text_of(study_screen(view, study.finished_at))
     assert "maximize accuracy, minimize size" in shown
     assert f"Pareto front  {len(numbers)} trials" in shown

@@ -13,7 +13,7 @@ import pytest
 from penstock.app.broker import installation
 from penstock.app.cli.main import app
 from penstock.app.cli.terminal import BACKEND
-from penstock.app.common.atomic_file import write_whole
+from penstock.app.common.atomic_file import write_atomic
 from penstock.app.host.settings import load
 from penstock.app.host.tracebacks import to_the_user
 from penstock.app.services import services
@@ -231,7 +231,7 @@ def closed_pipe():
 
 
 def test_files_of_a_process_without_umask_are_not_for_others_to_write(tmp_path, no_umask):
-    write_whole(tmp_path / "a", "x", "report")
+    write_atomic(tmp_path / "a", "x", "report")
     assert mode(tmp_path / "a") == 0o644
     program = (
         "import pathlib\nfrom penstock.app.cli.main import main\n"

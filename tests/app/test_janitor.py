@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from drive_world import spec
 from ledger_batches import first_batch
+from patience import until
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
 from penstock.app.services.janitor import SWEEP_AGE, Janitor
 from penstock.scheduler.model.decisions import Parent
-from penstock.scheduler.model.study import trial_id
+from penstock.scheduler.model.study import Code, StrategySpec, StudyRecord, trial_id
 
 TRIALS = [trial_id("digits-1", number) for number in range(2)]
 
@@ -92,6 +95,36 @@ def test_a_sweep_finds_what_was_forgotten_once_it_is_old(janitor, folder, ledger
     assert files(folder) == ["a", "c", "n"]
 
 
+def by_value(folder, letter, age):
+    """The file of code by value, and a study of it."""
+    path = folder / "code" / (64 * letter)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.utime(path, (time.time() - age,) * 2)
+    return spec(id=letter, name=letter, code=Code("pickle:train:f", "/", 64 * letter))
+
+
+def test_code_goes_when_no_study_needs_it_and_none_can_be_extended(janitor, folder, ledger):
+    old = SWEEP_AGE + 60
+    running, complete, failed, pbt, _unheard_of = (by_value(folder, c, old) for c in "abcde")
+    by_value(folder, "f", SWEEP_AGE - 60)  # its study may be accepted at this moment
+    population = replace(pbt, contract="epochs", strategy=StrategySpec("pbt", max_epochs=9))
+    for study, status in (
+        (running, "running"),
+        (complete, "complete"),
+        (failed, "failed"),
+        (population, "complete"),
+    ):
+        ended = None if status == "running" else 2.0
+        ledger.commit(Batch(studies=[StudyRecord(study, status, 1.0, ended)]))
+    janitor.sweep()
+    assert files(folder) == ["a", "b", "f"]
+    newer = replace(complete, code=replace(complete.code, digest=64 * "1"))
+    ledger.commit(Batch(studies=[StudyRecord(newer, "running", 1.0)]))
+    janitor.sweep()
+    assert files(folder) == ["a", "f"], "it was extended with newer code"
+
+
 def test_what_is_no_checkpoint_by_its_name_is_not_deleted_whoever_says_so(janitor, tmp_path):
     precious = tmp_path / "precious.pt"
     precious.touch()
@@ -124,7 +157,4 @@ def test_a_store_that_is_away_is_tried_again_and_nobody_waits_for_it(janitor, fo
     path.rmdir()
     path.touch()
     janitor.start()
-    deadline = time.monotonic() + 30
-    while path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: not path.exists())

@@ -12,9 +12,9 @@ import threading
 
 import psutil
 import pytest
-from penstock.app.host.launcher import Launcher, end_strays
+from patience import PATIENCE, until
+from penstock.app.host.launcher import Launcher, count_children, end_strays
 from penstock.tasks.process.lifeline import MARK_VARIABLE
-from worker_bench import wait_for
 
 #: A daemon forgets its parent, its session and its environment, as a user's code may.
 HEAD = """
@@ -23,7 +23,7 @@ HEAD = """
     def say(pid):
         print(pid, flush=True)
 
-    def child(then=lambda: time.sleep(600)):
+    def child(then=lambda: time.sleep(3600)):
         pid = os.fork()
         if pid == 0:
             then()
@@ -31,7 +31,7 @@ HEAD = """
         return pid
 
     def daemon(env=os.environ):
-        sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+        sleep = [sys.executable, "-c", "import time; time.sleep(3600)"]
         subprocess.Popen(sleep, start_new_session=True, env=env)
 
     def orphan(env=os.environ):
@@ -60,7 +60,7 @@ def start(launcher, tmp_path):
                 output=output.fileno(),
             )
         started.append(process)
-        said = wait_for(lambda: len(found := path.read_text().split()) >= words and found)
+        said = until(lambda: len(found := path.read_text().split()) >= words and found)
         return process, said
 
     yield start
@@ -99,8 +99,8 @@ def _runs(process: psutil.Process) -> bool:
     [
         ("say(child())", 1),
         ("child(); child(); say(0)", 2),
-        ("child(lambda: (child(), time.sleep(600))); time.sleep(0.2); say(0)", 2),
-        ("child(lambda: (os.setpgid(0, 0), time.sleep(600))); time.sleep(0.2); say(0)", 1),
+        ("child(lambda: (child(), time.sleep(3600))); time.sleep(0.2); say(0)", 2),
+        ("child(lambda: (os.setpgid(0, 0), time.sleep(3600))); time.sleep(0.2); say(0)", 1),
         ("daemon(); say(0)", 1),
         ("daemon({}); say(0)", 1),
         ("orphan(); say(0)", 1),
@@ -109,18 +109,18 @@ def _runs(process: psutil.Process) -> bool:
         ("say(0)", 0),
     ],
 )
-@pytest.mark.parametrize("dies", ["time.sleep(600)", "os.abort()", "os._exit(0)"])
+@pytest.mark.parametrize("dies", ["time.sleep(3600)", "os.abort()", "os._exit(0)"])
 def test_the_end_of_a_process_ends_all_that_it_started_and_names_it(start, code, names, dies):
     process, _ = start(f"{code}; {dies}")
     if "sleep" not in dies:
-        assert process.wait(20), "its end is known though children of it live"
+        assert process.wait(PATIENCE), "its end is known though children of it live"
     assert len(process.end()) == names
     assert below() == []
 
 
 def test_the_daemon_of_one_that_lives_outlasts_the_end_of_another(start):
-    lives, _ = start("orphan(); orphan(); say(0); time.sleep(600)")
-    ends, _ = start("orphan(); say(0); time.sleep(600)")
+    lives, _ = start("orphan(); orphan(); say(0); time.sleep(3600)")
+    ends, _ = start("orphan(); say(0); time.sleep(3600)")
     assert len(below()) == 5
     assert len(ends.end()) == 1
     assert len(below()) == 3
@@ -128,10 +128,10 @@ def test_the_daemon_of_one_that_lives_outlasts_the_end_of_another(start):
 
 
 def test_a_process_that_was_adopted_and_ends_is_reaped(launcher, start):
-    lives, (pid,) = start("orphan(); say(os.getpid()); time.sleep(600)")
+    lives, (pid,) = start("orphan(); say(os.getpid()); time.sleep(3600)")
     (adopted,) = [p for p in below() if p.pid != int(pid)]
     adopted.send_signal(signal.SIGKILL)
-    wait_for(lambda: adopted.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: adopted.status() == psutil.STATUS_ZOMBIE)
     launcher.reap()
     assert not adopted.is_running()
     assert lives.alive
@@ -149,7 +149,7 @@ def test_a_helper_of_our_own_is_no_orphan(start):
 def test_how_it_ended_is_known_after_its_end(start):
     for code, status in (("os._exit(3)", 3), ("os.abort()", -signal.SIGABRT)):
         process, _ = start(f"say(0); {code}")
-        assert process.wait(20)
+        assert process.wait(PATIENCE)
         assert process.status is None
         process.end()
         assert process.status == status
@@ -167,7 +167,7 @@ def test_its_status_is_not_lost_to_who_reaps_orphans(launcher, start):
     try:
         for _ in range(10):
             process, _ = start("say(0); os._exit(3)")
-            assert process.wait(20)
+            assert process.wait(PATIENCE)
             process.end()
             assert process.status == 3
     finally:
@@ -176,14 +176,14 @@ def test_its_status_is_not_lost_to_who_reaps_orphans(launcher, start):
 
 
 def test_it_counts_the_children_that_run(start):
-    process, _ = start("child(); child(); say(0); time.sleep(600)")
-    assert process.children() == 2
+    process, _ = start("child(); child(); say(0); time.sleep(3600)")
+    assert count_children(process.pid) == 2
 
 
 def test_a_child_that_has_ended_is_not_counted_though_nobody_waited_for_it(start):
     ended = "pid = child(lambda: None); os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)"
-    process, _ = start(f"{ended}; say(0); time.sleep(600)")
-    assert process.children() == 0
+    process, _ = start(f"{ended}; say(0); time.sleep(3600)")
+    assert count_children(process.pid) == 0
 
 
 #: A launcher that is killed with two processes below: one in its process's group, one not.
@@ -192,14 +192,14 @@ KILLED = """
     from pathlib import Path
     from penstock.app.host.launcher import Launcher
     code = "import subprocess, sys, time;" \\
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']," \\
-        " start_new_session=True); print(1, flush=True); time.sleep(600)"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)']," \\
+        " start_new_session=True); print(1, flush=True); time.sleep(3600)"
     with open(sys.argv[1], "wb") as output:
         Launcher().start(
             [sys.executable, "-c", code], variables=os.environ, descriptors=(),
             output=output.fileno(),
         )
-    time.sleep(600)
+    time.sleep(3600)
 """
 
 
@@ -207,18 +207,18 @@ def test_what_a_launcher_that_was_killed_left_is_found_by_its_mark(tmp_path, mon
     said = tmp_path / "said"
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     starter = subprocess.Popen([sys.executable, "-c", textwrap.dedent(KILLED), str(said)])
-    wait_for(lambda: said.exists() and said.read_text())
+    until(lambda: said.exists() and said.read_text())
     assert end_strays(str(tmp_path)) == [], "its worker lives"
     starter.kill()
     starter.wait()
     assert end_strays("/another/home") == []
     assert len(end_strays(str(tmp_path))) == 2
-    wait_for(lambda: end_strays(str(tmp_path)) == [])
+    until(lambda: end_strays(str(tmp_path)) == [])
 
 
 def test_a_mark_of_a_process_id_that_is_somebody_elses_now_is_a_dead_ones(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     monkeypatch.setenv(MARK_VARIABLE, f"{os.getpid()}:1:0")
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as stray:
-        wait_for(lambda: "sleep" in str(psutil.Process(stray.pid).cmdline()))
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as stray:
+        until(lambda: "sleep" in str(psutil.Process(stray.pid).cmdline()))
         assert len(end_strays(str(tmp_path))) == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
+from patience import PATIENCE
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
@@ -270,7 +271,7 @@ def test_readers_see_whole_batches_while_the_ledger_is_written(sql, url):
     watcher.start()
     for epoch in range(1, 51):
         sql.commit(epoch_batch(4, first_seq=2 + 4 * (epoch - 1), epoch=epoch))
-    watcher.join(timeout=10)
+    watcher.join(timeout=PATIENCE)
     assert seen[-1] == 200
     assert all(count % 4 == 0 for count in seen)
 

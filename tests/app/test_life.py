@@ -18,10 +18,13 @@ from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.spec.space import parse_space
+from penstock.app.status.listing import study_facts, study_table
+from penstock.app.views.live import Watcher
 from penstock.app.views.plan import plan_view
+from penstock.app.views.screen import study_screen
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import StudyExtended
-from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.study import Code, StrategySpec
 from rich.console import Console
 
 FULL = spec(StrategySpec("full", max_epochs=2), n_trials=3, sampler="random")
@@ -65,8 +68,8 @@ def test_a_study_that_is_over_goes_on_and_a_restart_knows_it_as_it_is(there):
     there.run()
     assert there.tell("extend", study="s-1", to=6) == {"ok": True, "n_trials": 6}
     there.run()
-    read, status, past = there.ledger.past("s-1")
-    assert (read, status) == (replace(FULL, n_trials=6), "complete")
+    record, past = there.ledger.past("s-1")
+    assert (record.spec, record.status) == (replace(FULL, n_trials=6), "complete")
     assert [(t.number, t.state, t.epoch) for t in past.trials] == [
         (number, "completed", 2) for number in range(6)
     ]
@@ -78,8 +81,8 @@ def test_a_grid_goes_on_where_it_stopped_and_ends_where_it_ends(there):
     there.run()
     there.tell("extend", study="s-1", to=9)
     there.run()
-    _, status, past = there.ledger.past("s-1")
-    assert status == "complete"
+    record, past = there.ledger.past("s-1")
+    assert record.status == "complete"
     assert [dict(trial.params)["x"] for trial in past.trials] == [1, 2, 3, 4, 5]
 
 
@@ -90,8 +93,8 @@ def test_a_cancelled_study_goes_on_and_what_was_cancelled_stays_so(there):
     there.tell("cancel", study="s-1")
     there.tell("extend", study="s-1", by=1)
     there.run()
-    _, status, past = there.ledger.past("s-1")
-    assert (status, [trial.state for trial in past.trials]) == (
+    record, past = there.ledger.past("s-1")
+    assert (record.status, [trial.state for trial in past.trials]) == (
         "complete",
         ["cancelled"] * 3 + ["completed"],
     )
@@ -168,7 +171,7 @@ def test_every_ledger_has_the_same_of_a_study_that_is_over(sqlite_url, postgres_
         there = Installation(ledger)
         there.tell("submit", study=replace(GRID, strategy=StrategySpec("asha", max_epochs=3)))
         there.run()
-        _, _, past = ledger.past("s-1")
+        _, past = ledger.past("s-1")
         fields = ("id", "params", "state", "target", "epoch", "value", "values", "hashes")
         fields += ("state_hash", "signature", "parents", "members", "created_at", "finished_at")
         found.append([[getattr(trial, name) for name in fields] for trial in past.trials])
@@ -180,70 +183,49 @@ def test_every_ledger_has_the_same_of_a_study_that_is_over(sqlite_url, postgres_
 # -- ask and tell ----------------------------------------------------------------------------------
 
 ASKED = replace(
-    FULL, contract="ask", n_trials=1, strategy=StrategySpec(), sampler="grid",
-    space=parse_space({"x": [3, 1]}),
-)  # fmt: skip
+    FULL, contract="ask", n_trials=0, strategy=StrategySpec(), sampler="optuna", space=None
+)
 
 
-def test_a_study_is_asked_and_told_without_a_device_and_ends_when_it_is_closed(there):
+def test_a_study_that_its_user_trains_needs_no_device_and_ends_when_it_is_closed(there):
     there.desk.devices = []
     there.tell("submit", study=ASKED)
-    asked = [there.tell("ask", study="s-1") for _ in range(3)]
-    assert asked[:2] == [
-        {"ok": True, "number": 0, "params": {"x": 3}},
-        {"ok": True, "number": 1, "params": {"x": 1}},
-    ]
-    assert "no configuration for trial 2" in asked[2]["error"], "the grid has two points"
-    assert there.tell("tell", study="s-1", number=1, value=0.5)["ok"]
-    assert there.tell("tell", study="s-1", number=0, value=None, reason="no")["ok"]
+    taken = {"study": "s-1", "state": "running", "writing": {}}
+    assert [there.tell("add", **taken)["number"] for _ in range(3)] == [0, 1, 2]
+    end = {"study": "s-1", "writing": {}}
+    assert there.tell("write", **end, number=1, state="complete", values=[0.5])["ok"]
+    assert there.tell("write", **end, number=0, state="fail", reason="no")["ok"]
     assert restore(there.ledger).state == there.runner.engine.state
     assert there.tell("close", study="s-1")["ok"]
-    _, status, past = there.ledger.past("s-1")
-    assert (status, [(t.state, t.value) for t in past.trials]) == (
+    record, past = there.ledger.past("s-1")
+    assert (record.status, [(t.state, t.value) for t in past.trials]) == (
         "complete",
-        [("failed", None), ("completed", 0.5)],
+        [("failed", None), ("completed", 0.5), ("cancelled", None)],
     )
     assert past.trials[0].failure.kind == "told"
-
-
-def test_a_repeated_ask_gets_the_same_trial_and_its_sampler_learns_what_was_told(there):
-    there.tell("submit", study=replace(ASKED, sampler="tpe"))
-    for _ in range(2):
-        there.desk.inbox = [command(7, "ask", study="s-1")]
-        there.runner.turn(0.0)
-    assert [answer["number"] for _, answer in said(there.desk)[1:]] == [0, 0]
-    there.tell("tell", study="s-1", number=0, value=1.0)
-    [trial] = there.runner.engine.state.trials.values()
-    assert (trial.state, trial.value) == ("completed", 1.0)
-    assert there.tell("enqueue", study="s-1", params={"x": 1})["ok"]
-    assert there.tell("ask", study="s-1")["params"] == {"x": 1}
 
 
 @pytest.mark.parametrize(
     ("kind", "body", "words"),
     [
-        ("tell", {"number": 0, "value": 2.0}, "trial 0 of s is completed already"),
-        ("tell", {"number": 9, "value": 2.0}, "trial = 9 is refused: allowed is one of the 2"),
-        ("tell", {"number": 1, "value": float("nan")}, "value = nan"),
-        ("tell", {"number": 1, "value": "much"}, "value = 'much'"),
-        ("tell", {"number": -1, "value": 1.0}, "trial = -1"),
         ("pause", {}, "nothing of s runs here"),
         ("extend", {"by": 3}, "ask() for more"),
-        ("ask", {"study": "s-2"}, "other trains its trials itself"),
-        ("tell", {"study": "s-2", "number": 0, "value": 1.0}, "other trains its trials itself"),
+        ("close", {"study": "s-2"}, "other was not made by ask(): cancel it"),
+        ("ask", {}, "kind = 'ask' is refused: allowed is submit, cancel"),
+        ("tell", {"number": 0, "value": 1.0}, "kind = 'tell' is refused"),
     ],
 )
-def test_what_cannot_be_asked_or_told_is_refused_with_the_reason(there, kind, body, words):
+def test_what_a_study_that_its_user_trains_cannot_is_refused_with_the_reason(
+    there, kind, body, words
+):
     there.tell("submit", study=ASKED)
     there.tell("submit", study=replace(FULL, id="s-2", name="other"))
-    for _ in range(2):
-        there.tell("ask", study="s-1")
-    there.tell("tell", study="s-1", number=0, value=1.0)
     assert words in there.tell(kind, **{"study": "s-1"} | body)["error"]
-    there.tell("close", study="s-1")
-    _, _, past = there.ledger.past("s-1")
-    assert [trial.state for trial in past.trials] == ["completed", "cancelled"]
-    assert "over already" in there.tell("ask", study="s-1")["error"]
+
+
+def test_no_study_that_its_user_trains_has_a_sampler_that_nobody_would_ask(there):
+    refused = there.tell("submit", study=replace(ASKED, n_trials=1, sampler="tpe"))["error"]
+    assert "sampler = 'tpe' is refused: allowed is optuna where users train" in refused
 
 
 def test_a_plan_is_a_question_of_which_nothing_is_kept(there):
@@ -283,3 +265,66 @@ def test_a_paused_study_keeps_no_services_up(there, tmp_path):
     scheduler._busy_at = 1.0
     scheduler._idle(there.runner)
     assert scheduler._busy_at == 1.0
+
+
+# -- what users write ------------------------------------------------------------------------------
+
+
+def test_a_command_of_a_users_that_does_not_count_is_refused_with_the_reason(there):
+    there.tell("submit", study=replace(GRID, strategy=StrategySpec("asha", max_epochs=3)))
+    assert "its strategy cannot be stopped" in there.tell("stop", study="s-1")["error"]
+    nothing = {"state": "running", "writing": {}}
+    assert "takes no trials of its user's" in there.tell("add", study="s-1", **nothing)["error"]
+    assert "there is no study s-9" in there.tell("annotate", study="s-9", writing={})["error"]
+
+
+LOCAL = replace(
+    FULL, contract="objective", sampler="optuna", space=None, strategy=StrategySpec(), n_trials=0,
+    tools=Code("pickle:tools", "", "d"),
+)  # fmt: skip
+
+
+def test_a_study_that_is_over_takes_trials_and_refusals_and_is_over_as_it_was(there):
+    there.tell("submit", study=replace(LOCAL, n_trials=1))
+    there.tell("cancel", study="s-1")
+    was, _ = there.ledger.past("s-1")
+    there.runner.turn(5.0)
+    assert there.tell("add", study="s-1", state="waiting", writing={}) == {"ok": True, "number": 1}
+    over = {"study": "s-1", "number": 1, "state": "complete", "writing": {}}
+    assert "was not asked for" in there.tell("write", **over)["error"]
+    assert not there.runner.engine.state.studies
+    assert there.ledger.past("s-1")[0] == was
+    assert restore(there.ledger).state == there.runner.engine.state
+    # One without code is open again until it is closed; what is refused leaves it closed.
+    there.tell("submit", study=replace(ASKED, id="s-2", name="other"))
+    there.tell("close", study="s-2")
+    assert "has no trial 7" in there.tell("write", **over | {"study": "s-2", "number": 7})["error"]
+    assert not there.runner.engine.state.studies
+    there.tell("add", study="s-2", state="waiting", writing={})
+    assert there.runner.engine.state.studies["s-2"].status == "running"
+
+
+def test_what_is_enqueued_in_a_study_that_is_over_is_shown_and_is_none_of_its_trials(tmp_path):
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    there = Installation(SqlLedger.open(url))
+    there.tell("submit", study=replace(LOCAL, n_trials=1))
+    there.tell("cancel", study="s-1")
+    for _ in range(2):
+        there.tell("add", study="s-1", state="waiting", writing={})
+    there.ledger.close()
+    [study] = Reader(url).studies()
+    facts = study_facts(Reader(url), study)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(study_table([facts]), study_screen(Watcher(Reader(url), "s-1").poll(), 9.0))
+    text = console.export_text()
+    assert (facts["status"], facts["enqueued_trials"]) == ("cancelled", 2)
+    assert " 1/1 " in text.splitlines()[1]
+    assert "1/1 trials" in text
+    assert "not run: 2 enqueued trials" in text
+
+
+def test_a_call_that_is_repeated_adds_one_trial_and_is_answered_alike(there):
+    there.tell("submit", study=ASKED)
+    body = {"study": "s-1", "state": "waiting", "writing": {}, "call": "s-1-0000.1"}
+    assert [there.tell("add", **body)["number"] for _ in range(3)] == [0, 0, 0]
+    assert there.runner.engine.state.studies["s-1"].trials == ["s-1-0000"]

@@ -10,7 +10,7 @@ from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.report.lineage import lineage
 from penstock.app.report.report import write_report
-from penstock.app.views.story import render, tell
+from penstock.app.views.story import render, trial_story
 from penstock.scheduler.model.study import StrategySpec, number_of
 from rich.console import Console
 from study_ledger import make_study, study_spec
@@ -60,7 +60,7 @@ def test_the_ledgers_events_rebuild_the_engine_with_its_lineage(tmp_path):
 
 def told(reader, trial):
     console = Console(file=io.StringIO(), width=200)
-    console.print(render(tell(reader, reader.study(ID), trial)))
+    console.print(render(trial_story(reader, reader.study(ID), trial)))
     return console.file.getvalue()
 
 

@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from patience import PATIENCE
 from penstock.app.status.listing import status_facts
 from penstock.app.views import live
 from penstock.app.views.live import Lines, Watcher, follow
@@ -23,7 +24,7 @@ def text_of(view, width=100):
 
 def view_of(tmp_path, **options):
     spec = study_spec(n_trials=options.pop("n_trials", 9))
-    return Watcher(make_study(tmp_path, spec, **options), "digits-1a2b").look()
+    return Watcher(make_study(tmp_path, spec, **options), "digits-1a2b").poll()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def finished(tmp_path_factory):
 
 
 def test_a_small_study_shows_all_its_trials(finished):
-    shown = text_of(Watcher(finished, "digits-1a2b").look())
+    shown = text_of(Watcher(finished, "digits-1a2b").poll())
     assert "digits  complete  maximize accuracy · ASHA · random" in shown
     for trial in finished.trials("digits-1a2b"):
         line = next(li for li in shown.splitlines() if li.split()[:1] == [str(trial.number)])
@@ -42,7 +43,7 @@ def test_a_small_study_shows_all_its_trials(finished):
 
 
 def test_a_curve_is_drawn_as_bars_that_rise_with_it(finished):
-    shown = text_of(Watcher(finished, "digits-1a2b").look())
+    shown = text_of(Watcher(finished, "digits-1a2b").poll())
     best = next(line for line in shown.splitlines() if "✓ completed" in line)
     bars = [mark for mark in best if mark in "▁▂▃▄▅▆▇█"]
     assert len(bars) == 9
@@ -88,7 +89,7 @@ def test_a_study_without_trials_can_be_shown(tmp_path):
 def test_a_log_gets_each_trial_once_and_the_end_once(finished):
     """Where there is no terminal: one line a trial that is over, then one for the study."""
     console = Console(file=io.StringIO(), width=40)
-    lines, view = Lines(console), Watcher(finished, "digits-1a2b").look()
+    lines, view = Lines(console), Watcher(finished, "digits-1a2b").poll()
     for _ in range(3):
         lines.draw(view, "")
     written = console.file.getvalue().splitlines()
@@ -152,13 +153,13 @@ def test_what_takes_long_to_read_is_read_seldom_and_at_once_when_the_study_is_ov
     monkeypatch.setattr(live, "time", times)
     counted = Counted(make_study(tmp_path, study_spec(), turns=3), times.reading)
     watcher = Watcher(counted, "digits-1a2b")
-    first = watcher.look()
+    first = watcher.poll()
     times.clock = 9.0 + 0.49
-    assert (watcher.look().trials, counted.asked) == (first.trials, 1)
+    assert (watcher.poll().trials, counted.asked) == (first.trials, 1)
     times.clock = 9.0 + 0.51
-    assert (watcher.look().study.finished_at, counted.asked) == (None, 2)
+    assert (watcher.poll().study.finished_at, counted.asked) == (None, 2)
     counted.reader = finished
-    assert watcher.look().study.finished_at is not None
+    assert watcher.poll().study.finished_at is not None
     assert counted.asked == 3
 
 
@@ -172,7 +173,7 @@ def test_who_tells_nobody_reads_only_whether_it_is_over(tmp_path):
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        follow(counted, "digits-1a2b", show=False, timeout=60, on_look=enough)
+        follow(counted, "digits-1a2b", show=False, timeout=PATIENCE, on_poll=enough)
 
 
 def test_follow_gives_up_watching_after_its_timeout(tmp_path):
@@ -271,7 +272,7 @@ def test_a_ledger_that_says_nothing_for_long_is_spoken_of_meanwhile(finished, ca
 
     class Slow(Switched):
         def study(self, study_id):
-            slow.wait(10)
+            slow.wait(PATIENCE)
             return self._reader.study(study_id)
 
     threading.Timer(0.5, slow.set).start()

@@ -9,10 +9,11 @@ import sys
 import threading
 
 import pytest
+from patience import PATIENCE, until
 from penstock.app.host import locks, logs
 from penstock.profiling.base.errors import UsageError
 
-SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(3600)"]
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_service_runs_once(run, spawn):
 def test_the_lock_is_free_as_soon_as_its_holder_was_killed(run, spawn):
     child = spawn()
     child.kill()
-    assert locks.wait_gone(run, "service", 5)
+    assert locks.wait_gone(run, "service", PATIENCE)
     assert locks.pid_of(run, "service") is None
     assert spawn() is not None
 
@@ -62,10 +63,9 @@ def test_a_service_outlives_its_killed_starter(run):
 
 
 def test_the_file_names_the_process_that_became_the_service(run, spawn):
-    program = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"
     child = spawn(argv=[sys.executable, "-c", program])
-    while not (said := (run / "service.log").read_text()):
-        child.poll()
+    said = until((run / "service.log").read_text)
     assert int(said) == child.pid == locks.pid_of(run, "service")
 
 
@@ -106,7 +106,7 @@ def test_a_second_scheduler_waits_until_the_first_is_gone(run, spawn):
     waiting.start()
     assert not got.wait(0.1)
     first.kill()
-    assert got.wait(5)
+    assert got.wait(PATIENCE)
     waiting.join()
 
 
@@ -141,13 +141,12 @@ def test_no_signal_reaches_a_process_that_only_has_a_dead_services_id(run):
 def test_a_service_that_ignores_the_polite_request_is_killed(run, spawn):
     program = (
         "import signal, time; signal.signal(15, signal.SIG_IGN)\n"
-        "print(1, flush=True); time.sleep(60)"
+        "print(1, flush=True); time.sleep(3600)"
     )
     child = spawn(argv=[sys.executable, "-c", program])
-    while not (run / "service.log").read_text():
-        child.poll()
+    until((run / "service.log").read_text)
     assert locks.stop(run, "service", grace=0.1)
-    assert child.wait() == -signal.SIGKILL
+    assert child.wait(PATIENCE) == -signal.SIGKILL
     assert not locks.stop(run, "service", grace=0.1)
 
 
@@ -165,11 +164,11 @@ def test_two_holders_of_a_lock_whose_file_was_put_aside_are_never_both_at_work(t
     ):
         assert alone
         (run / "service.lock").rename(run / "aside")
-        assert not first.is_in_place()
+        assert not first.is_current()
         with locks.hold(run, "service") as second:
             with locks.alone_in(tmp_path, second, lambda: True) as told:
                 assert not told
             (run / "aside").replace(run / "service.lock")
             with locks.alone_in(tmp_path, second, bool) as both:
                 assert not both
-        assert first.is_in_place()
+        assert first.is_current()

@@ -12,6 +12,7 @@ import threading
 import time
 
 import pytest
+from patience import PATIENCE, until
 from penstock.app.host import logs
 from penstock.app.host.logs import LogKeeper, last_error, open_log, tail, trim, uncaught
 from penstock.app.host.settings import load
@@ -36,14 +37,6 @@ def settings(tmp_path):
     settings = load(home=tmp_path / "home", log_limit=LIMIT, log_age=1.0)
     settings.ensure_home()
     return settings
-
-
-def until(holds, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return found
 
 
 def test_a_flood_is_cut_while_it_lasts_and_says_how_much_that_was(settings):
@@ -183,7 +176,7 @@ def test_a_log_that_is_just_being_removed_is_not_the_one_that_is_written_to(sett
     monkeypatch.setattr(logs.fcntl, "flock", tell)
     opening = threading.Thread(target=lambda: output.append(open_log(path)))
     opening.start()
-    assert tried.wait(30)
+    assert tried.wait(PATIENCE)
     path.unlink()
     keeper.close()
     opening.join()

@@ -6,6 +6,7 @@ import subprocess
 from urllib.request import urlopen
 
 import pytest
+from patience import PATIENCE
 from penstock.app.broker import server as broker
 from penstock.app.broker.dropped import Dropped
 from penstock.app.exports.prometheus import Collector, serve
@@ -37,7 +38,7 @@ def server(tmp_path):
     yield server
     server.shutdown()
     server.server_close()
-    thread.join(10)
+    thread.join(PATIENCE)
 
 
 def test_what_prometheus_reads_is_what_the_ledger_has(server, tmp_path):
@@ -92,7 +93,7 @@ def test_counts_go_on_when_the_ledger_does_and_are_the_same_in_another_process(s
     finally:
         other.shutdown()
         other.server_close()
-        thread.join(10)
+        thread.join(PATIENCE)
     key = ("penstock_epochs_total", "accepted")
     assert after[key] > before[key] > 0
     (home / "ledger.db").unlink()
@@ -135,7 +136,7 @@ def test_names_and_units_are_as_prometheus_wants_them(server, tmp_path):
         assert family.name.startswith("penstock_") and family.documentation.endswith(".")
         assert not family.name.endswith(("_total", "_ms", "_count"))
     command = [program("promtool", "prometheus"), "check", "metrics"]
-    subprocess.run(command, input=text, text=True, timeout=30, check=True)
+    subprocess.run(command, input=text, text=True, timeout=PATIENCE, check=True)
 
 
 def test_a_port_that_is_taken_is_refused(server, tmp_path):

@@ -24,12 +24,11 @@ from penstock.scheduler.state.state import EngineState
 
 GOOD = {
     "direction": None,
-    "metric": None,
     "sampler": "tpe",
     "strategy": FullBudget(3),
     "seed": 0,
     "directions": ["minimize", "maximize"],
-    "metrics": ["loss", "accuracy"],
+    "metric": ["loss", "accuracy"],
 }
 SPACE = {
     "optimizer": ["adam", "sgd"],
@@ -66,13 +65,14 @@ REFUSED = [
     ({"directions": []}, "directions = []", "one entry for each objective"),
     ({"directions": "minimize"}, "directions = 'minimize'", "a list"),
     ({"directions": ["minimize", "up"]}, "directions[1] = 'up'", "minimize or maximize"),
-    ({"directions": ["minimize"] * 3}, "metrics", "as many names as there are directions, 3"),
-    ({"metrics": ["loss", "loss"]}, "metrics", "distinct names"),
-    ({"metrics": ["loss", ""]}, "metrics[1] = ''", "the name of a metric"),
-    ({"metrics": "loss"}, "metrics = 'loss'", "a list"),
-    ({"directions": None}, "metrics", "None without directions"),
-    ({"direction": "minimize"}, "direction = 'minimize'", "give directions"),
-    ({"metric": "loss"}, "metric = 'loss'", "give metrics"),
+    ({"directions": ["minimize"] * 3}, "metric", "as many names as there are directions, 3"),
+    ({"metric": ["loss", "loss"]}, "metric", "distinct names"),
+    ({"metric": ["loss", ""]}, "metric[1] = ''", "the name of a metric"),
+    ({"metric": "loss"}, "metric = 'loss'", "a list with one entry for each"),
+    ({"directions": None}, "metric = ['loss', 'accuracy']", "a list of them goes with directions"),
+    ({"directions": None, "metric": ("loss",)}, "metric = ('loss',)", "goes with directions"),
+    ({"directions": None, "metric": 3}, "metric = 3", "the name of a metric"),
+    ({"direction": "minimize"}, "direction = 'minimize'", "None where directions is given"),
     ({"strategy": ASHA(max_epochs=9)}, "strategy = 'asha'", "FullBudget(...) or None"),
     ({"sampler": "cmaes"}, "sampler = 'cmaes'", "nsga2 with several objectives"),
     ({"sampler": optuna.samplers.CmaEsSampler()}, "sampler = 'cmaes'", "several objectives"),
@@ -101,15 +101,15 @@ def test_objectives_and_constraints_that_cannot_be_are_refused(changes, field, a
     assert allowed in str(refusal.value)
 
 
-ONE = {"directions": None, "metrics": None, "metric": "loss"}
+ONE = {"directions": None, "metric": "loss"}
 NUMBERS = {"x": Float(0, 1), "n": Int(1, 9)}
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"metrics": None}, "metrics=[...] with directions=[...]"),
-        ({"code": loops, "metrics": None}, "metrics=[...] with directions=[...]"),
+        ({"metric": None}, "metric=[...] with directions=[...]"),
+        ({"code": loops, "metric": None}, "metric=[...] with directions=[...]"),
         (
             {"code": objective, "space": None, "constraints": {"ms": 1}},
             "which calls trial.set_constraint(name, excess)",
@@ -160,9 +160,9 @@ def test_the_scheduler_refuses_what_a_client_of_another_version_lets_through():
 
 
 def test_an_objective_needs_no_names_for_its_values():
-    made = spec(objective, None, metrics=None, strategy=None)
+    made = spec(objective, None, metric=None, strategy=None)
     assert [each.metric for each in made.objectives] == ["values_0", "values_1"]
-    assert spec(objective, None, metrics=None, directions=["maximize"]).metric == "value"
+    assert spec(objective, None, metric=None, directions=["maximize"]).metric == "value"
 
 
 def test_optunas_evolutionary_samplers_are_read_with_their_options():
@@ -195,7 +195,7 @@ def test_a_parameter_that_is_not_always_there_is_beside_the_space():
 
 @pytest.mark.parametrize("bad", ["a\x1b[31m", "a\ud800", "a\nb"])
 def test_a_name_that_cannot_be_printed_is_refused(bad):
-    for arguments in (("minimize", bad, None, None), (None, None, ["minimize"] * 2, ["a", bad])):
+    for arguments in (("minimize", bad, None), (None, ["a", bad], ["minimize"] * 2)):
         with pytest.raises(UsageError, match="printable"):
             parse_objectives(*arguments)
     with pytest.raises(UsageError, match="printable"):

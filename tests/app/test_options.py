@@ -2,12 +2,17 @@
 
 import inspect
 import json
+import pickle
+import sys
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
 
+import optuna
 import penstock
 import pytest
 from penstock import (
     ASHA,
-    Exactness,
     Float,
     FullBudget,
     Limits,
@@ -20,7 +25,7 @@ from penstock import (
 )
 from penstock.app.ledger.codec import spec_from_json, spec_to_json
 from penstock.app.spec.build import make_plan, make_spec
-from penstock.app.spec.options import GROUPS, places
+from penstock.app.spec.options import GROUPS, option_paths
 from penstock.app.spec.plan import StudyPlan
 from penstock.scheduler.model.study import StudySpec
 
@@ -46,29 +51,12 @@ def loops(trial):
     [
         ({"resources": 8}, "resources = 8 is refused: allowed is None or penstock.Resources(max_"),
         ({"limits": {"retries": 1}}, "limits = {'retries': 1} is refused: allowed is None or pen"),
-        ({"share": Limits()}, "share = Limits(epoch_timeout=None, retries=0, keep_checkpoints=1)"),
+        ({"share": Limits()}, "share = Limits(epoch_timeout=None, retries=0, keep_checkpoints=1"),
         ({"system": "fast"}, "system = 'fast' is refused: allowed is off, reuse, tune or pensto"),
         ({"system": None}, "system = None is refused: allowed is off, reuse, tune or penstock.Sy"),
-        ({"system": SystemTuning("fast")}, "system.mode = 'fast' is refused: allowed is off, reu"),
-        ({"exactness": Exactness("exact")}, "exactness.mode = 'exact' is refused: allowed is bit"),
-        ({"resources": Resources(max_width=0)}, "resources.max_width = 0 is refused"),
-        ({"resources": Resources(max_width=True)}, "resources.max_width = True is refused"),
-        ({"resources": Resources(max_width=3, shards=2)}, "resources.max_width = 3 is refused"),
-        ({"resources": Resources(memory=2**29 - 1)}, "resources.memory = 536870911 is refused"),
-        ({"limits": Limits(epoch_timeout="1m")}, "limits.epoch_timeout = '1m' is refused"),
-        ({"limits": Limits(retries=0.5)}, "limits.retries = 0.5 is refused"),
-        ({"limits": Limits(keep_checkpoints=-1)}, "limits.keep_checkpoints = -1 is refused"),
-        ({"share": Share(weight=0)}, "share.weight = 0 is refused: allowed is a number from 0.00"),
-        ({"share": Share(weight=1001.0)}, "share.weight = 1001.0 is refused"),
-        ({"share": Share(priority=1.5)}, "share.priority = 1.5 is refused"),
-        ({"share": Share(priority=1001)}, "share.priority = 1001 is refused: allowed is a whole n"),
         (
             {"system": SystemTuning("tune", knobs=["autocast"])},
             "system.knobs = ('autocast',) is refused: allowed is no autocast in a bitwise study",
-        ),
-        (
-            {"system": SystemTuning(knobs=["threads"])},
-            'allowed is no threads where nothing is tried: SystemTuning("tune")',
         ),
     ],
 )
@@ -77,6 +65,46 @@ def test_what_cannot_be_is_refused_by_its_place(given, words):
         make_plan(**given)
     assert words in str(refusal.value)
     assert str(refusal.value).startswith(f"{refusal.value.field} = ")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SystemTuning("fast"), "system.mode = 'fast' is refused: allowed is off, reu"),
+        (lambda: Resources(exactness="exact"), "resources.exactness = 'exact' is refused: allow"),
+        (lambda: Resources(exactness=["bitwise"]), "resources.exactness = ['bitwise'] is refused"),
+        (lambda: Resources(max_width=0), "resources.max_width = 0 is refused"),
+        (lambda: Resources(max_width=True), "resources.max_width = True is refused"),
+        (lambda: Resources(max_width=3, shards=2), "resources.max_width = 3 is refused"),
+        (lambda: Resources(memory=2**29 - 1), "resources.memory = 536870911 is refused"),
+        (lambda: Limits(epoch_timeout="1m"), "limits.epoch_timeout = '1m' is refused"),
+        (lambda: Limits(retries=0.5), "limits.retries = 0.5 is refused"),
+        (lambda: Limits(keep_checkpoints=-1), "limits.keep_checkpoints = -1 is refused"),
+        (lambda: Limits(fail_early=None), "limits.fail_early = None is refused"),
+        (lambda: Limits(fail_early=-1), "limits.fail_early = -1 is refused"),
+        (lambda: Share(weight=0), "share.weight = 0 is refused: allowed is a number from 0.00"),
+        (lambda: Share(weight=1001.0), "share.weight = 1001.0 is refused"),
+        (lambda: Share(priority=1.5), "share.priority = 1.5 is refused"),
+        (lambda: Share(priority=1001), "share.priority = 1001 is refused: allowed is a whole n"),
+        (
+            lambda: SystemTuning(knobs=["threads"]),
+            'allowed is no threads where nothing is tried: SystemTuning("tune")',
+        ),
+    ],
+)
+def test_a_group_that_cannot_be_is_refused_where_it_is_made(make, words):
+    with pytest.raises(UsageError) as refusal:
+        make()
+    assert words in str(refusal.value)
+    assert str(refusal.value).startswith(f"{refusal.value.field} = ")
+
+
+def test_a_group_keeps_what_its_checks_made_of_it():
+    tuning = SystemTuning("tune", knobs=(name for name in ["threads", "threads"]), energy_weight=1)
+    assert (tuning.knobs, repr(tuning.energy_weight)) == (("threads",), "1.0")
+    for _ in range(2):
+        assert make_plan(metric="loss", system=tuning).system == tuning
+    assert Resources(shards=4).max_width is None, "it is filled in with the study"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +125,7 @@ def test_what_cannot_be_is_refused_by_its_place(given, words):
         ({"probing": "grid"}, ["system=penstock.SystemTuning(probing='grid')"]),
         (
             {"on_signature_change": "refuse", "exactness": "statistical"},
-            ["exactness=penstock.Exactness('statistical', on_signature_change='refuse')"],
+            ["resources=penstock.Resources(on_signature_change='refuse', exactness='statistical')"],
         ),
         (
             {"sampler_options": {"popsize": 5}, "sampler": "cmaes"},
@@ -106,6 +134,14 @@ def test_what_cannot_be_is_refused_by_its_place(given, words):
         (
             {"sampler_options": {"multivariate": True}},
             ["sampler=penstock.Sampler('tpe', multivariate=True)"],
+        ),
+        (
+            {"exactness": "statistical", "resources": Resources(max_width=2)},
+            ["resources=penstock.Resources(max_width=2, exactness='statistical')"],
+        ),
+        (
+            {"metrics": ["loss", "size"], "directions": ["minimize"] * 2},
+            ["metric=['loss', 'size']"],
         ),
         ({"weight": 2, "priority": 1}, ["share=penstock.Share(weight=2, priority=1)"]),
         (
@@ -150,7 +186,7 @@ def test_the_new_form_that_is_shown_is_taken(settings):
         "priority": -1,
         "sampler_options": {"multivariate": True},
     }
-    assert {*places()} - {"energy_weight"} <= {*old}
+    assert {*option_paths()} - {"energy_weight", "fail_early"} <= {*old}
     with pytest.raises(UsageError) as refusal:
         create_study(**old)
     _, _, new = str(refusal.value).partition(": now ")
@@ -159,21 +195,50 @@ def test_the_new_form_that_is_shown_is_taken(settings):
     assert study._handle.plan.system == SystemTuning("tune", ("threads",), 0.5, "bandit")
 
 
-def test_what_is_no_option_is_a_type_error_as_of_every_function():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'max_wdith'"):
-        create_study(max_wdith=8)
+@pytest.mark.parametrize(
+    ("call", "given", "words"),
+    [
+        (
+            create_study,
+            {"stratgy": None},
+            "create_study() takes no stratgy: did you mean strategy?",
+        ),
+        (
+            create_study,
+            {"max_widht": 2},
+            "takes no max_widht: did you mean resources=penstock.Resources(max_width=2)?",
+        ),
+        (create_study, {"xyzzy": 1}, "create_study() takes no xyzzy: it takes storage, sampler"),
+        (Resources, {"max_widht": 2}, "Resources() takes no max_widht: did you mean max_width?"),
+        (Limits, {"retry": 2}, "Limits() takes no retry: did you mean retries?"),
+        (SystemTuning, {"knob": "lr"}, "SystemTuning() takes no knob: did you mean knobs?"),
+        (Share, {"xyzzy": 2}, "Share() takes no xyzzy: it takes weight, priority"),
+    ],
+)
+def test_what_is_no_option_is_refused_with_the_nearest_one(call, given, words):
+    with pytest.raises(UsageError) as refusal:
+        call(**given)
+    assert words in str(refusal.value)
+    assert refusal.value.field == next(iter(given))
+
+
+@pytest.mark.parametrize("kind", GROUPS.values())
+def test_groups_are_copied_and_pickled_as_other_values(kind):
+    group = kind()
+    assert pickle.loads(pickle.dumps(group)) == deepcopy(group) == replace(group) == group
 
 
 def test_create_study_has_few_arguments_and_optunas_come_first():
     names = [*inspect.signature(create_study).parameters]
     assert len(names) <= 16
-    assert names[:5] == ["study_name", "sampler", "direction", "directions", "load_if_exists"]
+    optunas = [*inspect.signature(optuna.create_study).parameters]
+    assert names[: len(optunas)] == optunas
     assert {*GROUPS} <= {*names}
 
 
 def test_every_field_of_a_group_is_stored_by_a_name_of_its_own():
-    assert {*places()} <= {*StudySpec.__dataclass_fields__}
-    assert len(places()) == sum(len(kind.__dataclass_fields__) for kind in GROUPS.values())
+    assert {*option_paths()} <= {*StudySpec.__dataclass_fields__}
+    assert len(option_paths()) == sum(len(kind.__dataclass_fields__) for kind in GROUPS.values())
 
 
 #: Made by ``create_study`` when each option was an argument of its own; what is not the default.
@@ -191,8 +256,7 @@ RECORDED = [
             "sampler": Sampler("tpe", n_startup_trials=5),
             "strategy": ASHA(max_epochs=9),
             "limits": Limits(epoch_timeout=60, retries=2, keep_checkpoints=3),
-            "resources": Resources(max_width=2, shards=8, memory=2**30),
-            "exactness": Exactness("statistical", on_signature_change="refuse"),
+            "resources": Resources(2, 8, 2**30, "statistical", on_signature_change="refuse"),
             "system": SystemTuning(
                 "tune", knobs=["threads", "autocast"], energy_weight=0.5, probing="bandit"
             ),
@@ -234,9 +298,8 @@ RECORDED = [
         SPACE,
         {
             "strategy": FullBudget(3),
-            "resources": Resources(shards=4),
+            "resources": Resources(shards=4, on_signature_change="record"),
             "system": "off",
-            "exactness": Exactness(on_signature_change="record"),
         },
         {
             "strategy": {"max_epochs": 3},
@@ -250,7 +313,7 @@ RECORDED = [
         SPACE,
         {
             "strategy": FullBudget(3),
-            "limits": Limits(retries=1, keep_checkpoints=0),
+            "limits": Limits(retries=1, keep_checkpoints=0, fail_early=0),
             "resources": Resources(memory=2**30),
         },
         {
@@ -260,6 +323,7 @@ RECORDED = [
             "exactness": "statistical",
             "on_signature_change": "record",
             "keep_checkpoints": 0,
+            "fail_early": 0,
             "memory_limit": 1073741824,
         },
     ),
@@ -315,6 +379,8 @@ USUAL = {
     "memory_limit": None,
     "weight": 1.0,
     "priority": 0,
+    "fail_early": 3,
+    "tools": None,
 }
 STRATEGY = {
     "name": "full",
@@ -322,6 +388,7 @@ STRATEGY = {
     "min_epochs": 1,
     "eta": 3,
     "overlap": True,
+    "proportional": False,
     "risk": 0.05,
     "quantile": 0.25,
     "resample": 0.25,
@@ -334,6 +401,7 @@ def test_the_spec_is_that_of_the_single_arguments(code, space, given, stored):
     made = make_spec(make_plan(**{"metric": "loss"} | given), "s-1", "s", code, space, 9)
     facts = json.loads(spec_to_json(made))
     assert facts.pop("code")["target"].endswith(f":{code.__name__}")
+    assert (facts.pop("argv"), facts.pop("cwd")) == (sys.argv, str(Path.cwd()))
     assert facts == USUAL | stored | {"strategy": STRATEGY | stored.get("strategy", {})}
     read = spec_from_json(spec_to_json(made))
     assert StudyPlan.of(read).limits == given.get("limits", Limits())
@@ -344,4 +412,7 @@ def test_a_stored_study_is_read_whatever_is_refused_today():
     plan = make_plan(metric="loss", system=SystemTuning(knobs="loader_workers"))
     made = make_spec(plan, "s-1", "s", objective, None, 9)
     assert (made.system, made.knobs) == ("off", ("loader_workers",))
-    assert StudyPlan.of(made).system == SystemTuning("off", ("loader_workers",))
+    system = StudyPlan.of(made).system
+    assert (system.mode, system.knobs) == ("off", ("loader_workers",))
+    with pytest.raises(UsageError, match=r"system\.knobs"):
+        SystemTuning(system.mode, system.knobs)

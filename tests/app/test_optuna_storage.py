@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 import optuna
 import penstock
 import pytest
+from patience import PATIENCE
 from penstock.app.optuna_bridge.dashboard import serving
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.optuna_bridge.storage import LedgerStorage
@@ -91,24 +92,29 @@ def test_the_public_way_reads_this_installations_ledger(home, reader, monkeypatc
         optuna.load_study(study_name="digit", storage=penstock.storage())
 
 
-def test_what_would_write_is_refused(reader, study):
-    storage = LedgerStorage(reader)
-    with pytest.raises(UsageError, match=r"create_study\(\) makes one"):
-        optuna.create_study(storage=storage)
+def test_a_reader_of_the_ledger_writes_nothing(tmp_path, reader, study):
+    spec = study_spec(n_trials=9, strategy=StrategySpec("full", max_epochs=9))
+    storage = LedgerStorage(make_study(tmp_path, spec, turns=30))
+    trials = optuna.load_study(study_name="digits", storage=storage).trials
+    running = next(t._trial_id for t in trials if t.state.name == "RUNNING")
+    drawn = optuna.distributions.FloatDistribution(0, 1)
     for write in (
+        lambda: optuna.create_study(storage=storage),
         study.ask,
         lambda: study.optimize(lambda trial: 0.0, n_trials=1),
         lambda: study.enqueue_trial({"x": 0.5}),
         lambda: study.add_trial(study.trials[0]),
         lambda: study.set_user_attr("a", 1),
         lambda: optuna.delete_study(study_name="digits", storage=storage),
-        lambda: storage.set_trial_param(0, "x", 0.5, None),
-        lambda: storage.set_trial_intermediate_value(0, 1, 0.5),
-        lambda: storage.set_trial_user_attr(0, "a", 1),
-        lambda: storage.set_trial_system_attr(0, "a", 1),
+        lambda: storage.set_trial_param(running, "new", 0.5, drawn),
+        lambda: storage.set_trial_intermediate_value(running, 1, 0.5),
+        lambda: storage.set_trial_user_attr(running, "a", 1),
+        lambda: storage.set_trial_system_attr(running, "a", 1),
     ):
-        with pytest.raises(UsageError, match="to Optuna the ledger is read-only"):
+        with pytest.raises(UsageError, match=r"read-only: penstock\.storage\(\) can be written"):
             write()
+    with pytest.raises(optuna.exceptions.UpdateFinishedTrialError, match="trial 0 has ended"):
+        LedgerStorage(reader).set_trial_user_attr(study.trials[0]._trial_id, "a", 1)
 
 
 def test_where_nothing_has_happened_nothing_is_read_again(tmp_path):
@@ -132,8 +138,8 @@ def test_what_is_new_is_read_and_what_was_over_is_kept(tmp_path):
     before = {t.number: t for t in storage.get_all_trials(study._study_id, deepcopy=False)}
     whole = make_study(tmp_path / "whole", spec)
     storage._reader = whole  # the same study, later: one seed, one simulated history
-    for results in storage._results.values():
-        results._reader = whole
+    for trials in storage._trials.values():
+        trials._results._reader = trials._updates._reader = whole
     after = storage.get_all_trials(study._study_id, deepcopy=False)
     assert len(after) == 9
     over = [number for number, trial in before.items() if trial.user_attrs["state"] == "completed"]
@@ -150,13 +156,13 @@ def server(reader):
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 def ask(url, method="GET"):
     request = urllib.request.Request(url, method=method, headers={"Accept-Encoding": ""})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -200,7 +206,7 @@ def test_the_dashboard_answers_to_no_other_name(server, host):
 
 
 def asked_as(url, host):
-    connection = HTTPConnection(url.removeprefix("http://"), timeout=10)
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
     with closing(connection):
         connection.request("GET", "/api/studies", headers={"Host": host})
         answer = connection.getresponse()
@@ -222,7 +228,7 @@ def test_a_browser_draws_a_study(server, reader, tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     ).stdout
     assert "digits" in page
     assert "js-plotly-plot" in page

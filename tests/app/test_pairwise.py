@@ -56,7 +56,10 @@ class Work:
     def resize(self, dispatch, spec):
         return 0.3
 
-    def stretch(self, at_work):
+    def steps(self, dispatch, spec):
+        return 200
+
+    def slowdown(self, at_work):
         return 1.0
 
 

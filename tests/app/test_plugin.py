@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import check_invariants, device, spec
+from penstock.app.advice import policy_host
+from penstock.app.advice.policy_host import PluginHost
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.codec import state_to_json
 from penstock.app.ledger.ledger import MemoryLedger
 from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner import policy_host
-from penstock.app.runner.policy_host import PluginHost
 from penstock.app.runner.runner import Runner
 from penstock.app.views.plan import plan_view
 from penstock.profiling.base.errors import UsageError

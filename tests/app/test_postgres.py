@@ -15,6 +15,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch
+from patience import PATIENCE, until
 from penstock.app.host.settings import load
 from penstock.app.ledger.databases.open import database_at
 from penstock.app.ledger.ledger import SqlLedger
@@ -87,19 +88,12 @@ def test_a_store_that_cannot_be_marked_does_not_lock_its_scheduler_out(
     thread = threading.Thread(target=Scheduler(settings, lambda: True).serve, args=(stop,))
     thread.start()
     try:
-        wait_for(lambda: "disk" in caplog.text)
+        until(lambda: "disk" in caplog.text)
         (tmp_path / "disk").unlink()
-        wait_for(lambda: "restored 0 events" in caplog.text)
+        until(lambda: "restored 0 events" in caplog.text)
     finally:
         stop.set()
-        thread.join(20)
-
-
-def wait_for(true, limit=8.0):
-    end = time.monotonic() + limit
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+        thread.join(PATIENCE)
 
 
 def test_ledgers_in_two_schemas_of_one_database_do_not_wait_for_each_other(postgres_url, postgres):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from drive_world import World, device, spec
-from penstock.app.common.ports import AttemptSeen, Seen, Survey
+from penstock.app.common.ports import AttemptStatus, LiveDevice, Survey
 from penstock.app.runner.reaper import (
     ENDLESS,
     ENDLESS_GRACE,
@@ -29,7 +29,7 @@ def survey(world, seen=None, *, devices=None, incarnation="i1", draining=False):
     names = ["cpu.a.0"] if devices is None else devices
     [attempt] = world.engine.state.attempts.values()
     states = {} if seen is None else {attempt.segment.trial: seen}
-    shown = {name: Seen(device(name), incarnation, draining) for name in names}
+    shown = {name: LiveDevice(device(name), incarnation, draining) for name in names}
     return Survey(shown, states, boot="b")
 
 
@@ -45,18 +45,18 @@ def fence(world):
 
 
 def test_an_attempt_at_work_is_left_alone(world):
-    assert findings(world, AttemptSeen(fence(world), "running", ())) == []
+    assert findings(world, AttemptStatus(fence(world), "running", ())) == []
 
 
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
         (lambda f: None, "the broker has lost its fence"),
-        (lambda f: AttemptSeen(None, None, (0,)), "the broker has lost its fence"),
-        (lambda f: AttemptSeen(f - 1, "done", (0,)), "its task was never published"),
-        (lambda f: AttemptSeen(f + 1, "running", ()), "it was fenced off"),
-        (lambda f: AttemptSeen(f, "dispatched", (0,)), "no worker claimed it in 6 s"),
-        (lambda f: AttemptSeen(f, "running", (0,)), "its lease ran out"),
+        (lambda f: AttemptStatus(None, None, (0,)), "the broker has lost its fence"),
+        (lambda f: AttemptStatus(f - 1, "done", (0,)), "its task was never published"),
+        (lambda f: AttemptStatus(f + 1, "running", ()), "it was fenced off"),
+        (lambda f: AttemptStatus(f, "dispatched", (0,)), "no worker claimed it in 6 s"),
+        (lambda f: AttemptStatus(f, "running", (0,)), "its lease ran out"),
     ],
 )
 def test_a_lost_attempt_is_told_with_the_reason(world, seen, reason):
@@ -69,15 +69,15 @@ def test_a_lost_attempt_is_told_with_the_reason(world, seen, reason):
     "seen",
     [
         lambda f: None,
-        lambda f: AttemptSeen(f - 1, "x", (0,)),
-        lambda f: AttemptSeen(f, "dispatched", (0,)),
+        lambda f: AttemptStatus(f - 1, "x", (0,)),
+        lambda f: AttemptStatus(f, "dispatched", (0,)),
     ],
 )
 def test_what_was_just_dispatched_gets_time_to_arrive(world, seen):
     assert findings(world, seen(fence(world)), at=PUBLISH_TIMEOUT) == []
 
 
-@pytest.mark.parametrize("seen", [lambda f: None, lambda f: AttemptSeen(f - 1, "x", (0,))])
+@pytest.mark.parametrize("seen", [lambda f: None, lambda f: AttemptStatus(f - 1, "x", (0,))])
 def test_a_fence_that_is_gone_is_lost_even_while_leases_prove_nothing(world, seen):
     [event] = findings(world, seen(fence(world)), blind=True)
     assert isinstance(event, AttemptLost)
@@ -85,7 +85,7 @@ def test_a_fence_that_is_gone_is_lost_even_while_leases_prove_nothing(world, see
 
 @pytest.mark.parametrize(
     "seen",
-    [lambda f: AttemptSeen(f, "running", (0,)), lambda f: AttemptSeen(f, "dispatched", (0,))],
+    [lambda f: AttemptStatus(f, "running", (0,)), lambda f: AttemptStatus(f, "dispatched", (0,))],
 )
 def test_after_an_outage_what_expired_meanwhile_is_not_lost_yet(world, seen):
     assert findings(world, seen(fence(world)), devices=[], blind=True) == []
@@ -93,7 +93,7 @@ def test_after_an_outage_what_expired_meanwhile_is_not_lost_yet(world, seen):
 
 def test_an_attempt_that_is_done_is_lost_only_when_its_report_stays_away(world):
     reaper = Reaper(claim_timeout=6.0)
-    done = AttemptSeen(fence(world), "done", (0,))
+    done = AttemptStatus(fence(world), "done", (0,))
     assert findings(world, done, reaper=reaper) == []
     assert findings(world, done, at=AT + REPORT_TIMEOUT, reaper=reaper) == []
     [event] = findings(world, done, at=AT + REPORT_TIMEOUT + 1, reaper=reaper)
@@ -101,7 +101,7 @@ def test_an_attempt_that_is_done_is_lost_only_when_its_report_stays_away(world):
 
 
 def test_devices_come_go_and_drain(world):
-    running = AttemptSeen(fence(world), "running", ())
+    running = AttemptStatus(fence(world), "running", ())
     [left] = findings(world, running, devices=[])
     assert isinstance(left, DeviceLeft)
     assert left.reason == "cpu.a.0 stopped answering"
@@ -112,7 +112,7 @@ def test_devices_come_go_and_drain(world):
 
 
 def test_a_device_that_drained_before_it_left_was_stopped(world):
-    running = AttemptSeen(fence(world), "running", ())
+    running = AttemptStatus(fence(world), "running", ())
     world.send(*findings(world, running, draining=True))
     [left] = findings(world, running, devices=[])
     assert left.reason == "its worker was stopped"
@@ -126,13 +126,13 @@ def test_a_device_whose_draining_was_too_short_to_be_seen_was_stopped_too(world)
 
 
 def test_a_worker_started_anew_joins_anew(world):
-    [joined] = findings(world, AttemptSeen(fence(world), "running", ()), incarnation="i2")
+    [joined] = findings(world, AttemptStatus(fence(world), "running", ()), incarnation="i2")
     assert joined.incarnation == "i2"
 
 
 def told_to_stop(world):
     """A reaper that has seen the device drain at ``AT``."""
-    reaper, running = Reaper(claim_timeout=6.0), AttemptSeen(fence(world), "running", ())
+    reaper, running = Reaper(claim_timeout=6.0), AttemptStatus(fence(world), "running", ())
     world.send(*findings(world, running, draining=True, reaper=reaper))
     assert findings(world, running, draining=True, reaper=reaper) == []
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 from desk import Curve
-from engine_record import Recorder, Sequence
-from make_ledgers import FOLDER, KINDS, reading, replayed, unpack
+from engine_record import Sequence
+from make_ledgers import FOLDER, KINDS, reading, replayed, taken_up, unpack
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
@@ -41,11 +41,12 @@ def test_its_events_come_to_the_same_decisions_changes_and_state(kind, recorded,
 
 def test_a_scheduler_takes_it_up(kind, recorded, tmp_path):
     """From the snapshot, or where there is none from all events; then it runs and writes."""
-    ledger = SqlLedger.open(unpack(kind, tmp_path))
+    url = unpack(kind, tmp_path)
+    [_, replayed_state, *_] = recorded["replay"]["checkpoints"][-1]
+    assert taken_up(url) == recorded.get("taken_up", replayed_state)
+    ledger = SqlLedger.open(url)
     try:
         engine = restore(ledger)
-        [_, state, *_] = recorded["replay"]["checkpoints"][-1]
-        assert Recorder(engine).checkpoint()[0] == state
         seq, clock = engine.state.seq, SimulatedClock(engine.state.planned_at or 0.0)
         runner = Runner(
             engine, ledger, SimulatedTransport(clock, [], Curve()), SamplerHost(), clock

@@ -9,15 +9,17 @@ from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.ports import Message
-from penstock.app.ledger.codec import decode, encode, spec_to_json
+from penstock.app.ledger.codec import decode, encode, spec_to_json, state_to_json
 from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
 from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.reports import to_event, to_question
-from penstock.app.runner.runner import Runner
+from penstock.app.runner.reports import to_events, to_question
+from penstock.app.runner.runner import SURVEY_EVERY, Runner
 from penstock.app.simulation.simulator import SimulatedTransport
-from penstock.profiling.base.errors import BackendError, LedgerDamaged
+from penstock.profiling.base.errors import BackendError, IllegalTransition, LedgerDamaged
+from penstock.scheduler.engine.devices import Devices
 from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.engine.lifecycle import Lifecycle
 from penstock.scheduler.model.events import EpochReported, StudyCancelled, StudySubmitted
 from penstock.scheduler.model.study import StrategySpec
 
@@ -33,13 +35,13 @@ class CrashingTransport(SimulatedTransport):
     after = False
     trips = 0
 
-    def carry_out(self, orders):
+    def carry_out(self, effects):
         self.trips += 1
         if self.trips != self.crash_at:
-            super().carry_out(orders)
+            super().carry_out(effects)
         else:
             if self.after:
-                super().carry_out(orders)
+                super().carry_out(effects)
             raise Crashed
 
 
@@ -196,10 +198,18 @@ REPORTS = {
     },
     "durable": {"epoch": 1, "state_hash": "h", "uri": "u"},
     "undurable": {"reason": "r"},
+    "remarked": {"text": "t"},
     "replayed": {"first": 1, "last": 1, "reason": "r"},
     "windows": {"windows": [[[["threads", 2]], 1.1, 0.1, None]], "failed": []},
     "profiled": {"epoch": 1, "values": {"cycles": 1.0}},
-    "returned": {"value": 0.5, "further": [], "constraints": {}, "pruned": False, "unasked": []},
+    "returned": {
+        "value": 0.5,
+        "further": [],
+        "constraints": {},
+        "pruned": False,
+        "unasked": [],
+        "writing": {"user_attrs": [["a", "1"]]},
+    },
     "failed": {"failure": "nan", "message": "m", "traceback": "t", "trying": []},
     "lost": {"reason": "r", "ranks": [0], "signature": "s", "expected": "e"},
     "suggest": {"name": "x", "distribution": "{}", "reply": "reply:abc"},
@@ -246,11 +256,11 @@ def test_a_report_with_any_field_of_any_other_kind_never_ends_the_loop(runner, d
 def test_reports_as_workers_make_them_are_read():
     for kind, fields in REPORTS.items():
         body = {"kind": kind, "cause": "1.0", "trial": "s-1-0000", "fence": 1, **fields}
-        assert (to_question if kind == "suggest" else to_event_at_0)(body).trial == "s-1-0000"
+        assert (to_question if kind == "suggest" else last_event)(body).trial == "s-1-0000"
 
 
-def to_event_at_0(body):
-    return to_event(body, 0.0)
+def last_event(body):
+    return to_events(body, 0.0)[-1]
 
 
 def odd_commands():
@@ -260,7 +270,9 @@ def odd_commands():
         "weigh": {"study": "s-1", "weight": 1.0, "priority": 0},
         "extend": {"study": "s-1", "by": 1, "to": None, "code": None},
         "enqueue": {"study": "s-1", "params": {}},
-        "tell": {"study": "s-1", "number": 0, "value": 0.5, "reason": ""},
+        "add": {"study": "s-1", "state": "complete", "values": [0.5], "writing": {}, "call": ""},
+        "write": {"study": "s-1", "number": 0, "state": "complete", "values": [], "writing": {}},
+        "annotate": {"study": "s-1", "writing": {"user_attrs": [["a", "1"]]}},
         "import": {"imported": "{}"},
         "remember": {"entries": []},
         "drain": {"devices": ["cpu.a.0"], "within": 1.0},
@@ -324,6 +336,88 @@ def test_what_we_fail_over_is_dropped_answered_and_the_runner_left_to_be_rebuilt
     where, answer = said(desk)[-1]
     assert (where, answer["type"]) == ("reply:c2", "BackendError")
     assert "ZeroDivisionError" in answer["error"]
+
+
+@pytest.fixture
+def half_cancelled(monkeypatch):
+    """A bug: a cancelled study is half gone when its handler raises."""
+    cancel = Lifecycle.on_study_cancelled
+
+    def half_done(self, event):
+        cancel(self, event)
+        raise IllegalTransition("a bug")
+
+    monkeypatch.setattr(Lifecycle, "on_study_cancelled", half_done)
+
+
+def lived(ledger, *turns):
+    """A runner that took these messages, one list a turn, and its transport."""
+    desk = Desk(SimulatedClock(), [device()], Curve())
+    desk.inbox, desk.answered, desk.dropped = [], [], []
+    runner = Runner(Engine(), ledger, desk, SamplerHost(), desk.clock)
+    runner.start()
+    for turn in turns:
+        desk.inbox = list(turn)
+        runner.turn(0.0)
+    return runner, desk
+
+
+def test_what_a_bug_has_changed_is_undone_and_the_runner_goes_on(half_cancelled, tmp_path, caplog):
+    other = spec(StrategySpec("full", max_epochs=2), id="s-2", name="other", sampler="random")
+    before, cancel = submit(1, study()), command(2, "cancel", study="s-1")
+    same_turn, after = submit(3, other), command(4, "pause", study="s-1")
+    ledgers = [SqlLedger.open(f"sqlite:///{tmp_path}/{name}.db") for name in ("met", "spared")]
+    met, desk = lived(ledgers[0], [before], [same_turn, cancel, after])
+    spared, _ = lived(ledgers[1], [before], [same_turn, after])
+    assert met.engine.state.studies["s-1"].status == "paused", "it took the message after the bug"
+    assert state_to_json(met.engine.state) == state_to_json(spared.engine.state)
+    assert state_to_json(restore(ledgers[0]).state) == state_to_json(met.engine.state)
+    events = [list(ledger.replay()) for ledger in ledgers]
+    assert events[0] == events[1]
+    assert not any(isinstance(event, StudyCancelled) for _, event in events[0])
+    assert not met.broken
+    assert [where for where, _ in said(desk)] == ["reply:c1", "reply:c3", "reply:c2", "reply:c4"]
+    assert "a bug of Penstock: StudyCancelled" in caplog.text
+    while "s-2" in met.engine.state.studies:
+        met.turn(1.0)
+    for ledger in ledgers:
+        ledger.close()
+
+
+def test_a_ledger_that_fails_as_the_engine_is_rebuilt_gets_no_half_of_a_bug(half_cancelled, desk):
+    ledger = UnreadableLedger()
+    runner = Runner(Engine(), ledger, desk, SamplerHost(), desk.clock)
+    runner.start()
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    written = list(ledger.events)
+    desk.inbox = [command(2, "cancel", study="s-1")]
+    with pytest.raises(BackendError, match="cannot be read"):
+        runner.turn(0.0)
+    assert runner.broken
+    assert ledger.events == written
+    assert [where for where, _ in said(desk)] == ["reply:c1"]
+
+
+def test_a_tick_that_is_a_bug_is_not_tried_again_at_once(desk, monkeypatch):
+    tried = []
+
+    def fails(self, event):
+        tried.append(event.at)
+        raise IllegalTransition("a bug")
+
+    monkeypatch.setattr(Devices, "on_tick", fails)
+    monkeypatch.setattr(Engine, "wake_at", lambda self: 0.0)
+    runner = Runner(Engine(), MemoryLedger(), desk, SamplerHost(), desk.clock)
+    runner.start()
+    while desk.clock.now() < 2.0:
+        runner.turn(1.0)
+    assert 2 < len(tried) <= 2.0 / SURVEY_EVERY + 1
+
+
+class UnreadableLedger(MemoryLedger):
+    def replay(self, after=0):
+        raise BackendError("the ledger cannot be read")
 
 
 class FullLedger(MemoryLedger):

@@ -54,7 +54,7 @@ def test_trials_that_returned_without_epochs_were_run_all_the_same(tmp_path):
     assert text.splitlines()[-1].startswith(
         f"time    start-up 2.0 s, 9 trials in {duration(result.training)}, report "
     )
-    view = Watcher(reader, "digits-1a2b").look()
+    view = Watcher(reader, "digits-1a2b").poll()
     assert progress_words(view).startswith("9/9 trials, best accuracy ")
     assert "epoch" not in progress_words(view)
     assert sentence(view.study, view.trials[0]).startswith("trial 0 completed, accuracy ")

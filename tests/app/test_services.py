@@ -10,6 +10,7 @@ import time
 
 import psutil
 import pytest
+from patience import until
 from penstock.app.broker import server
 from penstock.app.host import locks, logs
 from penstock.app.host.settings import load
@@ -21,10 +22,10 @@ from penstock.app.services.services import (
     stop_if_idle,
     take_down,
 )
-from penstock.app.services.supervisor import POLL, Reviver
+from penstock.app.services.supervisor import POLL, Supervisor
 from penstock.profiling.base.errors import BackendError, UsageError
 
-SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
+SLEEP = (sys.executable, "-c", "import time; time.sleep(3600)")
 STAND_INS = (Service("scheduler", SLEEP), Service("agent", SLEEP))
 NAMES = ("broker", "scheduler", "agent")
 
@@ -34,14 +35,6 @@ def settings(tmp_path):
     settings = load(home=tmp_path / "home", devices="cpu:1x1")
     yield settings
     take_down(settings, grace=1)
-
-
-def until(holds, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
-    return found
 
 
 def pids(settings):
@@ -70,7 +63,7 @@ def test_down_stops_agent_scheduler_and_broker_in_this_order(settings):
 def test_whichever_is_killed_any_survivor_revives_it(settings, name):
     ensure_up(settings, services=STAND_INS)
     before = until(lambda: pids(settings))
-    with Reviver(settings) as supervisor, Reviver(settings):
+    with Supervisor(settings) as supervisor, Supervisor(settings):
         locks.send_signal(settings.run, name, signal.SIGKILL)
         after = until(lambda: (now := pids(settings)) and now != before and now)
         assert supervisor.trouble() is None
@@ -78,12 +71,12 @@ def test_whichever_is_killed_any_survivor_revives_it(settings, name):
     assert changed == [name]
 
 
-def test_a_reviver_in_a_service_revives_its_sibling(settings):
-    """As in real life: the reviver lives in the scheduler, and no client is there any more."""
+def test_a_supervisor_in_a_service_restarts_its_sibling(settings):
+    """As in real life: the supervisor lives in the scheduler, and no client is there any more."""
     program = (
         "import time; from penstock.app.host import settings\n"
         "from penstock.app.services import supervisor\n"
-        "supervisor.Reviver(settings.load()).start(); time.sleep(60)"
+        "supervisor.Supervisor(settings.load()).start(); time.sleep(3600)"
     )
     keeping = Service("scheduler", (sys.executable, "-c", program))
     ensure_up(settings, services=(keeping, STAND_INS[1]))
@@ -96,7 +89,7 @@ def test_a_reviver_in_a_service_revives_its_sibling(settings):
 
 def test_what_was_taken_down_stays_down(settings):
     ensure_up(settings, services=STAND_INS)
-    with Reviver(settings):
+    with Supervisor(settings):
         take_down(settings, grace=1)
         time.sleep(3 * POLL)  # nothing may happen in it
         assert not any(locks.is_running(settings.run, name) for name in NAMES)
@@ -105,7 +98,7 @@ def test_what_was_taken_down_stays_down(settings):
 def test_a_service_that_keeps_ending_is_revived_ever_more_slowly_and_said(settings):
     failing = (Service("agent", (sys.executable, "-c", "print('no luck')")),)
     ensure_up(settings, services=failing)
-    with Reviver(settings) as supervisor:
+    with Supervisor(settings) as supervisor:
         said = until(supervisor.trouble)
     assert "agent was started 3 times" in said
     assert "no luck" in said
@@ -118,7 +111,7 @@ def test_a_service_whose_log_cannot_be_opened_is_started_once_it_can(settings, c
     log = settings.logs / "agent.log"
     log.unlink()
     log.mkdir()
-    with Reviver(settings):
+    with Supervisor(settings):
         locks.send_signal(settings.run, "agent", signal.SIGKILL)
         until(lambda: f"could not be restarted: [Errno 21] Is a directory: '{log}'" in caplog.text)
         log.rmdir()
@@ -245,9 +238,9 @@ def test_devices_in_the_settings_are_checked_also_while_services_run(settings, s
 
 
 def test_who_waits_for_services_that_are_taken_down_is_told_so(settings, monkeypatch, capsys):
-    monkeypatch.setattr(services, "CHANGE_SILENCE", 0.05)
-    services._tell_of_change(settings)
+    monkeypatch.setattr(services, "CHANGE_NOTICE_AFTER", 0.05)
+    services._report_change(settings)
     assert capsys.readouterr().err == ""
     with locks.hold(settings.run, services.CHANGE):
-        services._tell_of_change(settings)
+        services._report_change(settings)
     assert "being stopped, which takes up to 30 s" in capsys.readouterr().err

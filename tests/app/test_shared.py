@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.views.device_sharing import Together, section, together
+from penstock.app.views.device_sharing import SharedSpan, section, shared_spans
 
 STUDY = SimpleNamespace(id="s", created_at=10.0)
 
@@ -21,12 +21,12 @@ def test_trials_share_a_device_while_both_are_there_also_between_their_epochs():
         *(epoch("s-0000", n, 10 + 2 * n, 11.9 + 2 * n) for n in range(4)),
         *(epoch("s-0001", n, 13 + n, 13.8 + n, slot=1) for n in range(2)),
     ]
-    assert together("s", rows) == [Together("d0", ("s-0000", "s-0001"), 13, 14.8)]
+    assert shared_spans("s", rows) == [SharedSpan("d0", ("s-0000", "s-0001"), 13, 14.8)]
 
 
 def test_who_comes_after_another_in_its_slot_shares_nothing():
     rows = [epoch("s-0000", 1, 10, 12), epoch("s-0001", 1, 11.98, 14)]
-    assert together("s", rows) == []
+    assert shared_spans("s", rows) == []
 
 
 def test_other_devices_and_other_studies_alone_do_not_count():
@@ -35,7 +35,7 @@ def test_other_devices_and_other_studies_alone_do_not_count():
         epoch("x-0000", 1, 10, 12),
         epoch("x-0001", 1, 10, 12, slot=1),
     ]
-    assert together("s", rows) == []
+    assert shared_spans("s", rows) == []
 
 
 def test_the_report_names_both_when_and_for_how_long():

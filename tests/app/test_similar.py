@@ -12,7 +12,12 @@ import pytest
 from ledger_batches import first_batch
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.app.views.similar import likeness, likeness_facts, likeness_view, look
+from penstock.app.views.similar import (
+    find_similar,
+    similarity_facts,
+    similarity_report,
+    similarity_view,
+)
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
@@ -40,19 +45,19 @@ HISTORY = (
 
 def words(found):
     console = Console(file=io.StringIO(), width=200)
-    console.print(likeness_view(found))
+    console.print(similarity_view(found))
     return console.file.getvalue()
 
 
 def test_a_known_workload_is_told_with_its_neighbours_and_what_is_reused():
-    found = likeness("digits-1-0000", "m", HISTORY, profile(5000.0, 77))
+    found = similarity_report("digits-1-0000", "m", HISTORY, profile(5000.0, 77))
     told = words(found)
     assert told.startswith("digits-1-0000: known: like ")
     assert "history of m: 10 windows" in told
     assert "to be reused: threads=1, workers=2" in told
     assert "fastfastfast" in told
     assert "rate" in told
-    facts = json.loads(json.dumps(likeness_facts(found)))
+    facts = json.loads(json.dumps(similarity_facts(found)))
     assert facts["answer"]["config"] == {"threads": 1, "workers": 2}
     assert facts["answer"]["neighbours"][0]["differences"][0]["weight"] > 0
 
@@ -61,13 +66,15 @@ def test_what_was_faster_and_could_not_be_run_somewhere_is_named():
     failed = replace(HISTORY[-1], speedup=1.0, infeasible=True, at=1.0)
     slower = entry("fast" * 8, profile(5000.0, 1), (("threads", 2),), 0.5)
     of_it = replace(slower, speedup=1.0, infeasible=True, at=1.0)
-    told = words(likeness("d-1", "m", (*HISTORY, failed, slower, of_it), profile(5000.0, 77)))
+    told = words(
+        similarity_report("d-1", "m", (*HISTORY, failed, slower, of_it), profile(5000.0, 77))
+    )
     assert (
         "faster than the default and could be run everywhere: threads 1, workers 2 could not"
         in told
     )
     assert "to be reused: the default" in told
-    plain = words(likeness("d-1", "m", (*HISTORY[:-1], slower), profile(5000.0, 77)))
+    plain = words(similarity_report("d-1", "m", (*HISTORY[:-1], slower), profile(5000.0, 77)))
     assert "where nothing was faster than the default\n" in plain
 
 
@@ -99,14 +106,14 @@ def test_a_trials_own_study_is_no_likeness_of_it(sqlite_url):
     reader = Reader(sqlite_url)
     [row] = reader.trials("digits-1")
     assert len(reader.history(machine_class(device))) == len(HISTORY)
-    found = look(reader, reader.study("digits-1"), row)
+    found = find_similar(reader, reader.study("digits-1"), row)
     assert found.windows == 5
     assert not found.answer.known
 
 
 def test_an_unknown_one_says_how_far_and_what_told_it_apart():
     window = dict(profile(5000.0, 77)) | {"rate2": 3.0}
-    told = words(likeness("digits-1-0000", "m", HISTORY, tuple(window.items())))
+    told = words(similarity_report("digits-1-0000", "m", HISTORY, tuple(window.items())))
     assert "unknown: the nearest window is" in told
     assert "to be reused" not in told
     assert "rate2 3 there" in told
@@ -121,4 +128,4 @@ def test_a_trial_without_a_profile_says_why(sqlite_url):
     with pytest.raises(
         UsageError, match="digits-1-0000 has no profile: no trial of its study has one"
     ):
-        look(reader, reader.study("digits-1"), trial)
+        find_similar(reader, reader.study("digits-1"), trial)

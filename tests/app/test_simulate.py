@@ -6,7 +6,7 @@ import json
 import pytest
 from drive_world import device, spec
 from penstock.app.common.clock import SimulatedClock
-from penstock.app.common.ports import Orders
+from penstock.app.common.ports import Effects
 from penstock.app.simulation.simulator import SimulatedTransport, simulate
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.decisions import Dispatch, Member, Segment
@@ -17,11 +17,14 @@ from penstock.scheduler.model.study import StrategySpec
 class Curve:
     """A made-up learning curve and cost, a function of trial number and epoch alone."""
 
-    def stretch(self, at_work):
+    def slowdown(self, at_work):
         return 1.0
 
     def resize(self, dispatch, spec):
         return 0.0
+
+    def steps(self, dispatch, spec):
+        return 200
 
     def epoch(self, dispatch, spec, epoch):
         digest = hashlib.sha256(f"{dispatch.number}".encode()).digest()
@@ -86,11 +89,11 @@ def test_a_run_without_a_device_is_told_to_be_endless():
 class Crowded(Curve):
     """Epochs that take longer where trials share a device."""
 
-    def __init__(self, *stretches):
-        self.stretches = stretches
+    def __init__(self, *slowdowns):
+        self.slowdowns = slowdowns
 
-    def stretch(self, at_work):
-        return self.stretches[at_work - 1]
+    def slowdown(self, at_work):
+        return self.slowdowns[at_work - 1]
 
 
 def test_simulated_trials_slow_each_other_down_and_share_where_it_pays():
@@ -117,9 +120,9 @@ def test_an_epoch_in_which_another_trial_joins_takes_a_part_at_each_speed():
         for n in range(2)
     )  # fmt: skip
     transport.work.epoch = lambda *_: (1.5, 0.0)
-    transport.carry_out(Orders(dispatches=[(first, study())]))
+    transport.carry_out(Effects(dispatches=[(first, study())]))
     assert not transport.receive(1.0)
-    transport.carry_out(Orders(dispatches=[(second, study())]))
+    transport.carry_out(Effects(dispatches=[(second, study())]))
     [message] = transport.receive(10.0)
     assert transport.clock.now() == pytest.approx(2.0)
     assert message.body["seconds"] == pytest.approx(2.0)

@@ -219,7 +219,7 @@ def test_bounds_that_are_each_policys_own_are_told():
 
 
 def test_of_many_bars_those_of_one_colour_are_one_shape(monkeypatch):
-    monkeypatch.setattr(simulation_drawing, "MOST_TITLES", 8)
+    monkeypatch.setattr(simulation_drawing, "MAX_TITLES", 8)
     trials = [TrialWork(1.0, FLAT, 1) for _ in range(9)]
     done = run(workload(work(*trials)), simulated_devices("gpu:4"), ["fifo"])
     text = gantt(done, done.outcomes[0], done.outcomes[0].makespan)

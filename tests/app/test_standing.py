@@ -7,10 +7,10 @@ from penstock.app.common.text import duration, number, sparkline
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.views.progress import (
     best_of,
-    breaks,
     expected_epochs,
     ranked,
     reached,
+    signature_changes,
     so_far,
     study_progress,
 )
@@ -123,10 +123,10 @@ def test_numbers_keep_what_they_are():
 
 def test_a_break_is_an_epoch_under_another_signature_than_its_trials_one_before(rows):
     _, _, epochs = rows
-    assert breaks(epochs) == []
+    assert signature_changes(epochs) == []
     long = next(row.trial for row in epochs if row.epoch == 9)
     moved = [
         replace(row, signature="elsewhere") if row.trial == long and row.epoch in {4, 5} else row
         for row in reversed(epochs)
     ]
-    assert [(row.trial, row.epoch) for row in breaks(moved)] == [(long, 4), (long, 6)]
+    assert [(row.trial, row.epoch) for row in signature_changes(moved)] == [(long, 4), (long, 6)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from penstock.app.views.story import because, find_trial, render, sentence, tell
+from penstock.app.views.story import cause_words, find_trial, render, sentence, trial_story
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model import events
 from rich.console import Console
@@ -20,7 +20,7 @@ def reader(tmp_path_factory):
 
 
 def story_of(reader, name):
-    return tell(reader, *find_trial(reader, name))
+    return trial_story(reader, *find_trial(reader, name))
 
 
 def test_a_story_has_every_epoch_of_the_trial_in_order_with_its_reason(reader):
@@ -93,6 +93,10 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
             events.Replayed(**FENCED, first=2, last=4, reason="checkpoint x is corrupt"),
             "epochs 2 to 4 are computed again by attempt 5: checkpoint x is corrupt",
         ),
+        (
+            events.Remarked(**FENCED, text="its folder is not there"),
+            "attempt 5 runs, but its folder is not there",
+        ),
         (events.Replayed(**FENCED, first=2, last=2), "epoch 2 is computed again by attempt 5"),
         (
             events.Suggested(at=1.0, trial="s-0001", name="lr", value=0.25, distribution=""),
@@ -152,12 +156,12 @@ def test_each_kind_of_event_has_its_sentence(event, words):
 )
 def test_a_cause_becomes_the_occasion_of_the_decision(reason, words):
     event = events.AttemptLost(**FENCED, cause="7.0", reason="")
-    assert because(event, "s-0001", {7: reason}) == words
-    assert because(event, "s-0001", {}) == "sent at #7"
+    assert cause_words(event, "s-0001", {7: reason}) == words
+    assert cause_words(event, "s-0001", {}) == "sent at #7"
 
 
 def test_an_event_from_outside_has_no_cause():
-    assert because(events.AttemptLost(**FENCED, reason="x"), "s-0001", {}) == ""
+    assert cause_words(events.AttemptLost(**FENCED, reason="x"), "s-0001", {}) == ""
 
 
 @pytest.mark.parametrize(
@@ -237,6 +241,8 @@ def test_another_policys_failure_before_the_study_is_no_part_of_its_story(reader
             ]
 
     told = [
-        line for line in tell(Before(), study, trial).lines if line.what.startswith("policy m:f")
+        line
+        for line in trial_story(Before(), study, trial).lines
+        if line.what.startswith("policy m:f")
     ]
     assert [line.seq for line in told] == [1]

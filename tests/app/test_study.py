@@ -7,11 +7,12 @@ import optuna
 import penstock
 import pytest
 from fake_scheduler import FakeScheduler
-from penstock import FullBudget, TrialFailed, UsageError, create_study, load_study
+from penstock import ASHA, FullBudget, TrialFailed, UsageError, create_study, load_study
 from penstock.app.optuna_bridge.frozen_trials import best
 from penstock.app.study.handle import DETACH, SUBMITTED
 from penstock.app.views import live
 from penstock.scheduler.model.trial import TrialState
+from penstock.scheduler.model.writing import Writing
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SPACE = {"x": [3.0, 1.0, 2.0], "act": ["relu"]}
@@ -51,7 +52,8 @@ def test_another_process_reads_the_same_results_by_name(settings, started):
         study = create_study(study_name="first", direction="maximize", **GRID)
         quiet(study, SPACE)
     again = load_study("first")
-    assert (again.id, again.direction, again.best_value) == (study.id, "maximize", 3.0)
+    assert (again.id, again.best_value) == (study.id, 3.0)
+    assert again.direction is optuna.study.StudyDirection.MAXIMIZE
     assert again.trials == study.trials
     again.wait()
     with pytest.raises(UsageError, match="first"):
@@ -157,10 +159,10 @@ def test_nothing_is_started_for_a_study_that_is_refused(settings, started):
     with pytest.raises(UsageError, match="timeout"):
         create_study().optimize(objective, n_trials=3, timeout=0)
     crowded = create_study()
-    crowded.enqueue_trial({"x": 1})
-    crowded.enqueue_trial({"x": 2})
+    crowded.enqueue_trial({"x": 1.0})
+    crowded.enqueue_trial({"x": 2.0})
     with pytest.raises(UsageError, match=r"n_trials = 1 .* 2 configurations"):
-        crowded.submit(objective, n_trials=1)
+        crowded.submit(objective, SPACE, n_trials=1)
     assert started == []
 
 
@@ -192,7 +194,7 @@ def test_more_trials_are_asked_for_in_all_or_on_top_and_fewer_change_nothing(set
     assert [(c["kind"], c["by"], c["to"]) for c in extended] == [
         ("extend", None, 5), ("extend", 2, None), ("extend", None, 9),
     ]  # fmt: skip
-    assert extended[0]["code"] == submit["study"]["code"], "as the script is now"
+    assert extended[0]["spec"]["code"] == submit["study"]["code"], "as the script is now"
     for wrong in ({}, {"by": 1, "to": 9}, {"by": 0}, {"to": 1.5}):
         with pytest.raises(UsageError):
             study.extend(**wrong)
@@ -224,12 +226,41 @@ def test_a_study_that_trained_no_trial_to_its_last_epoch_has_a_best_one_all_the_
     """Of those trained longest: values of different training are not compared."""
     trials = [
         optuna.trial.create_trial(
-            state=optuna.trial.TrialState.PRUNED, value=value, user_attrs={"epoch": epoch}
+            state=optuna.trial.TrialState.PRUNED,
+            value=value,
+            intermediate_values=dict.fromkeys(range(1, epoch + 1), value),
         )
         for value, epoch in ((9.0, 1), (2.0, 3), (3.0, 3))
     ]
     assert best(trials, ["maximize"]) is trials[2]
     assert best(trials, ["minimize"]) is trials[1]
+
+
+def test_in_optunas_own_kind_of_study_a_pruned_trial_is_never_best_and_attributes_are_the_users(
+    settings,
+):
+    study = create_study()
+    pruned = optuna.trial.create_trial(
+        state=optuna.trial.TrialState.PRUNED, value=1.0, user_attrs={"epoch": "last"}
+    )
+    study.add_trial(pruned)
+    with pytest.raises(ValueError, match="no trial is complete"):
+        study.best_trial  # noqa: B018 - it raises
+    study.add_trial(optuna.trial.create_trial(value=2.0, user_attrs={"constraints": "none"}))
+    assert (study.best_value, study.best_trial.user_attrs) == (2.0, {"constraints": "none"})
+
+
+def test_what_a_scheduled_objective_wrote_stands_beside_penstocks_facts(settings, started):
+    written = Writing(user_attrs=(("note", '"good"'),), system_attrs=(("theirs", "1"),))
+    with FakeScheduler(settings, writes={1: written}):
+        study = create_study(**GRID)
+        quiet(study, SPACE)
+    plain, noted, _ = study.trials
+    assert (noted.user_attrs["note"], noted.system_attrs["theirs"]) == ("good", 1)
+    assert noted.user_attrs["trial_id"] == f"{study.id}-0001"
+    assert noted.params == {"x": 1.0, "act": "relu"}
+    assert "note" not in plain.user_attrs
+    assert (study.user_attrs["strategy"], study.user_attrs["status"]) == ("full", "complete")
 
 
 def test_without_a_complete_trial_there_is_no_best_one(settings, started):
@@ -257,18 +288,25 @@ def test_submit_returns_at_once_and_wait_waits(settings, started):
         study = create_study(**GRID)
         study.submit(objective, SPACE)
         study.wait(timeout=0.05)
-        assert (study.status, study.trials) == ("running", [])
+        assert study.status == "running"
+        assert not any(trial.state.is_finished() for trial in study.trials)
         scheduler.resume.set()
         study.wait()
     assert len(study.trials) == 3
 
 
-def test_a_study_past_its_timeout_is_cancelled(settings, started):
+@pytest.mark.parametrize(
+    ("strategy", "kind", "status"),
+    [(FullBudget(2), "stop", "complete"), (ASHA(max_epochs=2), "cancel", "cancelled")],
+)
+def test_a_study_past_its_timeout_begins_no_more_trials(settings, started, strategy, kind, status):
     with FakeScheduler(settings) as scheduler:
         scheduler.hold.set()
-        study = create_study(**GRID)
+        study = create_study(sampler="grid", strategy=strategy)
         quiet(study, SPACE, timeout=0.1)
-    assert study.status == "cancelled"
+    assert study.status == status
+    assert len(study.trials) == 1
+    assert [command["kind"] for command in scheduler.commands] == ["submit", kind]
 
 
 def test_ctrl_c_leaves_the_study_running_and_says_how_to_go_on(
@@ -341,14 +379,17 @@ def test_importing_penstock_loads_none_of_the_heavy_libraries():
     script = (
         "import sys, time; start = time.process_time(); import penstock;"
         "took = time.process_time() - start;"
-        "penstock.create_study, penstock.TorchTrainable, penstock.Float;"
+        "penstock.TorchTrainable, penstock.Float;"
         "heavy = {'torch', 'optuna', 'sqlalchemy', 'redis', 'celery', 'pandas', 'rich', 'numpy'};"
-        "print(sorted(heavy & set(sys.modules)), took < 0.05)"
+        "print(sorted(heavy & set(sys.modules)), took < 0.05);"
+        "import optuna; theirs = set(sys.modules); penstock.create_study;"
+        "print(sorted(heavy & (set(sys.modules) - theirs)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[] True"
+    # A study is Optuna's, with what Optuna imports, and nothing besides.
+    assert done.stdout.splitlines() == ["[] True", "[]"]
 
 
 def test_the_public_face_is_what_it_says():

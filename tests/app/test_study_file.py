@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 from fake_scheduler import FakeScheduler
-from penstock import ASHA, Exactness, Limits, Resources, Sampler, Share, SystemTuning
+from penstock import ASHA, Limits, Resources, Sampler, Share, SystemTuning
 from penstock.app.cli.main import app
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.spec import strategies
@@ -27,7 +27,6 @@ class Net(penstock.TorchTrainable):
 def objective(trial):
     return 1.0
 
-small = lambda trial: 0.0
 """
 STUDY = """\
     # a study
@@ -168,7 +167,6 @@ def submit(tmp_path):
             "train.py:penstock",
             "line 2: the first argument of optimize = <mod",
         ),
-        ("train.py:objective", "train.py:small", "study.yaml: a lambda cannot be imported"),
         (
             "train.py:objective",
             "train.py:Net",
@@ -260,8 +258,7 @@ def test_a_files_groups_and_sampler_are_those_of_the_call(tmp_path, settings, st
         metric="loss",
         sampler=Sampler("tpe", n_startup_trials=5),
         strategy=ASHA(max_epochs=9),
-        exactness=Exactness("statistical", "record"),
-        resources=Resources(max_width=2),
+        resources=Resources(max_width=2, exactness="statistical", on_signature_change="record"),
         limits=Limits(retries=1),
         system=SystemTuning("tune", probing="bandit"),
         share=Share(weight=2),
@@ -275,8 +272,7 @@ metric: loss
 strategy: {ASHA: {max_epochs: 9}}
 space: {lr: [0.1, 0.2]}
 sampler: {tpe: {n_startup_trials: 5}}
-exactness: statistical
-resources: {max_width: 2}
+resources: {max_width: 2, exactness: statistical}
 limits: {retries: 1}
 system: {mode: tune, probing: bandit}
 share: {weight: 2}

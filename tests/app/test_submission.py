@@ -3,16 +3,17 @@
 import functools
 import json
 import sys
+import threading
 from dataclasses import replace
 
 import optuna
+import penstock
 import pytest
 from penstock import (
     ASHA,
     PASHA,
     PBT,
     CurveStopping,
-    Exactness,
     Float,
     FullBudget,
     Hyperband,
@@ -25,9 +26,10 @@ from penstock import (
     TorchTrainable,
     epoch_function,
 )
-from penstock.app.spec.build import check_name, make_asked_spec, make_plan, make_spec, new_id
+from penstock.app.spec.build import check_name, make_plan, make_spec, new_id
+from penstock.app.spec.changes import differences
+from penstock.app.spec.options import GROUPS
 from penstock.app.spec.plan import StudyPlan
-from penstock.app.study.changes import differences
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import Code
 
@@ -39,6 +41,7 @@ GOOD = {
     "seed": 0,
 }
 SPACE = {"lr": Float(1e-4, 1, log=True)}
+STRICT = Resources(exactness="statistical", on_signature_change="refuse")
 
 
 class Net(TorchTrainable):
@@ -83,8 +86,9 @@ def objective(trial):
 
 
 def plan(**changes):
-    if callable(make := changes.get("sampler")):  # a sampler is checked when it is made
-        changes |= {"sampler": make()}
+    for name in ("sampler", *GROUPS):  # these are checked when they are made
+        if callable(make := changes.get(name)):
+            changes[name] = make()
     return make_plan(**GOOD | changes)
 
 
@@ -92,8 +96,14 @@ def spec(code=Net, space=SPACE, n_trials=27, **changes):
     return make_spec(plan(**changes), "s-1", "s", code, space, n_trials)
 
 
+def an_objective_with_a_study():
+    study = penstock.create_study()
+    return lambda trial: study
+
+
 def a_local_objective():
-    return lambda trial: 0.0
+    lock = threading.Lock()
+    return lambda trial: lock
 
 
 STUDY_REFUSALS = [
@@ -102,8 +112,6 @@ STUDY_REFUSALS = [
     ({"metric": 3}, "metric = 3", "name of a metric"),
     ({"sampler": "annealing"}, "sampler = 'annealing'", "grid, random, qmc, tpe, bohb, gp"),
     ({"sampler": 3}, "sampler = 3", "grid, random, qmc, tpe, bohb, gp"),
-    ({"sampler": optuna.samplers.CmaEsSampler(independent_sampler=optuna.samplers.TPESampler())},
-     "CmaEsSampler", "without functions or objects of your own"),
     ({"sampler": lambda: Sampler(optuna.samplers.TPESampler(multivariate=True), x=1)},
      "sampler.x = 1", "n_startup_trials"),
     ({"sampler": lambda: Sampler("tpe", n_startup_trials=-1)}, "n_startup_trials", ">= 0"),
@@ -115,16 +123,16 @@ STUDY_REFUSALS = [
     ({"seed": -1}, "seed = -1", "whole number >= 0"),
     ({"seed": 2**63}, "seed", "at most 9223372036854775807"),
     ({"seed": "zero"}, "seed = 'zero'", "whole number"),
-    ({"limits": Limits(epoch_timeout=0)}, "limits.epoch_timeout = 0", "above 0"),
-    ({"limits": Limits(epoch_timeout=float("inf"))}, "epoch_timeout", "above 0"),
-    ({"limits": Limits(epoch_timeout="1m")}, "epoch_timeout", "above 0"),
-    ({"limits": Limits(retries=-1)}, "limits.retries = -1", ">= 0"),
-    ({"limits": Limits(retries=True)}, "limits.retries = True", "whole number"),
-    ({"resources": Resources(shards=0)}, "resources.shards = 0", ">= 1"),
-    ({"resources": Resources(shards=2.0)}, "resources.shards = 2.0", "whole number"),
-    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise, statistical, None or"),
-    ({"exactness": Exactness(on_signature_change="ask")},
-     "exactness.on_signature_change = 'ask'", "refuse, record or None"),
+    ({"limits": lambda: Limits(epoch_timeout=0)}, "limits.epoch_timeout = 0", "above 0"),
+    ({"limits": lambda: Limits(epoch_timeout=float("inf"))}, "epoch_timeout", "above 0"),
+    ({"limits": lambda: Limits(epoch_timeout="1m")}, "epoch_timeout", "above 0"),
+    ({"limits": lambda: Limits(retries=-1)}, "limits.retries = -1", ">= 0"),
+    ({"limits": lambda: Limits(retries=True)}, "limits.retries = True", "whole number"),
+    ({"resources": lambda: Resources(shards=0)}, "resources.shards = 0", ">= 1"),
+    ({"resources": lambda: Resources(shards=2.0)}, "resources.shards = 2.0", "whole number"),
+    ({"resources": lambda: Resources(exactness="exact")}, "exactness = 'exact'", "bitwise, stati"),
+    ({"resources": lambda: Resources(on_signature_change="ask")},
+     "resources.on_signature_change = 'ask'", "refuse, record or None"),
 ]  # fmt: skip
 
 
@@ -140,9 +148,9 @@ def test_a_study_that_cannot_be_is_refused_when_it_is_created(changes, field, al
     ("given", "change"),
     [
         ({}, "refuse"),
-        ({"exactness": "statistical"}, "record"),
-        ({"exactness": Exactness("statistical", on_signature_change="refuse")}, "refuse"),
-        ({"exactness": Exactness(on_signature_change="record")}, "record"),
+        ({"resources": Resources(exactness="statistical")}, "record"),
+        ({"resources": STRICT}, "refuse"),
+        ({"resources": Resources(on_signature_change="record")}, "record"),
     ],
 )
 def test_a_signature_may_not_change_where_bits_count_unless_said(given, change):
@@ -236,8 +244,8 @@ SUBMISSION_REFUSALS = [
     ),
     (
         "a statistical objective",
-        {"code": objective, "exactness": "statistical"},
-        "exactness = 'statistical'",
+        {"code": objective, "resources": Resources(exactness="statistical")},
+        "resources.exactness = 'statistical'",
         "an objective",
     ),
     ("a function without space", {"code": loops, "space": None}, "space = None", "epoch function"),
@@ -262,14 +270,14 @@ SUBMISSION_REFUSALS = [
     ),
     (
         "a bitwise function",
-        {"code": loops, "exactness": "bitwise"},
+        {"code": loops, "resources": Resources(exactness="bitwise")},
         "bitwise",
         "statistical or None",
     ),
     (
         "a function of one machine",
-        {"code": loops, "exactness": Exactness(on_signature_change="refuse")},
-        "exactness.on_signature_change = 'refuse'",
+        {"code": loops, "resources": Resources(on_signature_change="refuse")},
+        "resources.on_signature_change = 'refuse'",
         "record or None for an epoch function",
     ),
     (
@@ -288,9 +296,8 @@ SUBMISSION_REFUSALS = [
     ("no code", {"code": 3}, "first argument", "objective(trial)"),
     ("another class", {"code": dict}, "first argument", "TorchTrainable"),
     ("an instance", {"code": Net({})}, "first argument", "TorchTrainable"),
-    ("a lambda", {"code": a_local_objective()}, "lambda", "top level"),
-    ("a partial", {"code": functools.partial(objective)}, "partial", "top level"),
-    ("a builtin", {"code": print}, "builtin", "top level"),
+    ("a study in its code", {"code": an_objective_with_a_study()}, "a study", "cannot be pickled"),
+    ("what cannot be pickled", {"code": a_local_objective()}, "lock", "top level"),
 ]
 
 
@@ -313,7 +320,9 @@ def test_a_trainable_becomes_a_study_of_the_torch_contract():
     assert made.strategy == ASHA(max_epochs=9)
     assert made.sampler_options == '{"n_startup_trials": 5}'
     assert made.epoch_timeout == 60.0
-    assert StudyPlan.of(made) == plan(**changes, exactness=Exactness("bitwise", "refuse"))
+    assert StudyPlan.of(made) == plan(
+        **changes, resources=Resources(exactness="bitwise", on_signature_change="refuse")
+    )
     assert make_spec(StudyPlan.of(made), "s-1", "s", Net, SPACE, 27) == made
 
 
@@ -325,7 +334,7 @@ def test_a_marked_function_becomes_a_study_of_the_epochs_contract():
         "record",
     )
     assert make_spec(StudyPlan.of(made), "s-1", "s", loops, SPACE, 27) == made
-    assert spec(loops, exactness="statistical") == made
+    assert spec(loops, resources=Resources(exactness="statistical")) == made
 
 
 def test_an_attribute_of_something_else_makes_no_epoch_function():
@@ -342,7 +351,8 @@ def test_shards_follow_from_the_widest_allocation_unless_the_user_says_how_many(
     assert cut(shards=64) == (64, 64)
     assert cut(shards=8, max_width=2) == (8, 2)
     assert cut({"batch_size": [256, 128]}, shards=128) == (128, 128)
-    assert StudyPlan.of(spec(resources=Resources(shards=4))).resources == Resources(4, 4)
+    made = StudyPlan.of(spec(resources=Resources(shards=4))).resources
+    assert (made.max_width, made.shards) == (4, 4)
     wider = spec(resources=Resources(max_width=4))
     assert differences(spec(), wider) == ["resources.max_width was 1 and is 4"]
 
@@ -358,8 +368,6 @@ def test_what_runs_in_a_trainer_may_have_a_memory_limit():
     limit = {"resources": Resources(memory=2**30)}
     assert spec(objective, None, 5, metric=None, strategy=None, **limit).memory_limit == 2**30
     assert spec(loops, **limit).memory_limit == 2**30
-    with pytest.raises(UsageError, match=r"resources.memory = 1073741824 .* None for ask and tell"):
-        make_asked_spec(plan(strategy=None, **limit), "s", "s", {"x": Float(0, 1)})
 
 
 def test_an_objective_needs_nothing_but_a_number_of_trials():
@@ -391,11 +399,45 @@ def test_optunas_own_samplers_are_understood():
         spec(objective, SPACE, **grid)
 
 
-def test_a_tpe_with_code_in_its_options_is_refused():
+def a_tpe_with_code():
     with pytest.warns(FutureWarning):
-        sampler = optuna.samplers.TPESampler(gamma=lambda n: 3)
-    with pytest.raises(UsageError, match="without functions or objects"):
-        plan(sampler=sampler)
+        return optuna.samplers.TPESampler(gamma=lambda n: 3)
+
+
+class TPESampler(optuna.samplers.RandomSampler):
+    """A user's class may be called as one of Optuna's."""
+
+
+@pytest.mark.parametrize(
+    ("make", "generations"),
+    [
+        (a_tpe_with_code, False),
+        (TPESampler, False),
+        (lambda: optuna.samplers.CmaEsSampler(x0={"lr": 0.1}), True),
+        (optuna.samplers.NSGAIIISampler, True),
+    ],
+)
+@pytest.mark.parametrize(
+    "scheduled",
+    [{}, {"space": None, "code": objective, "metric": None, "strategy": ASHA(max_epochs=3)}],
+)
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings("ignore:.*has been deprecated:FutureWarning")
+def test_a_sampler_that_the_scheduler_does_not_build_goes_as_it_is(make, generations, scheduled):
+    sampler = make()
+    made = spec(**scheduled | {"sampler": sampler})
+    assert (made.sampler, made.hosted, made.local) == ("own", True, False)
+    assert json.loads(made.sampler_options) == {
+        "sampler": type(sampler).__name__,
+        "generations": generations,
+    }
+    again = spec(**scheduled | {"sampler": make()})
+    assert differences(made, again) == [], "two pickles of one sampler differ"
+
+
+def test_beside_an_objective_any_sampler_draws():
+    given = plan(sampler=a_tpe_with_code(), metric=None, strategy=None)
+    assert (given.local, given.sampler) == (True, "optuna")
 
 
 def test_differences_name_what_changed_and_overlook_an_edited_file():
@@ -432,6 +474,21 @@ def test_code_is_the_same_by_its_module_and_by_its_path_and_in_a_folder_that_was
     assert differences(old, replace(old, code=other)) == [
         f"code was {old.code.target} and is {other.target}"
     ]
+
+
+def test_code_by_value_is_the_same_by_its_names_whatever_its_bytes_are():
+    old = spec(functools.partial(objective), None, 5, metric=None, strategy=None)
+    assert old.code.target == f"pickle:{__name__}:partial(objective)"
+
+    def as_now(**changes):
+        return differences(old, replace(old, code=replace(old.code, **changes)))
+
+    assert as_now(digest="0" * 64, path="/elsewhere") == []
+    assert as_now(target=f"/elsewhere/{__name__}.py:partial(objective)") == []
+    other = f"pickle:{__name__}:partial(other)"
+    assert as_now(target=other) == [f"code was {old.code.target} and is {other}"]
+    assert as_now(target="pickle:elsewhere:partial(objective)") != []
+    assert differences(old, replace(old, argv=("other.py",), cwd="/elsewhere")) == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from drive_world import spec
 from penstock.app.ledger.rows import EpochRow, TrialRow
-from penstock.app.report.system_figures import bought, by_batch, clusters, heat
+from penstock.app.report.system_figures import by_batch, clusters, heat, speedups
 from penstock.app.report.system_section import configurations_line, system_section
 from penstock.app.views.system_configurations import tried
 from penstock.profiling.devices.device import Device
@@ -185,10 +185,10 @@ def test_a_knob_is_drawn_against_batch_sizes_where_there_are_several():
 
 
 def test_what_a_configuration_bought_is_a_bar_from_the_default():
-    [bars] = bought(tried(EVENTS))["data"]
+    [bars] = speedups(tried(EVENTS))["data"]
     assert bars["y"] == ["threads 1"]
     assert bars["base"] + bars["x"][0] == pytest.approx((0.5 * 0.7 * 0.6) ** (-1 / 3))
-    assert bought(tried(EVENTS[1:])[1:]) is None
+    assert speedups(tried(EVENTS[1:])[1:]) is None
 
 
 def test_workloads_of_one_cluster_have_one_colour():

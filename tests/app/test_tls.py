@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 from flower.utils.broker import Broker
+from patience import PATIENCE
 from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
 from penstock.app.status.doctor import diagnose
@@ -35,7 +36,9 @@ def authority(tmp_path_factory):
             *("-CAcreateserial", "-extfile", "names", "-out", "host.pem"),
         ),
     ):
-        subprocess.run([openssl, *words], cwd=folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            [openssl, *words], cwd=folder, check=True, capture_output=True, timeout=PATIENCE
+        )
     return folder
 
 
@@ -80,7 +83,7 @@ def forwarding(context, path):
             back.start()
             copy(inside, outside)
             outside.shutdown(socket.SHUT_RDWR)
-            back.join(10)
+            back.join(PATIENCE)
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
@@ -89,7 +92,7 @@ def forwarding(context, path):
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 def copy(source, sink):

@@ -9,15 +9,20 @@ import sys
 import textwrap
 
 import pytest
+from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
-from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, Slot, environment
+from penstock.app.worker.environment import environment
+from penstock.app.worker.fork_server import ForkServer
+from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, Slot
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 
 
 @pytest.fixture
 def slot(tmp_path):
-    slot = Slot(Launcher(), Device("cpu.n.0", "n", "cpu", (), None, 1), 0, tmp_path, "127.0.0.1")
+    device = Device("cpu.n.0", "n", "cpu", (), None, 1)
+    server = ForkServer(Launcher(), {}, tmp_path / "server.log")
+    slot = Slot(server, device, 0, tmp_path, "127.0.0.1")  # the server never runs: new programs
     yield slot
     for trainer in slot.trainers():
         trainer.close()
@@ -32,14 +37,14 @@ def task(study, contract="objective"):
 
 
 def test_torch_trials_share_one_trainer_and_objectives_one_a_study(slot):
-    shared = slot.warm()
-    assert slot.trainer_for(task("a", "torch")) is slot.trainer_for(task("b", "torch")) is shared
+    shared = slot.trainer_for(task("a", "torch"))
+    assert slot.trainer_for(task("b", "torch")) is shared
     first = slot.trainer_for(task("a"))
     assert first is slot.trainer_for(task("a"))
     assert len({first, shared, slot.trainer_for(task("b"))}) == 3
     first.kill()
     assert slot.ended() == [first]
-    slot.take_out(first)
+    slot.remove(first)
     assert slot.trainer_for(task("a")) is not first
     for _ in range(2):
         first.close()
@@ -47,26 +52,26 @@ def test_torch_trials_share_one_trainer_and_objectives_one_a_study(slot):
 
 
 def test_the_study_that_was_used_least_recently_makes_room(slot):
-    slot.warm()
+    slot.trainer_for(task("a", "torch"))
     names = [f"s{n}" for n in range(STUDIES_KEPT)]
     known = {name: slot.trainer_for(task(name)) for name in names}
     slot.trainer_for(task("s0"))
-    assert slot.unneeded() == []
+    assert slot.unused() == []
     slot.trainer_for(task("another"))
-    assert slot.unneeded() == [known["s1"]]
+    assert slot.unused() == [known["s1"]]
 
 
 def test_a_trainer_of_which_no_trial_is_known_lingers_and_is_closed(slot):
-    slot.warm().idle_since -= LINGER
+    slot.trainer_for(task("b", "torch")).idle_since -= LINGER
     trainer = slot.trainer_for(task("a"))
     trainer.causes["a-0000"] = "1"
     trainer.idle_since -= LINGER
-    assert slot.unneeded() == [], "a trial may come back to it"
+    assert slot.unused() == [], "a trial may come back to it"
     slot.release("a-0000")
     trainer.idle_since += LINGER
-    assert slot.unneeded() == [], "the next trial may be on its way"
+    assert slot.unused() == [], "the next trial may be on its way"
     trainer.idle_since -= LINGER
-    assert slot.unneeded() == [trainer]
+    assert slot.unused() == [trainer]
 
 
 #: Minor page faults of making and dropping 64 MB ten times, once warm; and of doing it once more
@@ -96,7 +101,12 @@ def test_a_trainer_s_freed_memory_is_used_again_and_given_back_when_a_trial_goes
     def measured():
         code = [sys.executable, "-c", textwrap.dedent(STEPS)]
         run = subprocess.run(
-            code, env=environment(device), capture_output=True, text=True, check=True, timeout=60
+            code,
+            env=environment(device, os.environ),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
         )
         return [int(number) for number in run.stdout.split()]
 
@@ -105,5 +115,7 @@ def test_a_trainer_s_freed_memory_is_used_again_and_given_back_when_a_trial_goes
     assert warm < 1000
     assert trimmed >= 32
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072")
-    assert os.environ["GLIBC_TUNABLES"] in environment(device).values()  # the user's own stands
+    assert (
+        os.environ["GLIBC_TUNABLES"] in environment(device, os.environ).values()
+    )  # the user's own stands
     assert measured()[0] > 1000

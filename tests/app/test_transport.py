@@ -9,8 +9,8 @@ import pytest
 from penstock.app.broker import presence, protocol
 from penstock.app.broker.dropped import counted
 from penstock.app.broker.transport import RedisTransport
-from penstock.app.common.ports import OpenAttempt, Orders
-from penstock.app.runner.reports import to_event
+from penstock.app.common.ports import Effects, OpenAttempt
+from penstock.app.runner.reports import to_events
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.decisions import Cut, Release, Revoke
 from penstock.scheduler.model.events import AttemptFailed
@@ -53,7 +53,7 @@ def test_both_streams_are_read_in_one_go_and_acknowledged_entries_are_gone(at, r
         ("reports", "epoch"),
         ("commands", "cancel"),
     ]
-    at.transport.carry_out(Orders(acks=found))
+    at.transport.carry_out(Effects(acks=found))
     assert redis.xlen(protocol.REPORTS) == redis.xlen(protocol.COMMANDS) == 0
     assert redis.xpending(protocol.REPORTS, protocol.GROUP)["pending"] == 0
 
@@ -164,7 +164,7 @@ def test_a_value_of_another_type_is_removed_and_what_was_asked_for_can_be_done(a
     def act():
         at.transport.survey([OpenAttempt("st-0001", 0, 1)])
         at.transport.carry_out(
-            Orders(
+            Effects(
                 dispatches=[(at.dispatch("st-0001"), SPEC)],
                 releases=[Release(id="1.2", cause=1, trial="st-0003")],
                 answers=[("reply:abc", "{}")],
@@ -226,7 +226,7 @@ def test_a_turn_is_carried_out_whole(at, redis):
     cut = at.send("st-0002")
     over = at.send("st-0003")
     at.transport.carry_out(
-        Orders(
+        Effects(
             dispatches=[(at.dispatch("st-0001", fence=running.segment.fence + 1), SPEC)],
             cuts=[Cut(id="1.0", cause=1, trial="st-0002", fence=cut.segment.fence)],
             revokes=[
@@ -251,7 +251,7 @@ def test_all_that_is_released_at_once_is_there_to_be_read(at, redis):
     """As by a ledger that was restored: of each trial that may be given out again."""
     n = 10_000 + 500
     releases = [Release(id=f"1.{i}", cause=1, trial=f"st-{i:04d}") for i in range(n)]
-    at.transport.carry_out(Orders(releases=releases))
+    at.transport.carry_out(Effects(releases=releases))
     assert redis.xlen(protocol.RELEASES) == n
 
 
@@ -302,7 +302,7 @@ def test_every_call_raises_backend_error_while_the_broker_is_away(tmp_path):
         away.open,
         lambda: away.receive(0.1),
         lambda: away.survey([]),
-        lambda: away.carry_out(Orders(answers=[("reply:x", "{}")])),
+        lambda: away.carry_out(Effects(answers=[("reply:x", "{}")])),
     ):
         with pytest.raises(BackendError, match="does not answer"):
             attempt()
@@ -359,9 +359,9 @@ def test_a_segment_of_which_no_task_can_be_made_fails_its_trial_and_nothing_else
     """The broker, the scheduler and the other dispatches of the turn are not to suffer."""
     odd = replace(SPEC, code=Code("/caf\udce9/study.py:f", "/caf\udce9", "0"))
     bad, good = at.dispatch("st-0007"), at.dispatch("st-0008")
-    at.transport.carry_out(Orders(dispatches=[(bad, odd), (good, SPEC)]))
+    at.transport.carry_out(Effects(dispatches=[(bad, odd), (good, SPEC)]))
     [report] = at.transport.receive(1.0)
-    event = to_event(report.body, 5.0)
+    [event] = to_events(report.body, 5.0)
     assert isinstance(event, AttemptFailed)
     assert (event.trial, event.fence, event.kind) == ("st-0007", bad.segment.fence, "code")
     assert "cannot be sent to a worker" in event.message

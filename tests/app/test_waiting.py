@@ -8,7 +8,7 @@ import pytest
 from penstock.app.broker import protocol, server
 from penstock.app.host.settings import load
 from penstock.app.ledger.rows import Work
-from penstock.app.status.lookout import EVERY, HOLDS, Lookout
+from penstock.app.status.stall_monitor import CHECK_INTERVAL, REPORT_AFTER, StallMonitor
 from penstock.app.status.waiting import Services, Setback, why_waiting
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import AttemptFailed, AttemptLost
@@ -160,7 +160,7 @@ def settings(tmp_path, monkeypatch):
     """A state folder whose scheduler is at work, for all that its lock says."""
     settings = load(home=tmp_path / "home")
     settings.ensure_home()
-    monkeypatch.setattr(Lookout, "_services", lambda self: Services())
+    monkeypatch.setattr(StallMonitor, "_services", lambda self: Services())
     return settings
 
 
@@ -171,8 +171,11 @@ def test_attempts_that_come_to_nothing_are_found_in_the_ledger(settings, devices
     reader = make_study(settings.home, study_spec(), turns=6, devices=devices)
     (settings.logs / "trainer-x.log").write_text("Traceback\nImportError: no libcudnn\n")
     (settings.logs / "trainer-y.log").symlink_to("trainer-y.log")  # user code can do that
-    lookout = Lookout(settings, reader)
-    first, again = lookout.now(reader.study("digits")), lookout.now(reader.study("digits"))
+    stall_monitor = StallMonitor(settings, reader)
+    first, again = (
+        stall_monitor.now(reader.study("digits")),
+        stall_monitor.now(reader.study("digits")),
+    )
     assert f"several attempts in a row failed: {words}" in first.replace("its trainer died: ", "")
     assert "ImportError: no libcudnn" in first or devices is Dying
     assert again == first
@@ -182,22 +185,22 @@ def test_what_was_accepted_since_ends_that(settings):
     reader = make_study(settings.home, study_spec(), turns=6)
     kinds = {type(e) for e in reader.last_attempts("digits-1a2b", 0, 4)}
     assert kinds == {type(None)}
-    assert Lookout(settings, reader).now(reader.study("digits")) is None
+    assert StallMonitor(settings, reader).now(reader.study("digits")) is None
 
 
 def test_a_reason_is_told_when_it_has_held_for_a_while_and_no_longer(settings, monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr("penstock.app.status.lookout.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("penstock.app.status.stall_monitor.time.monotonic", lambda: clock[0])
     reader = make_study(settings.home, study_spec(), turns=3)
-    study, lookout = reader.study("digits"), Lookout(settings, reader)
+    study, stall_monitor = reader.study("digits"), StallMonitor(settings, reader)
     seen = Services(scheduler=False)
-    monkeypatch.setattr(Lookout, "_services", lambda self: seen)
-    assert lookout.look(study) == ""
-    clock[0] += HOLDS + EVERY
-    assert lookout.look(study).startswith("no scheduler is running")
+    monkeypatch.setattr(StallMonitor, "_services", lambda self: seen)
+    assert stall_monitor.reason(study) == ""
+    clock[0] += REPORT_AFTER + CHECK_INTERVAL
+    assert stall_monitor.reason(study).startswith("no scheduler is running")
     seen = Services()
-    clock[0] += EVERY
-    assert lookout.look(study) == ""
+    clock[0] += CHECK_INTERVAL
+    assert stall_monitor.reason(study) == ""
 
 
 def test_services_that_do_not_run_are_seen_by_their_locks_and_logs(tmp_path):
@@ -205,20 +208,20 @@ def test_services_that_do_not_run_are_seen_by_their_locks_and_logs(tmp_path):
     settings.ensure_home()
     reader = make_study(settings.home, study_spec(), turns=3)
     study = reader.study("digits")
-    assert "does not answer" in Lookout(settings, reader).now(study)
+    assert "does not answer" in StallMonitor(settings, reader).now(study)
     private = settings.model_copy(update={"broker": None})
-    assert "no scheduler is running" in Lookout(private, reader).now(study)
+    assert "no scheduler is running" in StallMonitor(private, reader).now(study)
     (settings.logs / "scheduler.log").write_text("Traceback\nMemoryError\n")
-    revived = Lookout(private, reader, lambda: "scheduler was started 3 times and ended")
+    revived = StallMonitor(private, reader, lambda: "scheduler was started 3 times and ended")
     assert "exits every time it is started: MemoryError" in revived.now(study)
 
 
 def test_a_setback_is_the_event_that_the_ledger_has():
-    lookout = Lookout(load(home="/nowhere"), None)
+    stall_monitor = StallMonitor(load(home="/nowhere"), None)
     lost = AttemptLost(at=0.0, trial="t", fence=1, reason="its lease ran out", refused=True)
     died = AttemptFailed(at=0.0, trial="t", fence=1, kind="died", message="signal 9")
-    assert lookout._setback(lost) == Setback("its lease ran out", refused=True)
-    assert lookout._setback(died) == Setback("its trainer died: signal 9")
+    assert stall_monitor._setback(lost) == Setback("its lease ran out", refused=True)
+    assert stall_monitor._setback(died) == Setback("its trainer died: signal 9")
 
 
 @pytest.mark.parametrize("garbage", ["[" * 100_000, b"\xff", "{}", "[]", '{"draining": true}'])
@@ -230,6 +233,6 @@ def test_what_is_no_record_of_a_device_says_nothing(tmp_path, garbage):
     try:
         with server.connect(settings) as client:
             client.hset(protocol.DEVICES, "node-cpu-0", garbage)
-            assert not Lookout(settings, None)._asked().leaving
+            assert not StallMonitor(settings, None)._asked().leaving
     finally:
         server.stop(settings)

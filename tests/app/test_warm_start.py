@@ -83,8 +83,10 @@ def test_what_cannot_be_learnt_from_is_refused(scheduler):
         with pytest.raises(UsageError):
             study.add_trial(**wrong)
     two = optuna.trial.create_trial(values=[1.0, 2.0])
-    with pytest.raises(UsageError, match="several values"):
+    with pytest.raises(ValueError, match="different from the number of objectives"):  # as Optuna
         study.add_trials([two])
+    with pytest.raises(UsageError, match="several values"):
+        load_study("first").add_trials([two])
 
 
 def test_of_trials_without_a_result_nothing_is_taken_and_steps_from_0_are_epochs_from_1():

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from installation import is_trainer
+from patience import PATIENCE, until
 from penstock.app.broker import connection, protocol, server
 from penstock.app.broker.dropped import counted
 from penstock.app.broker.message import message
 from penstock.app.broker.sending import command_of
 from penstock.app.broker.transport import RedisTransport
-from penstock.app.common.ports import Orders
+from penstock.app.common.ports import Effects
 from penstock.scheduler.model.decisions import Cut, Release, Revoke
 from penstock.scheduler.model.study import Code
 from penstock.tasks.process.messages import SegmentTask, seal
-from worker_bench import KEY, SPEC, bench, client, wait_for
+from worker_bench import KEY, SPEC, bench, client
 
 pytestmark = pytest.mark.integration
 
@@ -82,12 +82,15 @@ def takes_dumps_away(trial):
     trial.report(1.0, 1)
     return 0.5
 
+def counts_gpus(trial):
+    return len(os.environ["CUDA_VISIBLE_DEVICES"])
+
 def ends_with_one(trial):
     os._exit(1)
 
 def leaves_a_daemon(trial):
     import subprocess, sys
-    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    sleep = [sys.executable, "-c", "import time; time.sleep(3600)"]
     subprocess.Popen(sleep, start_new_session=True)
     return 0.5
 
@@ -113,12 +116,13 @@ def talk_on(*what):
 
 def speaks_nonsense(trial):
     talk(b"nonsense\\n", 1)
-    time.sleep(600)
+    time.sleep(3600)
 
 def speaks_of_nothing(trial):
     trial.report(0.0, 1)
-    talk(b'{"op": "epoch", "trial": "st-0043", "fence": %d}\\n' % trial._session.run.task.fence, 1)
-    time.sleep(600)
+    fence = trial.study.trainer_storage.link.run.task.fence
+    talk(b'{"op": "epoch", "trial": "st-0043", "fence": %d}\\n' % fence, 1)
+    time.sleep(3600)
 
 def never_ends_a_line(trial):
     talk(b"x" * 65536)
@@ -181,18 +185,6 @@ def objective(at, name, **fields):
     return replace(SPEC, contract="objective", code=code, **fields)
 
 
-def trainers(at) -> list[psutil.Process]:
-    worker = psutil.Process(at.processes[-1].pid)
-    return [p for p in worker.children() if is_trainer(p)]
-
-
-def below(at) -> set[int]:
-    """The processes below the worker that run."""
-    worker = psutil.Process(at.processes[-1].pid)
-    found = worker.children(recursive=True)
-    return {p.pid for p in found if p.status() != psutil.STATUS_ZOMBIE}
-
-
 def test_a_segment_of_three_epochs_makes_three_reports_and_only_the_last_closes(shared):
     shared.send("st-0001", n=3)
     reports = [m.body for m in shared.reports(3)]
@@ -208,7 +200,7 @@ def test_a_replayed_message_runs_nothing(shared):
         protocol.execute(redis, [command])
         shared.reports(1)
         redis.lpush("cpu.n.0.s0", command[-1])
-        wait_for(lambda: "dropped at its claim: done" in shared.log())
+        until(lambda: "dropped at its claim: done" in shared.log())
     shared.send("st-0003")
     assert [m.body["trial"] for m in shared.reports(1)] == ["st-0003"]
 
@@ -289,9 +281,9 @@ def test_whatever_is_in_a_queue_the_worker_says_counts_and_drops_it_and_goes_on(
     with client(shared) as redis:
         redis.delete(protocol.DROPPED)
         redis.lpush("cpu.n.0.s0", element)
-        wait_for(lambda: counted(redis, shared.url))
+        until(lambda: counted(redis, shared.url))
         assert counted(redis, shared.url) == {("queues", check): 1}
-    wait_for(lambda: found or found.extend(re.findall(words, shared.log()[before:])))
+    until(lambda: found or found.extend(re.findall(words, shared.log()[before:])))
     assert "Traceback" not in shared.log()[before:]
     shared.send("st-0004")
     assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
@@ -315,8 +307,8 @@ def test_a_message_with_a_task_that_is_none_is_dropped_and_counted(
     with client(shared) as redis:
         redis.delete(protocol.DROPPED)
         redis.lpush("cpu.n.0.s0", forged(text, mark))
-        assert wait_for(lambda: counted(redis, shared.url)) == {("queues", check): 1}
-    wait_for(lambda: words in shared.log()[before:])
+        assert until(lambda: counted(redis, shared.url)) == {("queues", check): 1}
+    until(lambda: words in shared.log()[before:])
     shared.send("st-0004")
     assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
 
@@ -325,7 +317,7 @@ def test_what_is_no_event_on_celerys_own_channel_does_not_end_the_worker(shared)
     with client(shared) as redis:
         redis.delete(protocol.DROPPED)
         assert redis.publish("/0.celery.pidbox", DEEP) == 1
-        assert wait_for(lambda: counted(redis, shared.url)) == {("queues", "json"): 1}
+        assert until(lambda: counted(redis, shared.url)) == {("queues", "json"): 1}
     shared.send("st-0004")
     assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
 
@@ -333,8 +325,8 @@ def test_what_is_no_event_on_celerys_own_channel_does_not_end_the_worker(shared)
 def test_a_value_in_the_place_of_a_queue_is_removed_and_the_worker_goes_on(shared):
     with client(shared) as redis:
         redis.set("cpu.n.0.s0", "odd")
-        wait_for(lambda: not redis.exists("cpu.n.0.s0"))
-        wait_for(lambda: ("keys", "type") in counted(redis, shared.url))
+        until(lambda: not redis.exists("cpu.n.0.s0"))
+        until(lambda: ("keys", "type") in counted(redis, shared.url))
     shared.send("st-0006")
     assert [m.body["trial"] for m in shared.reports(1)] == ["st-0006"]
     assert shared.processes[-1].poll() is None
@@ -349,7 +341,7 @@ def test_a_sealed_task_in_another_devices_queue_is_dropped(shared):
     with client(shared) as redis:
         redis.delete(protocol.DROPPED)
         redis.lpush("cpu.n.0.s0", forged(text, seal(KEY, text)))
-        wait_for(lambda: counted(redis, shared.url) == {("queues", "form"): 1})
+        until(lambda: counted(redis, shared.url) == {("queues", "form"): 1})
 
 
 def test_an_objective_is_asked_answered_and_returns(shared):
@@ -357,7 +349,7 @@ def test_an_objective_is_asked_answered_and_returns(shared):
     shared.send("st-0010", spec)
     (question,) = shared.reports(1)
     assert (question.body["kind"], question.body["name"]) == ("suggest", "x")
-    shared.transport.carry_out(Orders(answers=[(question.body["reply"], '{"value": 0.25}')]))
+    shared.transport.carry_out(Effects(answers=[(question.body["reply"], '{"value": 0.25}')]))
     (returned,) = shared.reports(1)
     assert (returned.body["kind"], returned.body["value"]) == ("returned", 0.5)
 
@@ -366,7 +358,7 @@ def test_an_unanswered_question_is_asked_again(shared):
     shared.send("st-0011", objective(shared, "asks", space=None))
     first, second = (m.body for m in shared.reports(2))
     assert first == second
-    shared.transport.carry_out(Orders(answers=[(second["reply"], '{"value": 0.5}')]))
+    shared.transport.carry_out(Effects(answers=[(second["reply"], '{"value": 0.5}')]))
     assert shared.reports(1)[0].body["value"] == 1.0
 
 
@@ -379,7 +371,7 @@ def test_a_trainer_that_aborts_is_a_failure_that_names_its_signal(shared):
 
 @pytest.mark.parametrize("name", ["leaves_a_child_and_aborts", "a_pool_and_aborts"])
 def test_a_trainer_that_dies_while_a_child_of_it_lives_is_known_to_be_dead_at_once(shared, name):
-    before = below(shared)
+    before = set(shared.below())
     sent = time.monotonic()
     shared.send("st-0030", objective(shared, name))
     (failed,) = shared.reports(1)
@@ -389,7 +381,7 @@ def test_a_trainer_that_dies_while_a_child_of_it_lives_is_known_to_be_dead_at_on
     assert "had started" in failed.body["message"]
     shared.send("st-0031")
     assert [m.body["trial"] for m in shared.reports(1)] == ["st-0031"]
-    assert below(shared) <= before, "its children are gone"
+    assert set(shared.below()) <= before, "its children are gone"
     assert time.monotonic() - sent < 15
 
 
@@ -399,7 +391,7 @@ def test_only_the_process_that_was_started_speaks_for_its_trial(shared):
     assert [r["kind"] for r in said] == ["epoch", "returned"]
     assert said[0]["metrics"]["loss"] == 1.0
     assert said[1]["value"] == 0.5
-    wait_for(lambda: "is dropped" in shared.log())
+    until(lambda: "is dropped" in shared.log())
 
 
 def test_a_trainer_whose_code_closes_the_pipe_fails_with_these_words(shared):
@@ -447,7 +439,7 @@ def test_a_trainer_that_talks_without_a_pause_is_fenced_off_all_the_same(shared)
     sent = shared.send("st-0045", objective(shared, "talks_without_a_pause"), n=9)
     shared.reports(1)
     revoke = Revoke(id="1", cause=1, trial="st-0045", fence=sent.segment.fence, ranks=1)
-    shared.transport.carry_out(Orders(revokes=[revoke]))
+    shared.transport.carry_out(Effects(revokes=[revoke]))
     shared.send("st-0046", objective(shared, "returns"))
     assert [m.body["value"] for m in shared.reports(1)] == [0.5]
 
@@ -460,12 +452,12 @@ def test_whatever_an_idle_trainer_says_the_leases_are_kept(shared, name, words):
     before = len(shared.log())
     shared.send("st-0047", objective(shared, name))
     assert shared.reports(1)[0].body["value"] == 0.5
-    wait_for(lambda: words in shared.log()[before:])
+    until(lambda: words in shared.log()[before:])
     with client(shared) as redis:
         key = protocol.alive_key(shared.device.name)
         for _ in range(2):
             left = redis.pttl(key)
-            wait_for(lambda left=left: redis.pttl(key) > left)
+            until(lambda left=left: redis.pttl(key) > left)
     shared.send("st-0048", objective(shared, "returns"))
     assert [m.body["value"] for m in shared.reports(1)] == [0.5]
 
@@ -478,16 +470,17 @@ def test_of_a_trainer_that_ended_while_another_one_worked_nothing_is_held(own):
     own.start_worker()
     own.send("st-0050")
     own.reports(1)
-    (shared,) = trainers(own)
+    (shared,) = own.trainers()
     own.send("st-0051", objective(own, "waits"), n=2)
     own.reports(1)
     shared.kill()
-    wait_for(lambda: "an idle trainer of cpu.n.0.s0 ended" in own.log())
+    until(lambda: "an idle trainer of cpu.n.0.s0 ended" in own.log())
     (own.settings.home / "go").touch()
     own.reports(1)
     own.send("st-0052")
     own.reports(1)
-    wait_for(lambda: pidfds() == len(trainers(own)) == 2)
+    # Of the study's trainer and of the new one.
+    until(lambda: pidfds() == len(own.trainers()) == 2)
 
 
 def test_what_a_study_started_ends_with_its_trainer(own):
@@ -495,9 +488,10 @@ def test_what_a_study_started_ends_with_its_trainer(own):
     own.send("st-0035", objective(own, "leaves_a_daemon"))
     (returned,) = own.reports(1)
     assert returned.body["left"] == 1
-    own.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0035")]))
-    wait_for(lambda: "had started: python" in own.log())
-    assert len(below(own)) == 1
+    own.transport.carry_out(Effects(releases=[Release(id="1", cause=1, trial="st-0035")]))
+    launcher_log = own.settings.logs / "launcher.log"
+    until(lambda: "had started: python" in launcher_log.read_text())
+    assert len(own.below()) == 2, "the launcher process and its fork server"
 
 
 def test_changed_code_is_refused_and_not_run(shared):
@@ -521,32 +515,32 @@ def test_a_cut_closes_the_segment_with_the_epoch_it_is_in(shared):
     sent = shared.send("st-0016", objective(shared, "waits"), n=50)
     shared.reports(1)
     shared.transport.carry_out(
-        Orders(cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence)])
+        Effects(cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence)])
     )
     # The beat after this one brings the cut; the epoch ends only after it.
     with client(shared) as redis:
         key = protocol.lease_key("st-0016", 0)
         for _ in range(2):
             left = redis.pttl(key)
-            wait_for(lambda left=left: redis.pttl(key) > left)
-            wait_for(lambda: redis.pttl(key) < 950)
+            until(lambda left=left: redis.pttl(key) > left)
+            until(lambda: redis.pttl(key) < 950)
     (shared.settings.home / "go").touch()
     last = shared.reports(1)[0].body
     assert (last["epoch"], last["closes"]) == (2, True)
     (shared.settings.home / "go").unlink()
-    shared.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0016")]))
+    shared.transport.carry_out(Effects(releases=[Release(id="1", cause=1, trial="st-0016")]))
 
 
 def test_a_fenced_off_trainer_that_does_not_stop_is_killed_and_says_nothing(shared):
     sent = shared.send("st-0017", objective(shared, "waits"), n=50)
     shared.reports(1)
-    before = {p.pid for p in trainers(shared)}
+    before = shared.trainers()
     shared.transport.carry_out(
-        Orders(
+        Effects(
             revokes=[Revoke(id="1", cause=1, trial="st-0017", fence=sent.segment.fence, ranks=1)]
         )
     )
-    wait_for(lambda: before - {p.pid for p in trainers(shared)})
+    until(lambda: psutil.wait_procs(before, timeout=0)[0])
     shared.send("st-0018")
     assert [m.body["trial"] for m in shared.reports(1)] == ["st-0018"]
 
@@ -558,14 +552,14 @@ def test_a_trainer_that_is_fenced_off_while_it_starts_is_kept_for_the_next_segme
     (home / "slow_import").touch()
     spec = objective(own, "loads_for_long")
     sent = own.send("st-0000", spec)
-    wait_for(lambda: list(home.glob("importing.*")))
+    until(lambda: list(home.glob("importing.*")))
     own.transport.carry_out(
-        Orders(
+        Effects(
             revokes=[Revoke(id="1", cause=1, trial="st-0000", fence=sent.segment.fence, ranks=1)]
         )
     )
     own.send("st-0000", spec)
-    wait_for(lambda: own.seen().state == "running")
+    until(lambda: own.seen().state == "running")
     (home / "slow_import").unlink()
     assert own.reports(1)[0].body["value"] == 0.0
     assert len(list(home.glob("importing.*"))) == 1, "another process had to import it"
@@ -577,12 +571,12 @@ def test_a_studys_objectives_share_a_process_that_ends_when_all_are_released(own
     for trial, first in (("st-0000", 1), ("st-0001", 1), ("st-0000", 2)):
         own.send(trial, spec, first=first)
         own.reports(1)
-    shared, theirs = trainers(own)
-    own.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0000")]))
-    wait_for((own.settings.home / "unwound").exists)
+    (theirs,) = own.trainers()
+    own.transport.carry_out(Effects(releases=[Release(id="1", cause=1, trial="st-0000")]))
+    until((own.settings.home / "unwound").exists)
     assert theirs.is_running(), "st-0001 is paused in it"
-    own.transport.carry_out(Orders(releases=[Release(id="2", cause=2, trial="st-0001")]))
-    wait_for(lambda: trainers(own) == [shared])
+    own.transport.carry_out(Effects(releases=[Release(id="2", cause=2, trial="st-0001")]))
+    until(lambda: own.trainers() == [])
 
 
 def test_a_trial_paused_in_a_process_that_died_starts_over_in_another(own):
@@ -602,21 +596,22 @@ def test_an_objective_whose_question_is_refused_fails_and_the_next_one_runs(own)
     own.send("st-0000", objective(own, "asks", space=None))
     (question,) = own.reports(1)
     own.transport.carry_out(
-        Orders(answers=[(question.body["reply"], '{"error": "no such range"}')])
+        Effects(answers=[(question.body["reply"], '{"error": "no such range"}')])
     )
     assert "no such range" in own.reports(1)[0].body["message"]
     own.send("st-0001", objective(own, "returns"))
     assert own.reports(1)[0].body["value"] == 0.5
-    assert len(trainers(own)) == 2
+    assert len(own.trainers()) == 1
 
 
-def test_a_killed_idle_trainer_is_replaced_and_costs_no_trial(own):
+def test_a_killed_idle_trainer_costs_no_trial(own):
     own.start_worker()
     own.send()
     own.reports(1)
-    (trainer,) = trainers(own)
+    (trainer,) = own.trainers()
     trainer.kill()
-    wait_for(lambda: {each.pid for each in trainers(own)} - {trainer.pid})
+    # While it ends, it is in no list of trainers, and its worker may still have it.
+    trainer.wait(PATIENCE)
     own.send("st-0001")
     assert own.reports(1)[0].body["kind"] == "epoch"
 
@@ -625,7 +620,7 @@ def test_a_killed_trainer_is_a_failure_of_kind_died_while_it_trains(own):
     own.start_worker()
     own.send("st-0000", objective(own, "waits"), n=9)
     own.reports(1)
-    for trainer in trainers(own):
+    for trainer in own.trainers():
         trainer.kill()
     (failed,) = own.reports(1)
     assert (failed.body["failure"], failed.body["message"]) == ("died", "signal 9 (SIGKILL)")
@@ -635,14 +630,14 @@ def test_a_killed_worker_loses_its_lease_its_trainers_end_and_a_late_copy_is_sta
     worker = own.start_worker()
     own.send("st-0000", objective(own, "waits"), n=9)
     own.reports(1)
-    orphans = trainers(own)
-    assert len(orphans) == 2
+    orphans = own.trainers()
+    assert len(orphans) == 1
     worker.kill()
     worker.wait()
-    assert psutil.wait_procs(orphans, timeout=5)[1] == []
-    wait_for(lambda: own.seen().absent == (0,))
+    assert psutil.wait_procs(orphans, timeout=PATIENCE)[1] == []
+    until(lambda: own.seen().absent == (0,))
     assert own.seen().state == "running"
-    wait_for(lambda: not own.transport.survey([]).devices)
+    until(lambda: not own.transport.survey([]).devices)
     own.start_worker()
     own.send("st-0000", first=2)
     assert own.reports(1)[0].body["epoch"] == 2
@@ -654,13 +649,13 @@ def test_a_worker_stopped_past_its_lease_reports_nothing_that_counts(own):
     own.send("st-0000", objective(own, "waits"), n=9)
     own.reports(1)
     worker.send_signal(signal.SIGSTOP)
-    wait_for(lambda: own.seen().absent == (0,))
+    until(lambda: own.seen().absent == (0,))
     go.touch()  # its trainer goes on, and its reports wait in the pipe
     own.send("st-0000", first=2)  # what the scheduler does with a lost attempt
     worker.send_signal(signal.SIGCONT)
     (report,) = own.reports(1)
     assert (report.body["fence"], report.body["epoch"]) == (2, 2)
-    wait_for(lambda: own.seen().state == "done")
+    until(lambda: own.seen().state == "done")
     assert "a report came too late" in own.log() or "is fenced off" in own.log()
     assert own.transport.receive(0) == []
 
@@ -671,7 +666,7 @@ def test_a_value_of_another_type_where_a_beat_reads_is_removed_by_the_worker(own
     with client(own) as redis:
         redis.delete(protocol.RELEASES)
         redis.set(protocol.RELEASES, "odd")
-        wait_for(lambda: counted(redis, own.url) == {("keys", "type"): 1})
+        until(lambda: counted(redis, own.url) == {("keys", "type"): 1})
         assert not redis.exists(protocol.RELEASES)
     own.send("st-0000", objective(own, "returns"))
     assert own.reports(1)[0].body["kind"] == "returned"
@@ -689,7 +684,7 @@ def test_the_user_that_the_docs_give_the_broker_may_do_all_that_is_needed(own):
     own.send("st-0000", objective(own, "returns"))
     [report] = own.reports(1)
     assert report.body["kind"] == "returned"
-    own.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0000")]))
+    own.transport.carry_out(Effects(releases=[Release(id="1", cause=1, trial="st-0000")]))
     with connection.connect(url) as redis:
         assert protocol.misplaced(redis) == {}
         assert counted(redis, url) == {}
@@ -700,13 +695,13 @@ def test_a_worker_whose_agent_is_gone_says_what_is_lost_and_ends(own):
     worker = own.start_worker(PENSTOCK_AGENT_PIPE="1")
     own.send("st-0000", objective(own, "waits"), n=9)
     own.reports(1)
-    children = trainers(own)
+    children = own.trainers()
     worker.stdin.close()
     (lost,) = own.reports(1)
     assert (lost.body["kind"], lost.body["refused"]) == ("lost", False)
     assert own.transport.survey([]).devices == {}, "or the trial is sent here again"
-    assert worker.wait(10) == 1
-    assert psutil.wait_procs(children, timeout=5)[1] == []
+    assert worker.wait(PATIENCE) == 1
+    assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
 
 
 def test_sigterm_is_a_warm_shutdown_the_segment_ends_first_and_the_device_drains(own):
@@ -715,12 +710,12 @@ def test_sigterm_is_a_warm_shutdown_the_segment_ends_first_and_the_device_drains
     own.reports(1)
     worker.terminate()
     device = own.device.name
-    wait_for(lambda: own.transport.survey([]).devices[device].draining)
+    until(lambda: own.transport.survey([]).devices[device].draining)
     assert worker.poll() is None
     (own.settings.home / "go").touch()
     (last,) = own.reports(1)
     assert last.body["closes"]
-    assert worker.wait(10) == 0
+    assert worker.wait(PATIENCE) == 0
     assert own.transport.survey([]).devices == {}
 
 
@@ -730,7 +725,7 @@ def test_a_report_waits_for_a_broker_that_was_restarted(own):
     own.reports(1)
     server.stop(own.settings)
     (own.settings.home / "go").touch()
-    wait_for(lambda: "does not answer" in own.log())
+    until(lambda: "does not answer" in own.log())
     server.start(own.settings)
     (last,) = own.reports(1)
     assert (last.body["epoch"], last.body["closes"]) == (2, True)
@@ -745,17 +740,18 @@ def test_a_wiped_broker_fences_the_worker_off_and_it_serves_on(own):
     with client(own) as redis:
         redis.flushall()
     own.transport.open()
-    wait_for(lambda: own.transport.survey([]).devices)
+    until(lambda: own.transport.survey([]).devices)
     own.send("st-0001")
     assert own.reports(1)[0].body["trial"] == "st-0001"
 
 
 def test_trainers_are_bound_to_their_device(shared):
-    for trainer in trainers(shared):
-        environment = trainer.environ()
-        assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    for slot in (0, 1):
+        shared.send(f"st-006{slot}", objective(shared, "counts_gpus"), slot=slot)
+    assert [report.body["value"] for report in shared.reports(2)] == [0.0, 0.0]
+    for trainer in shared.trainers():
         cores = shared.device.cores
-        assert environment["OMP_NUM_THREADS"] == str(max(1, len(cores) // 2))
+        assert trainer.environ()["OMP_NUM_THREADS"] == str(max(1, len(cores) // 2))
         assert trainer.cpu_affinity() == list(cores)
     assert {file.name for file in shared.settings.logs.iterdir()} >= {
         "trainer-cpu.n.0.s0.log",

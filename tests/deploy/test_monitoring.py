@@ -9,6 +9,7 @@ from itertools import combinations
 
 import pytest
 from deployed import DEPLOY, yaml_of
+from patience import PATIENCE
 from penstock.app.exports.prometheus import Collector
 from penstock.app.host.settings import load
 from ruamel.yaml import YAML
@@ -62,7 +63,7 @@ def test_every_metric_and_label_that_is_named_is_exported(text, least, exported)
 
 def test_prometheus_takes_configuration_and_rules():
     command = [program("promtool", "prometheus"), "check", "config"]
-    subprocess.run([*command, DEPLOY / "prometheus/prometheus.yml"], check=True, timeout=60)
+    subprocess.run([*command, DEPLOY / "prometheus/prometheus.yml"], check=True, timeout=PATIENCE)
 
 
 def test_prometheus_takes_every_expression_of_the_dashboard(tmp_path):
@@ -73,7 +74,7 @@ def test_prometheus_takes_every_expression_of_the_dashboard(tmp_path):
     path = tmp_path / "rules.yml"
     YAML().dump({"groups": [{"name": "panels", "rules": rules}]}, path)
     subprocess.run(
-        [program("promtool", "prometheus"), "check", "rules", path], check=True, timeout=60
+        [program("promtool", "prometheus"), "check", "rules", path], check=True, timeout=PATIENCE
     )
 
 
@@ -147,7 +148,7 @@ def test_an_alert_fires_when_it_should_and_not_otherwise(tmp_path):
     path = tmp_path / "tests.yml"
     YAML().dump({"rule_files": [str(ALERTS)], "tests": tests}, path)
     command = [program("promtool", "prometheus"), "test", "rules", path]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
 
 

@@ -16,10 +16,12 @@ import pytest
 import torch
 from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
 from hypothesis import strategies as st
+from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
-from penstock.app.worker import trainers
+from penstock.app.worker import fork_server
 from penstock.app.worker.link import Link
 from penstock.app.worker.session import Session
+from penstock.app.worker.trainers import Sockets, Trainer
 from penstock.profiling.base.errors import BackendError
 from penstock.profiling.devices.device import Device
 from penstock.tasks.checkpoints.checkpoint import FORMAT, load
@@ -27,7 +29,7 @@ from penstock.tasks.checkpoints.state import state_hash
 from penstock.tasks.gangs import peers, tensor_stream
 from penstock.tasks.gangs.peers import PeerServer, fetch, store_port
 from penstock.tasks.gangs.rendezvous import RendezvousHandler
-from penstock.tasks.process.failure import GangLost
+from penstock.tasks.process.failure import Lost
 from penstock.tasks.process.identity import Identity
 from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps
 
@@ -53,6 +55,7 @@ SAID = [
         },
         "preparing": {}, "prepared": {}, "stopped": {},
         "progress": {"epoch": 1, "step": 2, "steps": 3, "text": "t"},
+        "remarked": {"text": "t"},
         "replayed": {"first": 1, "last": 2, "reason": "r"},
         "trying": {"config": [["threads", 2]]},
         "windows": {"windows": [], "failed": []},
@@ -146,9 +149,10 @@ def test_whatever_a_trainer_says_its_segment_ends_with_one_last_report(
 ):
     file = put(tmp_path, b'{"op": "ready"}\n' + said.encode("utf-8", "replace") + b"\n")
     command = (sys.executable, "-S", "-c", SAYS, file.removeprefix("file://"))
-    monkeypatch.setattr(trainers, "COMMAND", command)
+    monkeypatch.setattr(fork_server, "TRAINER", command)
     device = Device("cpu.n.0", "n", "cpu", (), None, 1)
-    trainer = trainers.Trainer(launcher, device, tmp_path / "log", "127.0.0.1")
+    server = fork_server.ForkServer(launcher, {}, tmp_path / "server.log")
+    trainer = Trainer(server, device, TASK, tmp_path / "log", Sockets("127.0.0.1"))
     link = Noted()
     session = Session(TASK, "{}", "w.1", link, show=lambda _: None, durable=lambda *_: None)
     try:
@@ -224,7 +228,8 @@ def test_a_trainer_serves_on_whatever_it_is_asked(capfd):
         @fuzzed(says=spoilt_bytes(*REQUESTS) | bodies.map(in_a_frame))
         def is_asked(says):
             # It may hang up at any time.
-            with in_time(), socket.create_connection((address, port), 5) as sock, suppress(OSError):
+            with in_time(), socket.create_connection((address, port)) as sock, suppress(OSError):
+                sock.settimeout(PATIENCE)
                 sock.sendall(says)
                 sock.shutdown(socket.SHUT_WR)
                 while sock.recv(1 << 16):
@@ -237,8 +242,7 @@ def test_a_trainer_serves_on_whatever_it_is_asked(capfd):
 
 def test_a_stranger_who_says_nothing_is_sent_away_soon(monkeypatch):
     monkeypatch.setattr(peers, "REQUEST_TIMEOUT", 0.05)
-    with serving() as where, socket.create_connection(where, 5.0) as sock:
-        sock.settimeout(60.0)
+    with serving() as where, socket.create_connection(where, PATIENCE) as sock:
         assert sock.recv(1) == b""
 
 
@@ -258,7 +262,7 @@ def test_a_word_in_a_store_is_a_members_or_the_gang_is_lost(meetings, text, fenc
     with in_time():
         try:
             mine, theirs = meeting.exchange("gang", [True, "cpu"])
-        except GangLost:
+        except Lost:
             return
         finally:
             meeting.store.delete_key(f"{fence}/gang/1")

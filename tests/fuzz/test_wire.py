@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 from drive_world import World, spec
@@ -46,12 +47,13 @@ REPORTS = (
      "memory": 5, "joules": 1.0},
     {"kind": "durable", **ATTEMPT, "epoch": 1, "state_hash": "h", "uri": "file:///x"},
     {"kind": "undurable", **ATTEMPT, "reason": "full"},
+    {"kind": "remarked", **ATTEMPT, "text": "t"},
     {"kind": "replayed", **ATTEMPT, "first": 1, "last": 2, "reason": ""},
     {"kind": "windows", **ATTEMPT, "windows": [[[["threads", 2]], 0.9, 0.1, None]],
      "failed": [[[["threads", 1]], "why"]]},
     {"kind": "profiled", **ATTEMPT, "epoch": 1, "values": {"a": 1.0}},
     {"kind": "returned", **ATTEMPT, "value": 0.5, "further": [1.0], "constraints": {"c": 0.0},
-     "pruned": False, "unasked": ["b"]},
+     "pruned": False, "unasked": ["b"], "writing": {"user_attrs": [["a", "1"]]}},
     {"kind": "failed", **ATTEMPT, "failure": "exception", "message": "m", "traceback": "t",
      "trying": [["threads", 2]]},
     {"kind": "lost", **ATTEMPT, "reason": "r", "refused": False, "ranks": [0], "signature": "",
@@ -77,6 +79,11 @@ IMPORT = StudyImported(
         ),
     ),
 )  # fmt: skip
+WRITING = {
+    "suggestions": [["x", 0.5, json.dumps(FLOAT), 0.5]], "steps": [[0, 0.5]],
+    "user_attrs": [["a", "1"]], "system_attrs": [["b", "[]"]],
+}  # fmt: skip
+ADDED = {"kind": "add", "study": "a-1", "state": "running", "writing": {}}
 COMMANDS = (
     {"kind": "submit", "study": json.loads(codec.spec_to_json(NEW)), "enqueued": [{"x": 0.5}]},
     {"kind": "submit", "study": json.loads(codec.spec_to_json(GRID)), "enqueued": []},
@@ -85,8 +92,28 @@ COMMANDS = (
     {"kind": "weigh", "study": "s-1", "weight": 2.0, "priority": 1},
     {"kind": "extend", "study": "s-1", "by": 2, "to": None, "code": None},
     {"kind": "enqueue", "study": "s-1", "params": {"x": 0.5}},
-    {"kind": "ask", "study": "a-1"},
-    {"kind": "tell", "study": "a-1", "number": 0, "value": 1.0, "reason": ""},
+    {
+        "kind": "add",
+        "study": "a-1",
+        "state": "complete",
+        "values": [1.0],
+        "writing": WRITING,
+        "started": 1.0,
+        "ended": 2.0,
+        "call": "a-1-0000.1",
+    },
+    {
+        "kind": "write",
+        "study": "a-1",
+        "number": 0,
+        "state": "pruned",
+        "values": [],
+        "writing": WRITING,
+        "reason": "r",
+    },
+    {"kind": "annotate", "study": "a-1", "writing": {"user_attrs": [["a", "1"]]}},
+    {"kind": "stop", "study": "s-1"},
+    {"kind": "delete", "study": "a-1"},
     {"kind": "close", "study": "a-1"},
     {"kind": "import", "imported": codec.encode(IMPORT)[1]},
     {"kind": "drain", "devices": ["cpu"], "within": 2.0},
@@ -100,11 +127,11 @@ ENTRY = HistoryEntry(
 
 
 def world():
-    """A study at work with a segment under fence 1, one that is asked, and a device."""
+    """A study at work with a segment under fence 1, one that its user trains, and a device."""
     found = World()
     found.submit(spec(n_trials=2))
-    found.submit(spec(id="a-1", name="a", contract="ask"))
-    found.send(commands.to_event({"kind": "ask", "study": "a-1"}, found.engine.state, 1.0, {}.get))
+    found.submit(spec(id="a-1", name="a", contract="ask", sampler="optuna"))
+    found.send(commands.to_event(ADDED, found.engine.state, 1.0, {}.get))
     found.join("cpu.a.0")
     return found
 
@@ -139,14 +166,13 @@ def test_a_report_is_an_event_that_the_engine_takes_or_is_refused(body):
     here = world()
     with in_time():
         try:
-            event = reports.to_event(body, 5.0)
+            events = reports.to_events(body, 5.0)
         except UsageError:
             return
-        try:
-            here.engine.handle(event)
-        except Refused:
-            return
-        codec.decode(*codec.encode(event))
+        for event in events:
+            with suppress(Refused):
+                here.engine.handle(event)
+            codec.decode(*codec.encode(event))
 
 
 @fuzzed(body=spoilt_object(QUESTION))
@@ -190,7 +216,7 @@ def test_entries_for_the_history_are_kept_as_they_are_or_refused(text):
 def test_an_answer_to_a_client_is_an_object_or_an_error_of_ours(text):
     with in_time():
         try:
-            found = client._opened(text)
+            found = client._parse_answer(text)
         except Forged:
             return
         try:

@@ -6,6 +6,7 @@ The same code as ``python -m benchmarks.chaos``, with fewer faults.
 from __future__ import annotations
 
 import pytest
+from patience import PATIENCE
 from penstock.app.host import locks
 from penstock.benchmarks import _faults, chaos
 
@@ -36,4 +37,4 @@ def test_what_befalls_a_gang_changes_no_bit_of_what_one_device_gives():
 
 def reap():
     for process in locks._started:
-        process.wait(10)
+        process.wait(PATIENCE)

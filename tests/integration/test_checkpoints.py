@@ -52,20 +52,20 @@ def test_a_study_on_s3_goes_on_from_there_after_a_kill_and_leaves_the_best_state
         strategy=SuccessiveHalving(max_epochs=4, min_epochs=1, eta=2),
     )
     study.submit(users_trainables.Leisurely, SPACE)
-    site.until(lambda: len(durable(site, study.id)) == 4, 60, "the first rung is durable")
+    site.until(lambda: len(durable(site, study.id)) == 4, "the first rung is durable")
     assert [row[:2] for row in durable(site, study.id)] == [(n, 1) for n in range(4)]
     read = len([path for path in s3.requests("GET") if path.endswith(".pt")])
     for process in site.trainers():
         process.kill()
-    assert site.wait(study.id, 120).status == "complete"
+    assert site.wait(study.id).status == "complete"
     assert len([p for p in s3.requests("GET") if p.endswith(".pt")]) > read, "restored from there"
     best = study.best_trial.number
     site.until(
         lambda: [row[:2] for row in durable(site, study.id)] == [(best, 4)],
-        what="the last state of the best trial is the only one left, in the ledger",
+        "the last state of the best trial is the only one left, in the ledger",
     )
     [(_, _, uri)] = durable(site, study.id)
-    site.until(lambda: s3.files() == {uri}, what="and in the store")
+    site.until(lambda: s3.files() == {uri}, "and in the store")
     for secret in (SECRET, KEY_ID):
         assert secret not in site.logs()
         assert secret not in site.penstock("status", study.id, "--json")
@@ -114,13 +114,13 @@ def test_while_the_disk_is_full_training_goes_on_the_user_is_told_and_checkpoint
                 strategy=SuccessiveHalving(max_epochs=2, min_epochs=1, eta=2),
             )
             study.submit(users_trainables.Leisurely, SPACE)
-            words = full.until(lambda: full.reader.study(study.id).message, 60, "it is said")
+            words = full.until(lambda: full.reader.study(study.id).message, "it is said")
             assert "could not be written: the disk of the checkpoint store is full" in words
             ballast.unlink()
             assert full.wait(study.id).status == "complete"
             best = study.best_trial.number
             full.until(
-                lambda: [row[:2] for row in durable(full, study.id)] == [(best, 2)], what="durable"
+                lambda: [row[:2] for row in durable(full, study.id)] == [(best, 2)], "durable"
             )
             assert not [path for path in disk.rglob("*") if path.suffix == ".tmp"]
         finally:

@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 from installation import Installation, serving
+from patience import PATIENCE
 from penstock.app.broker import server
 from penstock.app.host import locks
 from penstock.app.host.settings import load
@@ -79,14 +80,14 @@ def test_scheduler_slurm_workers_metrics_and_a_user_each_on_their_own(tmp_path):
     )
     others = [operator.start("scheduler"), metrics.start("metrics", "--port", port)]
     try:
-        [node] = operator.until(lambda: serving(operator), 60, "a worker joins")
+        [node] = operator.until(lambda: serving(operator), "a worker joins")
         assert node.endswith("-17")
         assert "best" in user.finish(user.python(script))
         # Who only uses what an operator runs starts nothing.
         assert [part for part in (user, operator) if (part.settings.run / "up.json").exists()] == []
         assert not locks.is_running(user.settings.run, "scheduler")
 
-        found = metrics.until(lambda: scraped(port), what="the metrics are served")
+        found = metrics.until(lambda: scraped(port), "the metrics are served")
         assert found["penstock_scheduler_up",] == found["penstock_broker_up",] == 1
         assert found["penstock_epochs_total", "accepted"] >= 18
         assert found["penstock_slots", "idle"] == 2
@@ -97,14 +98,14 @@ def test_scheduler_slurm_workers_metrics_and_a_user_each_on_their_own(tmp_path):
         assert 0 < waits < 5 * found["penstock_dispatch_to_claim_seconds_count",]
 
         worker.send_signal(signal.SIGTERM)  # as SLURM does before the time limit
-        assert worker.wait(20) == 0
-        operator.until(lambda: not serving(operator), what="the worker leaves")
+        assert worker.wait(PATIENCE) == 0
+        operator.until(lambda: not serving(operator), "the worker leaves")
         left = scraped(port)
         assert (left["penstock_devices", "left"], left["penstock_devices", "joined"]) == (1, 0)
     finally:
         for process in (worker, *others):
             process.terminate()
-            process.wait(20)
+            process.wait(PATIENCE)
         for process in others:
             process.communicate()
         server.stop(own)

@@ -69,12 +69,12 @@ def test_a_study_goes_on_on_what_is_left_and_comes_back_with_the_same_bits(two, 
     two.wait(alone.id)
     go.unlink()
     study = submit("drained", go, 0.1, n_trials=4, epochs=50)
-    two.until(lambda: len(used(two, study)) == 2, 60, "epochs on both devices")
+    two.until(lambda: len(used(two, study)) == 2, "epochs on both devices")
     out, other = sorted(devices(two))
     assert two.penstock("devices", "drain", out) == f"taken out: {out}\n"
-    two.until(lambda: devices(two)[out]["state"] == "drained", 30, "its epoch ends")
+    two.until(lambda: devices(two)[out]["state"] == "drained", "its epoch ends")
     before = len(two.reader.epochs(study.id))
-    two.until(lambda: len(two.reader.epochs(study.id)) >= before + 3, 30, "it goes on")
+    two.until(lambda: len(two.reader.epochs(study.id)) >= before + 3, "it goes on")
     assert used(two, study, before) == {other}
     assert [work["study"] for work in devices(two)[other]["running"]] == ["drained"]
     assert devices(two)[out]["running"] == []
@@ -86,12 +86,11 @@ def test_a_study_goes_on_on_what_is_left_and_comes_back_with_the_same_bits(two, 
         lambda: (
             (now := two.reader.devices()[0]).incarnation != incarnation and now.state == "drained"
         ),
-        60,
         "it joins again",
     )
     before = len(two.reader.epochs(study.id))
     assert two.penstock("devices", "undrain", out) == f"given back: {out}\n"
-    two.until(lambda: out in used(two, study, before), 60, "it is used again")
+    two.until(lambda: out in used(two, study, before), "it is used again")
     assert study.status == "running"
     go.touch()
     assert two.wait(study.id).status == "complete"
@@ -100,7 +99,7 @@ def test_a_study_goes_on_on_what_is_left_and_comes_back_with_the_same_bits(two, 
 
 def test_devices_are_free_at_the_deadline_and_only_their_epochs_are_repeated(two, go):
     study = submit("freed", go, 5.0, n_trials=2, epochs=3)
-    two.until(lambda: all(d["running"] for d in devices(two).values()), 60, "both run")
+    two.until(lambda: all(d["running"] for d in devices(two).values()), "both run")
     freed, word = two.penstock("devices", "free", "1", "--within", "0.3").split(maxsplit=1)
     assert word == "is free\n"
     facts = devices(two)
@@ -112,7 +111,7 @@ def test_devices_are_free_at_the_deadline_and_only_their_epochs_are_repeated(two
     assert f"there is no device 'gpu'; there is {', '.join(sorted(facts))}" in said
     assert two.penstock("devices", "drain", freed, "--within", "1") == f"{freed} is free\n"
     two.penstock("devices", "undrain", freed)
-    two.until(lambda: devices(two)[freed]["running"], 30, "it is used again")
+    two.until(lambda: devices(two)[freed]["running"], "it is used again")
     go.touch()
     assert two.wait(study.id).status == "complete"
     assert len(bits(two, study)) == 2 * 3

@@ -77,7 +77,7 @@ def test_joules_go_from_the_meter_into_ledger_best_export_and_report(tmp_path):
     with burning(tmp_path / "powercap", WATTS) as folder:
         site = Installation(tmp_path / "home", devices="cpu:1x1*2", powercap=folder)
         try:
-            site.penstock("run", script(tmp_path, 1), timeout=120)
+            site.penstock("run", script(tmp_path, 1))
             study = site.reader.study("net")
             epochs = site.reader.epochs(study.id)
             assert len(epochs) == 9
@@ -108,7 +108,7 @@ def test_a_gang_has_the_joules_of_all_its_members(tmp_path):
             tmp_path / "home", devices="cpu:2x1", policy=RANDOM_WIDTHS, powercap=folder
         )
         try:
-            site.penstock("run", script(tmp_path, 0, width=2), timeout=120)
+            site.penstock("run", script(tmp_path, 0, width=2))
             wide = [row for row in site.reader.epochs(site.reader.study("net").id) if row.width > 1]
             assert wide
             assert all(row.joules is not None for row in wide)
@@ -118,7 +118,7 @@ def test_a_gang_has_the_joules_of_all_its_members(tmp_path):
 
 
 def test_where_nothing_can_be_read_the_reason_stands_beside_the_device_seconds(tmp_path, unmetered):
-    unmetered.penstock("run", script(tmp_path, 0), timeout=120)
+    unmetered.penstock("run", script(tmp_path, 0))
     best = json.loads(unmetered.penstock("best", "net", "--json"))
     assert best["energy_j"] is None
     assert best["energy"].startswith("energy not measured (RAPL: ")
@@ -127,7 +127,7 @@ def test_where_nothing_can_be_read_the_reason_stands_beside_the_device_seconds(t
 
 
 def test_least_energy_is_refused_at_the_door_where_it_is_not_measured(tmp_path, unmetered):
-    said = unmetered.penstock("run", script(tmp_path, 0.5), status=2, timeout=60)
+    said = unmetered.penstock("run", script(tmp_path, 0.5), status=2)
     assert "system.energy_weight" in said
     assert "energy is not measured here" in said
     assert "has no zones" in said

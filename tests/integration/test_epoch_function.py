@@ -61,14 +61,13 @@ def test_with_its_trainers_killed_a_study_goes_on_from_its_checkpoints(site, kin
     study.submit(functions.digits, space)
     site.until(
         lambda: max([row.epoch for row in site.reader.epochs(study.id)], default=0) >= 3,
-        60,
         "a trial is beyond the first rung",
     )
     for process in site.trainers():
         process.kill()
     accepted = {(row.trial[-4:], row.epoch) for row in site.reader.epochs(study.id)}
     told = len(site.log("trainer"))
-    assert site.wait(study.id, 120).status == "complete"
+    assert site.wait(study.id).status == "complete"
 
     rows = [(row.trial[-4:], row.epoch) for row in site.reader.epochs(study.id)]
     assert len(rows) == len(set(rows)) == 4 * 2 + 2 * 2 + 4
@@ -95,12 +94,11 @@ def test_an_estimator_goes_on_where_its_trainers_were_killed(site, monkeypatch):
     study.submit(code, {"lr": [0.001, 0.01], "alpha": [1e-4], "hidden": [64]})
     site.until(
         lambda: max([row.epoch for row in site.reader.epochs(study.id)], default=0) >= 3,
-        60,
         "a trial is in its middle",
     )
     for process in site.trainers():
         process.kill()
-    assert site.wait(study.id, 120).status == "complete"
+    assert site.wait(study.id).status == "complete"
     rows = [(row.trial, row.epoch) for row in site.reader.epochs(study.id)]
     assert len(rows) == len(set(rows)) == 2 * 20
     assert study.best_value > 0.9

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import psutil
 import pytest
+from patience import PATIENCE, until
 from penstock.app.broker import server
 from penstock.app.broker.transport import RedisTransport
-from penstock.app.common.ports import Orders
+from penstock.app.common.ports import Effects
 from penstock.benchmarks._digits import DigitsNet
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.study import Code
 from penstock.tasks.contracts.code import reference
-from worker_bench import KEY, SPEC, bench, wait_for
+from worker_bench import KEY, SPEC, bench
 
 pytestmark = pytest.mark.integration
 
@@ -42,14 +42,14 @@ class Trial:
         segment = at.dispatch(self.name, first=first, n=last - first + 1, params=PARAMS)
         expect = self.epochs[first - 1][0] if self.epochs else ""
         segment = replace(segment, parents=parents, expect=expect, final=True)
-        at.transport.carry_out(Orders(dispatches=[(segment, SPEC)]))
+        at.transport.carry_out(Effects(dispatches=[(segment, SPEC)]))
 
     def hear(self, at, enough) -> None:
         """Accept what is reported until ``enough``."""
 
         def heard():
             messages = at.transport.receive(0.05)
-            at.transport.carry_out(Orders(acks=messages))
+            at.transport.carry_out(Effects(acks=messages))
             for body in [message.body for message in messages]:
                 assert body["kind"] in {"epoch", "durable", "replayed"}, body
                 assert body["trial"] == self.name
@@ -64,7 +64,7 @@ class Trial:
                     self.epochs[body["epoch"]] = bits
             return enough()
 
-        wait_for(heard, 60)
+        until(heard)
 
     def run(self, at, last: int, parents: tuple[Parent, ...] = ()) -> None:
         """As ``send``, until the end is durable."""
@@ -88,7 +88,7 @@ def workers(tmp_path_factory):
 
 
 def test_a_trial_paused_moved_killed_and_replayed_has_the_bits_of_one_left_alone(workers):
-    one, first_worker, other, other_worker = workers
+    one, _, other, other_worker = workers
     alone = Trial("st-alone")
     alone.run(one, LAST)
 
@@ -98,16 +98,16 @@ def test_a_trial_paused_moved_killed_and_replayed_has_the_bits_of_one_left_alone
     trial.send(other, LAST)  # warm there
     trial.hear(one, lambda: len(trial.epochs) > 4)
     other_worker.kill()
-    wait_for(lambda: one.seen(trial.name).absent)
+    until(lambda: one.seen(trial.name).absent)
     trial.hear(one, lambda: True)  # what it had reported before
     killed_after = len(trial.epochs)
     assert 4 < killed_after < LAST, "killed in the middle of its segment"
 
     trial.run(one, LAST - 1, trial.parents)  # replayed from the checkpoint after epoch 4
-    worker = psutil.Process(first_worker.pid)
-    [trainer] = worker.children()
+    [trainer] = one.trainers()
     trainer.kill()
-    wait_for(lambda: worker.children() not in ([], [trainer]))
+    # While it ends, it is in no list of trainers, and its worker may still have it.
+    trainer.wait(PATIENCE)
     trial.run(one, LAST)  # replayed from its initialisation
 
     # From the checkpoint after epoch 4, then from nothing.

@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 from installation import CORES, Installation
+from patience import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -78,18 +79,18 @@ def test_a_device_with_other_threads_is_refused_and_the_study_ends_well(
         store=first.settings.store_url,
     )
     study = first.penstock("submit", script(tmp_path / "s.py", gate)).split()[-1]
-    first.until(lambda: len(first.reader.epochs(study)) == 2, 60, "trial 0 ends")
+    first.until(lambda: len(first.reader.epochs(study)) == 2, "trial 0 ends")
     with (tmp_path / "worker.log").open("w") as log:
         command = [sys.executable, "-P", "-m", "penstock", "worker"]
         worker = subprocess.Popen(command, env=second.environment, stdout=log, stderr=log)
     try:
-        message = first.until(lambda: first.reader.study(study).message, 60, "it is refused")
+        message = first.until(lambda: first.reader.study(study).message, "it is refused")
         gate.touch()
         row = first.wait(study)
     finally:
         gate.touch()
         worker.terminate()
-        worker.wait(30)
+        worker.wait(PATIENCE)
     assert row.status == "complete"
     assert message.startswith("cpu.second.")
     assert "refused" in message
@@ -121,7 +122,8 @@ def test_a_study_that_cannot_be_exact_ends_at_once_and_says_what_to_do(first, tm
 
 def test_a_statistical_study_has_each_of_its_epochs_in_the_store(first, tmp_path):
     (tmp_path / "gate").touch()
-    options = 'exactness="statistical", limits=penstock.Limits(keep_checkpoints=3)'
+    resources = 'resources=penstock.Resources(exactness="statistical")'
+    options = f"{resources}, limits=penstock.Limits(keep_checkpoints=3)"
     path = script(tmp_path / "s.py", tmp_path / "gate", options=options)
     first.penstock("run", path)
     study = first.reader.studies()[-1]

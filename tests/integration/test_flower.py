@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 import users_trainables
 from installation import variables_of
+from patience import PATIENCE
 from penstock import FullBudget, create_study
 from penstock.app.services.flower import USER, password_file
 
@@ -33,7 +34,7 @@ def flower(running):
         token = base64.b64encode(f"{USER}:{password}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -43,7 +44,7 @@ def flower(running):
 
     yield ask
     process.terminate()
-    process.wait(20)
+    process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def tasks(running, flower, password):
         status, text = flower(path, password)
         return json.loads(text) if status == 200 else {}
 
-    running.until(lambda: all_of("/api/workers"), 60, "workers in Flower")
+    running.until(lambda: all_of("/api/workers"), "workers in Flower")
     with variables_of(running):
         study = create_study(
             study_name="seen in flower",
@@ -85,7 +86,7 @@ def tasks(running, flower, password):
         finished = running.reader.study(study.id).finished_at
         return finished and len(done) == len(seen)
 
-    running.until(look, 60, "a study that ends in Flower too")
+    running.until(look, "a study that ends in Flower too")
     return {name: said for name, said in seen.items() if said[-1]["received"]}
 
 

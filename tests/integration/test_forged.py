@@ -90,13 +90,12 @@ class Attacker:
         """Send a command and return the scheduler's answer."""
         self.add(protocol.COMMANDS, text)
         place = protocol.PREFIX + protocol.reply_name(json.loads(text)["id"])
-        found = self.client.blpop([place], timeout=10)
-        assert found, f"no answer to {text}: {self.site.logs()}"
-        return json.loads(found[1])
+        found = self.site.until(lambda: self.client.lpop(place), f"an answer to {text}")
+        return json.loads(found)
 
     def seen_in(self, log: str, words: str) -> None:
         """Wait for ``words`` in a log of ours."""
-        self.site.until(lambda: words in self.site.log(log), what=f"{words!r} in {log}")
+        self.site.until(lambda: words in self.site.log(log), f"{words!r} in {log}")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,7 @@ def attacker(running):
     with variables_of(running):
         study = create_study(study_name="attacked", direction="maximize", sampler="grid")
         study.submit(users_objectives.slow, {"x": [0.125, 0.25, 0.375, 0.5, 0.625, 0.75]})
-    running.until(lambda: running.reader.epochs(study.id), 60, "an epoch")
+    running.until(lambda: running.reader.epochs(study.id), "an epoch")
     with server.connect(running.settings) as client:
         yield Attacker(running, client, study)
 
@@ -170,7 +169,7 @@ def test_a_malformed_report_is_dropped(attacker, what):
     before = attacker.site.log("scheduler").count("a malformed report")
     attacker.add(protocol.REPORTS, attacker.report(**MALFORMED_REPORTS[what]))
     attacker.site.until(
-        lambda: attacker.site.log("scheduler").count("a malformed report") > before, what="a word"
+        lambda: attacker.site.log("scheduler").count("a malformed report") > before, "a word"
     )
 
 
@@ -193,7 +192,7 @@ def test_a_malformed_question_is_dropped(attacker, what):
         attacker.add(protocol.REPORTS, dumps(body | MALFORMED_QUESTIONS[what]))
         return attacker.site.log("scheduler").count("a malformed question") > before
 
-    attacker.site.until(asked, 10, "a word")
+    attacker.site.until(asked, "a word")
 
 
 MALFORMED_COMMANDS = {

@@ -6,6 +6,7 @@ The same code as ``python -m benchmarks.hostile``, with fewer attacks.
 from __future__ import annotations
 
 import pytest
+from patience import PATIENCE
 from penstock.app.host import locks
 from penstock.benchmarks import hostile
 
@@ -29,6 +30,6 @@ def test_after_each_attack_the_slots_are_free_and_nothing_is_left_or_wrong():
     others = set(locks._started)  # of tests before this one, in the same process
     figures = hostile.campaign(hostile.of(hostile.draw(0), ATTACKS), usual=2)
     for process in set(locks._started) - others:
-        process.wait(60)
+        process.wait(PATIENCE)
     assert figures["attacks"] == len(ATTACKS)
     assert {name: figures[name] for name in NONE if figures[name]} == {}

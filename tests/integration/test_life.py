@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from penstock import Float, FullBudget, UsageError, create_study, load_study
+from optuna.trial import TrialState
+from penstock import Float, FullBudget, create_study, load_study
 from penstock.app.host import locks
 from users_trainables import Paced
 
@@ -32,9 +33,9 @@ def test_pause_kill_resume_and_extend_give_the_table_of_an_undisturbed_study(sit
     kind = {"metric": "loss", "sampler": "random", "strategy": FullBudget(6), "seed": 5}
     paused = create_study(study_name="paused", **kind)
     paused.submit(Paced, space, 3)
-    site.until(lambda: len(site.reader.epochs(paused.id)) > 2, 60, "some epochs")
+    site.until(lambda: len(site.reader.epochs(paused.id)) > 2, "some epochs")
     paused.pause()
-    site.until(lambda: not site.reader.running(), 30, "what ran ends its epoch")
+    site.until(lambda: not site.reader.running(), "what ran ends its epoch")
     before = table(site, paused)
     assert 2 < len(before) < 3 * 6
     pid = locks.pid_of(site.settings.run, "scheduler")
@@ -68,16 +69,14 @@ def test_a_study_is_asked_and_told_while_its_scheduler_is_killed(site, tmp_path)
     first = study.ask(space)
     pid = locks.pid_of(site.settings.run, "scheduler")
     os.kill(pid, signal.SIGKILL)
-    second = load_study("asked").ask()
+    second = load_study("asked").ask(space)
     assert (first.number, second.number) == (0, 1)
     assert [site.facts("asked")["trials"], study.status] == [{"running": 2}, "running"]
     study.tell(second, 0.5)
-    study.tell(first, state="fail")
+    study.tell(first, state=TrialState.FAIL)
     for wrong in (second, 1, 7):
-        with pytest.raises(UsageError, match=r"completed already|trial = 7"):
+        with pytest.raises(ValueError, match=r"Cannot tell a COMPLETE trial|number 7"):
             study.tell(wrong, 0.5)
-    with pytest.raises(UsageError, match="another space"):
-        study.ask({"x": Float(0.0, 2.0)})
     study.close()
     assert study.status == "complete"
     assert (study.best_trial.number, study.best_value) == (1, 0.5)

@@ -111,7 +111,7 @@ class Nodes:
         """The node agent of ``site`` is started, and gone at the end."""
         _, log = self._undo.enter_context(working(site))
         name = site.settings.node
-        self.head.until(lambda: name in serving(self.head), 60, f"{name} joins: {log.read_text()}")
+        self.head.until(lambda: name in serving(self.head), f"{name} joins: {log.read_text()}")
 
     def pace(self, seconds) -> None:
         new = self._folder / "pace"
@@ -123,7 +123,7 @@ class Nodes:
         known = {study.id for study in self.head.reader.studies()}
         script = self.head.python(self._script, trials, epochs, width)
         [study] = self.head.until(
-            lambda: {study.id for study in self.head.reader.studies()} - known, 60, "a study"
+            lambda: {study.id for study in self.head.reader.studies()} - known, "a study"
         )
         self._undo.callback(self.head.finish, script)
         return study
@@ -155,7 +155,6 @@ class Nodes:
         seen = len(self.epochs(study))
         self.head.until(
             lambda: width in [row.width for row in self.epochs(study)[seen:]],
-            60,
             f"an epoch at width {width}",
         )
 
@@ -174,7 +173,7 @@ def nodes(tmp_path_factory):
         nodes = Nodes(tmp_path_factory.mktemp("nodes"), net, url, undo)
         undo.callback(nodes.close)
         nodes.lead(RANDOM_WIDTHS)
-        nodes.head.until(lambda: serving(nodes.head), 60, "the head serves")
+        nodes.head.until(lambda: serving(nodes.head), "the head serves")
         alone = {SHORT: nodes.submit(2, SHORT, width=1), LONG: nodes.submit(1, LONG, width=1)}
         nodes.expected = {epochs: nodes.bits(study) for epochs, study in alone.items()}
         [device] = nodes.head.reader.devices()
@@ -228,10 +227,10 @@ def test_a_cable_that_is_cut_costs_the_gang_and_nothing_else(wide):
     nodes.net.mend("b")
     nodes.until_wide(study)
     nodes.net.cut("b")
-    nodes.head.until(lambda: "b" not in serving(nodes.head), what="b is missed")
+    nodes.head.until(lambda: "b" not in serving(nodes.head), "b is missed")
     nodes.until_alone(study)
     nodes.net.mend("b")
-    nodes.head.until(lambda: "b" in serving(nodes.head), what="b is back")
+    nodes.head.until(lambda: "b" in serving(nodes.head), "b is back")
     nodes.until_wide(study)
     nodes.check_to_its_end(study)
 
@@ -239,7 +238,7 @@ def test_a_cable_that_is_cut_costs_the_gang_and_nothing_else(wide):
 def test_a_node_that_vanishes_is_done_without_until_it_is_back(wide):
     nodes, study = wide
     nodes.net.kill_all("b")
-    nodes.head.until(lambda: "b" not in serving(nodes.head), what="b is missed")
+    nodes.head.until(lambda: "b" not in serving(nodes.head), "b is missed")
     nodes.until_alone(study)
     nodes.join(nodes.b)
     nodes.until_wide(study)
@@ -252,7 +251,7 @@ def test_nodes_that_do_not_reach_each_other_work_on_apart(in_turn, mended):
     nodes.net.keep_apart("a", "b")
     nodes.pace(QUICK)
     study = nodes.submit(1, LONG)
-    nodes.head.until(lambda: nodes.losses(study) > 1, 60, "two gangs are lost")
+    nodes.head.until(lambda: nodes.losses(study) > 1, "two gangs are lost")
     nodes.pace(SLOW)
     nodes.until_alone(study)
     nodes.net.keep_apart("a", "b", apart=False)
@@ -268,6 +267,6 @@ def test_a_gang_that_a_slow_cable_makes_slower_shrinks_to_one_node(in_turn, mend
     nodes.until_wide(study)
     nodes.until_alone(study)
     alone = len(nodes.epochs(study))
-    nodes.head.until(lambda: len(nodes.epochs(study)) > alone + 2, what="it goes on")
+    nodes.head.until(lambda: len(nodes.epochs(study)) > alone + 2, "it goes on")
     assert {row.width for row in nodes.epochs(study)[alone:]} == {1}, "it is tried no more"
     nodes.check_to_its_end(study)

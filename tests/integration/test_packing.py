@@ -29,7 +29,7 @@ def judged(site, function, folder):
         [device] = json.loads(site.penstock("plan", "--json"))["shared"] or [{"why": ""}]
         return device if device["why"].startswith("2 at once have") else None
 
-    facts = site.until(found, 200, "it is found out what sharing does")
+    facts = site.until(found, "it is found out what sharing does")
     rows = site.reader.epochs(study.id)
     assert {row.slot for row in rows} == {0, 1}, "two were tried at once"
     return facts
@@ -50,6 +50,6 @@ def test_trials_that_hinder_each_other_do_not(site, tmp_path):
         rows = site.reader.epochs(study.id)[-8:]
         return len(rows) == 8 and len({row.trial for row in rows}) == 1
 
-    site.until(alone, 60, "one trial has the device to itself again")
+    site.until(alone, "one trial has the device to itself again")
     said = site.penstock("plan")
     assert "is not shared, it has 1 trial: 2 at once have" in " ".join(said.split())

@@ -38,7 +38,7 @@ def test_the_example_trades_accuracy_against_size(site, example):
     study = create_study(
         study_name="pareto",
         directions=["maximize", "minimize"],
-        metrics=["accuracy", "weights"],
+        metric=["accuracy", "weights"],
         constraints={"weights": 20_000},
         strategy=FullBudget(2),
         sampler=Sampler("nsga2", population_size=4),
@@ -62,7 +62,7 @@ def test_the_example_trades_accuracy_against_size(site, example):
         TrialFailed, match="no metric 'weight'; those there are: accuracy"
     ) as failed:
         create_study(
-            directions=["maximize", "minimize"], metrics=["accuracy", "weights"],
+            directions=["maximize", "minimize"], metric=["accuracy", "weights"],
             constraints={"weight": 1}, strategy=FullBudget(2), sampler="random",
         ).optimize(example.SmallNet, example.SPACE, n_trials=1, show_progress=False)  # fmt: skip
     assert failed.value.kind == "metric"
@@ -78,7 +78,7 @@ def test_an_optuna_objective_returns_a_tuple_and_says_its_constraints(site):
     assert 0 < len(allowed) < 12
     assert [trial.number for trial in study.best_trials] == allowed, "each beats none of the others"
     assert list(study.trials_dataframe())[1:3] == ["values_0", "values_1"]
-    with pytest.raises(TrialFailed, match="must return 2 numbers, one for each direction"):
+    with pytest.raises(TrialFailed, match="number of the values 1 did not match"):
         create_study(directions=["minimize"] * 2).optimize(
             returns_one, n_trials=1, show_progress=False
         )

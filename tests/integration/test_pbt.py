@@ -6,7 +6,7 @@ import epoch_functions as functions
 import pytest
 from penstock import PBT, Float, TrialFailed, create_study
 from penstock.benchmarks._digits import DigitsNet
-from penstock.tasks.trainer.warm import Reads, SharedData
+from penstock.tasks.trainer.warm import SharedData, TrackedParams
 from penstock.tasks.training import determinism, loop
 
 pytestmark = pytest.mark.integration
@@ -24,7 +24,7 @@ class Direct:
     def epochs(self, name):
         """The hashes of a trial's own epochs, and the state after each, by epoch."""
         trial = self._trials[name]
-        reads = Reads(trial.params)
+        reads = TrackedParams(trial.params)
         code = DigitsNet(reads)
         run = loop.start(code, self._data.of(code, reads), SEED, trial.number)
         if trial.origin_trial is not None:
@@ -57,10 +57,10 @@ def test_a_study_whose_trainers_are_killed_has_the_bits_of_its_lineages_trained_
         return [row for row in site.reader.epochs(study.id) if row.trial in heirs]
 
     study.submit(DigitsNet, space, 4)
-    site.until(forked_epochs, 60, "a forked trial trains")
+    site.until(forked_epochs, "a forked trial trains")
     for process in site.trainers():
         process.kill()
-    assert site.wait(study.id, 120).status == "complete"
+    assert site.wait(study.id).status == "complete"
 
     trials, rows = site.reader.trials(study.id), site.reader.epochs(study.id)
     accepted = {(row.trial, row.epoch): row.state_hash for row in rows}

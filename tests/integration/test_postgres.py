@@ -7,6 +7,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 from installation import Installation
+from patience import PATIENCE
 from penstock.app.host import locks
 from penstock.app.status.doctor import diagnose
 from penstock.benchmarks import chaos
@@ -47,7 +48,7 @@ def test_faults_of_the_database_change_nothing_of_the_table_that_sqlite_gives():
     figures = chaos.campaign(4, seed=1, postgres=True, only=DATABASE_KINDS)
     for process in locks._started:
         if process not in others:
-            process.wait(10)
+            process.wait(PATIENCE)
     assert figures["faults_by_kind"] == dict.fromkeys(DATABASE_KINDS, 2)
     assert figures["epochs"] > 4
     assert {name: figures[name] for name in ("lost", "doubled", "wrong")} == {

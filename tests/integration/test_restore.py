@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 from installation import Installation, serving, variables_of, working
+from patience import PATIENCE
 from penstock import Float, FullBudget, create_study
 from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
@@ -48,16 +49,16 @@ def test_a_study_goes_on_from_an_older_ledger_as_if_the_newer_had_never_been(par
     kind = {"metric": "loss", "sampler": "random", "strategy": FullBudget(5), "seed": 5}
     scheduler = site.start("scheduler")
     try:
-        site.until(lambda: serving(site), 60, "the worker joins")
+        site.until(lambda: serving(site), "the worker joins")
         with variables_of(site):
             study = create_study(study_name="restored", **kind)
             study.submit(Paced, space, 3)
-        site.until(lambda: epochs(site, study) > 2, 60, "some epochs")
+        site.until(lambda: epochs(site, study) > 2, "some epochs")
         backup = tmp_path / "backup.db"
         said = site.penstock("backup", backup)
         newest = said.split(" events")[0].split()[-1]
         kept = epochs(site, study)
-        site.until(lambda: epochs(site, study) > kept + 3, 60, "more epochs")
+        site.until(lambda: epochs(site, study) > kept + 3, "more epochs")
         scheduler.kill()
         scheduler.communicate()
         fences = max(row.fence for row in site.reader.epochs(study.id))
@@ -71,27 +72,27 @@ def test_a_study_goes_on_from_an_older_ledger_as_if_the_newer_had_never_been(par
                 damaged.write_bytes(damaged.read_bytes().replace(b'"loss"', b'"lass"'))
         scheduler = site.start("scheduler")
         with closing(connection.connect(site.settings.broker)) as client:
-            site.until(lambda: presence.trouble(client, ""), 60, "the scheduler refuses it")
+            site.until(lambda: presence.trouble(client, ""), "the scheduler refuses it")
             client.delete(presence.TROUBLE)  # as it is some seconds after it was told
-            words = site.until(lambda: presence.trouble(client, ""), 15, "it says so again")
+            words = site.until(lambda: presence.trouble(client, ""), "it says so again")
         assert f"the ledger {file} is damaged: " in words
         assert "penstock restore" in words
         scheduler.send_signal(signal.SIGTERM)
-        scheduler.communicate(timeout=20)
+        scheduler.communicate(timeout=PATIENCE)
 
         said = site.penstock("restore", backup)
         assert f"{newest} events" in said
         scheduler = site.start("scheduler")
         go.touch()
-        assert site.wait(study.id, 120).status == "complete"
+        assert site.wait(study.id).status == "complete"
         fresh = [row.fence for row in site.reader.epochs(study.id) if row.fence > fences]
         assert fresh and min(fresh) > 10**12, "no fence of the forgotten future was given again"
         with variables_of(site):
             undisturbed = create_study(study_name="undisturbed", **kind)
             undisturbed.submit(Paced, space, 3)
-        assert site.wait(undisturbed.id, 120).status == "complete"
+        assert site.wait(undisturbed.id).status == "complete"
         assert table(site, study) == table(site, undisturbed)
     finally:
         scheduler.send_signal(signal.SIGTERM)
-        _, log = scheduler.communicate(timeout=20)
+        _, log = scheduler.communicate(timeout=PATIENCE)
     assert "a bug of Penstock" not in log

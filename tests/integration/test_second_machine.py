@@ -16,12 +16,13 @@ from contextlib import ExitStack
 import pytest
 from installation import Installation, serving, working
 from network import PASSWORD, network, tcp_broker
+from patience import PATIENCE
 
 pytestmark = pytest.mark.integration
 
-STUDY = """
+#: In a module of its own: what a script defines travels with the study.
+OBJECTIVE = """
     import time
-    import penstock
 
     def objective(trial):
         x = trial.suggest_float("x", 0, 1)
@@ -29,6 +30,12 @@ STUDY = """
             time.sleep(0.1)
             trial.report(x, step)
         return x
+"""
+STUDY = """
+    import sys
+    sys.path.insert(0, {folder!r})
+    import penstock
+    from {module} import objective
 
     if __name__ == "__main__":
         study = penstock.create_study(sampler="random")
@@ -55,14 +62,21 @@ def nodes(request, tmp_path_factory):
         second = Installation(folder / "second", inside=there, node="second", **common)
         undo.callback(first.close)
         first.penstock("up")
-        first.until(lambda: serving(first) == {"first"}, 60, "the first node serves")
+        first.until(lambda: serving(first) == {"first"}, "the first node serves")
         yield first, second
 
 
 def script(tmp_path, n_trials):
     path = tmp_path / f"s{secrets.token_hex(3)}.py"
-    path.write_text(textwrap.dedent(STUDY).format(n_trials=n_trials))
+    names = {"folder": str(tmp_path), "module": f"{path.stem}_code"}
+    path.write_text(textwrap.dedent(STUDY).format(n_trials=n_trials, **names))
+    code_of(path).write_text(textwrap.dedent(OBJECTIVE))
     return path
+
+
+def code_of(script):
+    """The module with the objective of a script."""
+    return script.with_name(f"{script.stem}_code.py")
 
 
 def submit(site, path):
@@ -81,11 +95,11 @@ def by_node(site, study):
 def test_it_joins_with_one_command_takes_its_part_and_drains(nodes, tmp_path):
     first, second = nodes
     with working(second) as (agent, log):
-        first.until(lambda: "second" in serving(first), 60, f"it joins: {log.read_text()}")
+        first.until(lambda: "second" in serving(first), f"it joins: {log.read_text()}")
         study = submit(first, script(tmp_path, 8))
-        first.until(lambda: len(by_node(first, study)) == 2, 60, "epochs from both")
+        first.until(lambda: len(by_node(first, study)) == 2, "epochs from both")
         agent.send_signal(signal.SIGTERM)
-        assert agent.wait(30) == 0
+        assert agent.wait(PATIENCE) == 0
         rows_of_second = by_node(first, study)["second"]
         assert serving(first) == {"first"}
         assert PASSWORD not in log.read_text()
@@ -100,9 +114,9 @@ def test_it_joins_with_one_command_takes_its_part_and_drains(nodes, tmp_path):
 def test_a_machine_that_dies_costs_only_time(nodes, tmp_path):
     first, second = nodes
     with working(second) as (agent, _):
-        first.until(lambda: "second" in serving(first), 60, "it joins")
+        first.until(lambda: "second" in serving(first), "it joins")
         study = submit(first, script(tmp_path, 6))
-        first.until(lambda: len(by_node(first, study)) == 2, 60, "epochs from both")
+        first.until(lambda: len(by_node(first, study)) == 2, "epochs from both")
         agent.kill()
         agent.wait()
     assert first.wait(study).status == "complete"
@@ -126,9 +140,9 @@ def test_a_node_that_does_not_see_the_store_is_refused_with_the_reason(nodes):
     """The same path is another disk there."""
     first, second = nodes
     store = first.settings.home / "checkpoints"
-    first.until(store.exists, what="a store")
+    first.until(store.exists, "a store")
     with working(second, *mounting("-t", "tmpfs", "tmpfs", f"'{store}'")) as (agent, log):
-        assert agent.wait(30) == 3
+        assert agent.wait(PATIENCE) == 3
         said = log.read_text()
     assert f"file://{store}, seen from this node, is not the installation's" in said
     assert "PENSTOCK_STORE" in said
@@ -138,18 +152,19 @@ def test_a_node_that_does_not_see_the_store_is_refused_with_the_reason(nodes):
 @ON_ONE_HOST
 def test_a_node_with_another_copy_of_the_code_is_refused_and_the_study_says_so(nodes, tmp_path):
     first, second = nodes
-    mine, theirs = script(tmp_path, 6), tmp_path / "theirs.py"
+    path, theirs = script(tmp_path, 6), tmp_path / "theirs.py"
+    mine = code_of(path)
     theirs.write_text(mine.read_text() + "# edited\n")
     with working(second, *mounting("--bind", f"'{theirs}'", f"'{mine}'")) as (agent, _):
-        first.until(lambda: "second" in serving(first), 60, "it joins")
-        study = submit(first, mine)
+        first.until(lambda: "second" in serving(first), "it joins")
+        study = submit(first, path)
         assert first.wait(study).status == "complete"
         assert by_node(first, study) == {"first": 6 * 8}
         message = first.facts(study)["message"]
         assert "cpu.second." in message
         assert f"{mine} on this node differs from the file of the study" in message
         agent.terminate()
-        assert agent.wait(30) == 0
+        assert agent.wait(PATIENCE) == 0
 
 
 @ON_ONE_HOST
@@ -158,7 +173,7 @@ def test_a_wrong_password_is_refused_in_time_and_not_shown(nodes):
     url = second.settings.broker.replace(PASSWORD, "wr0ng")
     began = time.monotonic()
     said = second.penstock("worker", status=3, env={**second.environment, "PENSTOCK_BROKER": url})
-    assert time.monotonic() - began < 5 + 4
+    assert time.monotonic() - began < 60  # 5 s, and the start of Python on a busy machine
     assert "does not answer" in said
     assert "wr0ng" not in said
 

@@ -22,9 +22,9 @@ def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_pat
     light.submit(Paced, space, 40)
     heavy.submit(Paced, space, 40)
     rows = site.reader.epochs
-    site.until(lambda: len(rows(heavy.id)) >= 6, 90, "both run")
+    site.until(lambda: len(rows(heavy.id)) >= 6, "both run")
     before = len(rows(light.id)), len(rows(heavy.id))
-    site.until(lambda: len(rows(heavy.id)) >= before[1] + 54, 180, "the heavy study goes on")
+    site.until(lambda: len(rows(heavy.id)) >= before[1] + 54, "the heavy study goes on")
     had = len(rows(heavy.id)) - before[1], len(rows(light.id)) - before[0]
     # 3, give or take a trial of the light study at either end: a slot changes hands where one ends.
     print(f"epochs of the heavy and the light study: {had}")
@@ -32,7 +32,7 @@ def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_pat
     assert "0.001" in site.penstock("weight", "light", "0", status=2)
     assert "priority 1" in site.penstock("weight", "light", "--priority", "1")
     begun = len(rows(heavy.id)), len(rows(light.id))
-    site.until(lambda: len(rows(light.id)) >= begun[1] + 30, 120, "the light study goes first")
+    site.until(lambda: len(rows(light.id)) >= begun[1] + 30, "the light study goes first")
     assert len(rows(heavy.id)) - begun[0] <= 8, "the lower priority ran beside work of the higher"
     for study in (heavy, light):
         study.cancel()

@@ -18,7 +18,7 @@ def test_a_real_study_on_its_own_devices_under_its_own_policy(site):
     rows = site.reader.epochs(study.id)
     took = max(row.at for row in rows) - min(row.at - row.seconds for row in rows)
     asked = ("--devices", "cpu:2x1", "--policy", "waterfill", "--json")
-    found = json.loads(site.penstock("simulate", f"study:{study.study_name}", *asked, timeout=120))
+    found = json.loads(site.penstock("simulate", f"study:{study.study_name}", *asked))
     figures = found["policies"]["waterfill"]
     print(f"really {took:.2f} s, simulated {figures['makespan_s']:.2f} s")
     assert figures["epochs"] == len(rows) == 100

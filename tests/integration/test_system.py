@@ -8,7 +8,7 @@ import pytest
 from installation import CORES, Installation
 from penstock.app.ledger import codec
 from penstock.app.report.system_section import system_section
-from penstock.app.views.story import find_trial, tell
+from penstock.app.views.story import find_trial, trial_story
 from penstock.profiling.devices.signature import machine_of
 
 pytestmark = [
@@ -68,7 +68,7 @@ def run(site, tmp_path, name, *, epochs=2, trials=8, dies="pass", options):
     script = tmp_path / f"{name}.py"
     fields = {"name": name, "epochs": epochs, "trials": trials, "dies": dies, "options": options}
     script.write_text(textwrap.dedent(STUDY).format(**fields))
-    site.penstock("run", script, timeout=240)
+    site.penstock("run", script)
     study = site.reader.study(name)
     return study, site.reader.trials(study.id), site.reader.epochs(study.id)
 
@@ -89,7 +89,7 @@ def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signat
             assert "threads1of2" in row.signature or "channels_last" in row.signature
     for trial in trials:
         assert len({row.signature for row in tuned if row.trial == trial.id}) == 1
-    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    told = [line.what for t in trials for line in trial_story(site.reader, study, t).lines]
     tried = [what for what in told if what.startswith("system parameters were tried")]
     assert any("threads 1 took" in what for what in tried)
     assert any(
@@ -99,7 +99,7 @@ def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signat
 
 def test_what_was_tried_is_told_in_the_story(site):
     study, trial = find_trial(site.reader, "tune/0")
-    assert tell(site.reader, study, trial).lines
+    assert trial_story(site.reader, study, trial).lines
 
 
 def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_tried_again(
@@ -112,7 +112,7 @@ def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_trie
     assert [trial.state for trial in trials] == ["completed"] * 8
     assert {trial.system for trial in trials} == {()}
     assert len(epochs) == 16
-    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    told = [line.what for t in trials for line in trial_story(site.reader, study, t).lines]
     [failed] = [what for what in told if "the trainer process died" in what]
     assert "while threads 1 was tried" in failed
     known = [entry for entry in site.reader.history() if entry.infeasible]
@@ -125,13 +125,13 @@ def test_a_configuration_that_takes_more_memory_than_the_study_allows_is_infeasi
     study, trials, _ = run(site, tmp_path, "hungry", dies=dies, options=options)
     assert [trial.state for trial in trials] == ["completed"] * 8
     assert {trial.system for trial in trials} == {()}
-    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    told = [line.what for t in trials for line in trial_story(site.reader, study, t).lines]
     assert any("threads 1 cannot be run: memory: " in what for what in told)
 
 
 def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
     tuning = 'penstock.SystemTuning("tune", knobs=["threads", "memory_format"], probing="grid")'
-    options = f'exactness="statistical", system={tuning}'
+    options = f'resources=penstock.Resources(exactness="statistical"), system={tuning}'
     study, trials, epochs = run(site, tmp_path, "grid", epochs=6, trials=2, options=options)
     assert study.status == "complete"
     first = [row.signature for row in epochs if row.trial == trials[0].id]
@@ -146,7 +146,7 @@ def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
     assert kept[5] == trials[1].system
     shown = system_section(site.reader, codec.spec_from_json(study.spec_json), trials)
     assert f"<td>threads 1</td><td>{kept.count(one)}</td>" in shown.html
-    story = [line.what for line in tell(site.reader, study, trials[0]).lines]
+    story = [line.what for line in trial_story(site.reader, study, trials[0]).lines]
     assert any("with threads 1 after" in what for what in story)
     second = [row.signature for row in epochs if row.trial == trials[1].id]
     assert {*second} == {first[5]}
@@ -158,5 +158,5 @@ def test_other_strategies_try_what_there_is_in_windows(site, tmp_path, probing):
     options = f'system=penstock.SystemTuning("tune", knobs={knobs}, probing="{probing}")'
     study, trials, _ = run(site, tmp_path, probing, options=options)
     assert [trial.state for trial in trials] == ["completed"] * 8
-    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    told = [line.what for t in trials for line in trial_story(site.reader, study, t).lines]
     assert any("threads 1 took" in what for what in told)

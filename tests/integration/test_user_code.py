@@ -124,8 +124,20 @@ def test_an_objective_that_takes_more_than_its_study_allows_fails_for_memory(sit
 
 def test_a_range_that_the_sampler_cannot_draw_from_fails_the_trial_that_asked(site):
     study = create_study(study_name="boundless", sampler="random")
-    with pytest.raises(TrialFailed, match="no value for 'x'"):
+    with pytest.raises(TrialFailed, match="Range exceeds valid bounds"):
         study.optimize(users_objectives.boundless, n_trials=1, show_progress=False)
+
+
+def test_a_bug_that_meets_every_trial_ends_the_study_after_the_first_ones(site):
+    study = create_study(study_name="forgetful", sampler="random")
+    with pytest.raises(TrialFailed, match="KeyError: 'loss of"):
+        study.optimize(users_objectives.forgetful, n_trials=500, show_progress=False)
+    facts = site.facts("forgetful")
+    assert facts["status"] == "failed"
+    assert facts["trials"]["failed"] < 50, "those that ran beside the first ones, at most"
+    assert "trials failed alike, as all would: KeyError: 'loss of" in facts["message"]
+    line = users_objectives.forgetful.__code__.co_firstlineno + 3
+    assert f"(at {users_objectives.__file__}:{line})" in facts["message"]
 
 
 def test_when_no_trial_succeeds_the_failure_is_raised_with_its_traceback(site):

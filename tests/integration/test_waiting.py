@@ -11,24 +11,25 @@ from installation import Installation
 from network import tcp_broker
 from penstock import BackendError
 from penstock.app.services import services
-from penstock.app.status.lookout import EVERY
-from penstock.app.views.live import PERIOD
+from penstock.app.status.stall_monitor import CHECK_INTERVAL
+from penstock.app.views.live import MAX_PERIOD
 
 pytestmark = pytest.mark.integration
 
 #: Submits an objective, as another code than it is, and watches it.
 STUDY = """
     import penstock
-    from penstock.app.spec import build as submission
+    from penstock.app.study import submission
+    from penstock.tasks.contracts.code import Reference
 
     def objective(trial):
         return trial.suggest_float("x", 0, 1)
 
-    def reference(code):
-        return {reference}
+    def refer_to(code):
+        return Reference({reference})
 
     if __name__ == "__main__":
-        submission.reference = reference
+        submission.refer_to = refer_to
         study = penstock.create_study(study_name={name!r}, sampler="random")
         study.optimize(objective, n_trials=2{more})
 """
@@ -50,8 +51,8 @@ def told(site, path, words, tmp_path):
     with log.open("w") as output:
         process = site.python(path, stderr=output)
     try:
-        site.until(lambda: words in log.read_text(), 60, words)
-        time.sleep(2 * (EVERY + PERIOD))  # looked at again, and not said again
+        site.until(lambda: words in log.read_text(), words)
+        time.sleep(2 * (CHECK_INTERVAL + MAX_PERIOD))  # looked at again, and not said again
         assert process.poll() is None
     finally:
         process.kill()
@@ -88,7 +89,7 @@ def test_services_without_a_device(tmp_path):
         site = Installation(tmp_path / "home", broker=url)
         scheduler = site.start("scheduler")
         try:
-            site.until(lambda: serves(site), what="a scheduler")
+            site.until(lambda: serves(site), "a scheduler")
             path = script(tmp_path, '__file__ + ":objective", "/", "0" * 64')
             told(site, path, "no device has joined yet: start workers with", tmp_path)
             assert "no device has joined yet" in site.facts(tmp_path.name)["waits"]
@@ -102,7 +103,7 @@ def test_code_under_a_path_that_is_no_utf_8(tmp_path):
     folder = os.fsencode(tmp_path) + b"/caf\xe9"
     os.mkdir(folder)  # noqa: PTH102 - a Path would do as well, bytes show what is meant
     path = script(tmp_path, "1").rename(os.fsdecode(folder + b"/study.py"))
-    path.write_text(path.read_text().replace("submission.reference = reference", ""))
+    path.write_text(path.read_text().replace("submission.refer_to = refer_to", ""))
     said = site.penstock("run", path, status=2)
     assert "objective is in " in said
     assert "caf\\xe9, a path that is not UTF-8" in said

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from installation import Installation
+from patience import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -41,9 +42,8 @@ FILES = {
 
 
 def run(*command, **options):
-    ran = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, check=False, timeout=120, **options
-    )
+    options |= {"capture_output": True, "text": True, "timeout": PATIENCE}
+    ran = subprocess.run([*map(str, command)], check=False, **options)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 

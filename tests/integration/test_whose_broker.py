@@ -48,7 +48,7 @@ def up(site):
     """``penstock up``, and its scheduler serves."""
     site.penstock("up")
     with connection.connect(site.settings.broker) as client:
-        site.until(lambda: presence.holder(client, site.settings.broker), what="a scheduler")
+        site.until(lambda: presence.holder(client, site.settings.broker), "a scheduler")
 
 
 def test_nobody_takes_a_broker_over_whose_scheduler_is_down(sites, script):
@@ -67,7 +67,7 @@ def test_nobody_takes_a_broker_over_whose_scheduler_is_down(sites, script):
     waiting = second.start("scheduler")  # as an operator starts it
     try:
         log = second.settings.run / "scheduler.lock"
-        second.until(log.exists, what="a scheduler that waits")
+        second.until(log.exists, "a scheduler that waits")
         up(first)
         assert [row.id for row in first.reader.studies()] == [study]
         said = second.penstock("up", status=3)

@@ -18,18 +18,20 @@ def taught(*epochs):
 
 
 def test_nothing_is_expected_of_a_study_without_a_measured_epoch():
-    level, shape, deviation, hope = CostTable().expected("s", "t", 4)
+    level, shape, deviation, hope, likely = CostTable().expected("s", "t", 4)
     assert level is None
     assert deviation == math.inf
     assert [width for width, _ in shape] == [width for width, _ in hope] == [1, 2, 3, 4]
     assert all(low < high for (_, low), (_, high) in zip(hope[1:], shape[1:], strict=True))
+    assert shape == ((1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0)), "no gain is sure"
+    assert likely[3][1] < 0.9, "trainings mostly scale"
 
 
 def test_an_epoch_that_took_no_time_does_no_harm():
     costs = CostTable()
     assert costs.observe_epoch("s", "t", 0.0, 1)
     costs.observe_epoch("s", "t", 0.0, 1)
-    level, shape, _, _ = costs.expected("s", "t", 2)
+    level, shape, *_ = costs.expected("s", "t", 2)
     assert level > 0
     assert all(factor > 0 for _, factor in shape)
 
@@ -44,7 +46,7 @@ def test_a_trial_that_was_not_run_is_expected_as_its_study_and_one_that_was_as_i
 
 def test_measured_widths_count_as_they_were_measured_and_tell_of_the_trial_on_one_device():
     costs = taught(("a", 1, 8.0), ("a", 2, 5.0))
-    level, shape, _, _ = costs.expected("s", "a", 3)
+    level, shape, *_ = costs.expected("s", "a", 3)
     assert level == pytest.approx(8.0)
     assert dict(shape)[2] == pytest.approx(5 / 8)
     assert dict(shape)[3] > 0.3
@@ -54,21 +56,46 @@ def test_measured_widths_count_as_they_were_measured_and_tell_of_the_trial_on_on
 def test_hope_and_caution_are_one_where_a_trial_was_measured_and_apart_elsewhere():
     costs = taught(("a", 2, 5.0))
     for known in ({2}, {2, 4}):
-        _, shape, _, hope = costs.expected("s", "a", 5)
+        _, shape, _, hope, _ = costs.expected("s", "a", 5)
         same = {w for (w, slow), (_, fast) in zip(shape, hope, strict=True) if slow == fast}
         assert same == {1, *known}
         costs.observe_epoch("s", "a", 3.0, 4)
 
 
 def test_the_curve_of_a_trial_that_scales_badly_is_its_own():
-    """Ten trials twice as fast on two devices, one that is not: each is expected as it is."""
-    costs = taught(*[(f"t{k}", width, 8.0 / width) for k in range(10) for width in (1, 2)])
-    for width, seconds in ((1, 8.0), (2, 7.8)):
+    """Nine trials twice as fast on two devices, one that is not: each is expected as it is."""
+    costs = taught(*[(f"t{k}", width, 8.0 / width) for k in range(8) for width in (1, 2, 4)])
+    for width in (1, 2):
+        costs.observe_epoch("s", "t8", 8.0 / width, width)
+    for width, seconds in ((1, 8.0), (2, 8.4)):
         costs.observe_epoch("s", "bad", seconds, width)
-    bad, good = (dict(costs.expected("s", name, 4).shape) for name in ("bad", "t3"))
-    assert bad[2] == pytest.approx(7.8 / 8)
-    assert good[2] == pytest.approx(1 / 2)
-    assert bad[4] > 1.3 * good[4]
+    bad, good = (dict(costs.expected("s", name, 4).shape) for name in ("bad", "t8"))
+    assert bad[2] == pytest.approx(8.4 / 8)
+    assert min(bad.values()) == 1.0, "its own curve does not fall any more"
+    assert good[2] == good[3] == pytest.approx(1 / 2)
+    assert good[4] < 0.35, "others were measured there"
+
+
+def test_no_gain_is_promised_at_widths_that_nobody_measured():
+    costs = taught(("a", 1, 8.0), ("a", 2, 4.0), ("b", 1, 6.0))
+    for trial in ("a", "b", "new"):
+        shape, hope = (dict(costs.expected("s", trial, 4)[place]) for place in (1, 3))
+        assert shape[2] < 0.7
+        assert shape[3] == shape[4] == shape[2], trial
+        assert hope[4] < hope[3] < shape[2], trial
+
+
+@pytest.mark.parametrize(("seconds", "promised"), [(7.7, 1.0), (7.5, 7.5 / 8), (9.0, 9 / 8)])
+def test_a_gain_is_sure_from_five_percent_on(seconds, promised):
+    costs = taught(("a", 1, 8.0), ("a", 2, seconds))
+    assert dict(costs.expected("s", "a", 2).shape)[2] == pytest.approx(promised)
+
+
+def test_a_trial_that_was_measured_on_several_devices_only_takes_there_what_was_measured():
+    costs = taught(("a", 3, 5.0))
+    assert costs.seconds_at("s", "a", 3) == pytest.approx(5.0)
+    shape = dict(costs.expected("s", "a", 4).shape)
+    assert shape[2] == 1.0 > shape[3] <= shape[4]
 
 
 def test_what_a_study_was_seen_to_gain_is_expected_of_a_trial_that_ran_at_one_width():
@@ -97,6 +124,14 @@ def test_only_what_moves_an_estimate_asks_for_a_new_plan():
     assert costs.observe_epoch("s", "a", 1.0, 2)
     assert costs.observe_epoch("s", "a", 1.0 + 4 * (CHANGE_FACTOR - 1), 1)
     assert not costs.observe_epoch("s", "as expected", costs.expected("s", "b", 1).level, 1)
+
+
+def test_the_first_epoch_of_a_study_at_a_width_asks_for_a_new_plan_even_if_it_took_as_expected():
+    costs = taught(("a", 1, 5.0))
+    assert costs.expected("s", "a", 2).shape == ((1, 1.0), (2, 1.0))
+    assert costs.observe_epoch("s", "a", 5.0, 2), "a policy that tries widths has its answer"
+    assert not costs.observe_epoch("s", "a", 5.0, 2)
+    assert not costs.observe_epoch("s", "b", 5.0, 2)
 
 
 def test_hyperparameters_that_matter_foretell_trials_that_have_not_run():

@@ -87,7 +87,7 @@ def test_software_events_are_those_of_this_process_and_its_new_threads():
     after, later = source.read(time.monotonic()).counts, resource.getrusage(resource.RUSAGE_SELF)
     source.close()
     clock = (after["task_clock"].value - before["task_clock"].value) / 1e9
-    assert clock == pytest.approx(spent, rel=0.1, abs=0.005)
+    assert clock == pytest.approx(spent, rel=0.3, abs=0.005)
     faults = after["page_faults"].value - before["page_faults"].value
     assert 0 < faults <= later.ru_minflt + later.ru_majflt - usage.ru_minflt - usage.ru_majflt
 

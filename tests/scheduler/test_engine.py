@@ -1,5 +1,7 @@
 """Events in, decisions out, as sentences."""
 
+import math
+
 import pytest
 from drive_world import World, check_invariants, device, spec
 from penstock.scheduler.engine.engine import Refused
@@ -20,7 +22,7 @@ from penstock.scheduler.model.events import (
     TrialEnqueued,
     TrialReturned,
 )
-from penstock.scheduler.model.snapshot import Plan
+from penstock.scheduler.model.snapshot import Plan, WindowPlan
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.outlook.outlook import outlook
@@ -325,12 +327,21 @@ def test_the_policy_orders_who_waits_and_is_called_more_rarely_for_many_trials(w
     assert world.engine.state.planned_at == world.at
 
 
+def with_windows(snapshot, widths, epochs=0.5):
+    """A plan in which all waiting trials measure these widths."""
+    order = tuple(each.trial for each in snapshot.waiting)
+    return Plan(order, windows=dict.fromkeys(order, WindowPlan(widths, epochs)))
+
+
 @pytest.mark.parametrize(
     ("policy", "trouble"),
     [
         (lambda snapshot: 1 / 0, "division by zero"),
         (lambda snapshot: Plan(()), "out of its order"),
         (lambda snapshot: Plan(tuple(t.trial for t in snapshot.waiting) * 2), "twice in its order"),
+        (lambda snapshot: with_windows(snapshot, (2,)), "does not begin with one device"),
+        (lambda snapshot: with_windows(snapshot, (1,), math.inf), "never ends"),
+        (lambda snapshot: with_windows(snapshot, (1, 2)), "2 devices, where 1 to 1 are allowed"),
     ],
 )
 def test_a_policy_that_fails_is_noted_and_the_plan_before_stands(

@@ -20,6 +20,7 @@ from penstock.scheduler.model.events import (
     Durable,
     EpochReported,
     PolicyChosen,
+    Remarked,
     Replayed,
     StudyCancelled,
     StudyClosed,
@@ -205,6 +206,10 @@ class EngineMachine(RuleBasedStateMachine):
                 state = self.world.engine.state
                 if dispatch.segment.fence not in state.attempts:
                     continue
+                if dispatch.segment.widths:
+                    self.world.at += 0.5
+                    self.send(self.world.widths(dispatch))
+                    continue
                 beside = len(state.attempts_on(dispatch.segment.members[0].device)) > 1
                 epoch = state.trials[dispatch.segment.trial].epoch + 1
                 self.world.at += 0.5
@@ -216,6 +221,23 @@ class EngineMachine(RuleBasedStateMachine):
                     uri=f"u{epoch}",
                 )
                 self.send(event)
+
+    @precondition(lambda self: any(d.segment.widths for d in self.dispatched))
+    @rule(data=st.data(), flat=st.booleans(), met=st.booleans())
+    def measure(self, data, flat, met):
+        """Any window ever dispatched ends: so far, and with or without a gain."""
+        windows = [dispatch for dispatch in self.dispatched if dispatch.segment.widths]
+        dispatch = self.some(data, windows)
+        widths = dispatch.segment.widths[: data.draw(st.integers(0, 4))]
+        seconds = tuple((width, 0.01 if flat else 0.01 / width) for width in widths)
+        self.send(self.world.widths(dispatch, seconds=seconds, met=met))
+
+    @precondition(lambda self: self.dispatched)
+    @rule(data=st.data(), widths=st.lists(st.integers(1, 4), max_size=3, unique=True))
+    def measure_something_odd(self, data, widths):
+        """Any widths of any segment ever dispatched."""
+        seconds = tuple((width, 0.01) for width in widths)
+        self.send(self.world.widths(self.some(data, self.dispatched), seconds=seconds))
 
     @precondition(lambda self: self.dispatched)
     @rule(data=st.data(), epoch=st.integers(1, 9), state=st.sampled_from(["", "x"]))
@@ -306,6 +328,7 @@ class EngineMachine(RuleBasedStateMachine):
         segment = self.some(data, self.dispatched).segment
         fields = {"trial": segment.trial, "fence": segment.fence}
         self.send(Replayed(at=self.world.at, first=1, last=1, **fields))
+        self.send(Remarked(at=self.world.at, text="no folder", **fields))
 
     @rule(number=st.integers(1, 4))
     def cancel(self, number):

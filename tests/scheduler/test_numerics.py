@@ -1,8 +1,11 @@
 """Under which signatures a study's epochs count, and what becomes of devices that have others."""
 
+from copy import deepcopy
+
 import pytest
 from drive_world import World, check_invariants, device, spec
 from penstock.profiling.devices.signature import machine_of
+from penstock.scheduler.engine.signatures import Signatures
 from penstock.scheduler.model.decisions import Dispatch, Finish, Revoke
 from penstock.scheduler.model.events import (
     AttemptFailed,
@@ -14,6 +17,9 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.retry import ENDS_STUDY, KINDS
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
+from penstock.scheduler.state.core import Core
+from penstock.scheduler.state.state import Changes
+from penstock.scheduler.strategies.registry import make_strategy
 
 FULL = StrategySpec("full", max_epochs=2)
 
@@ -66,6 +72,20 @@ def test_the_first_epoch_fixes_the_signature_that_all_trials_are_sent_with(world
     assert on(world)["a"].signature == sign(1)
     world.send(world.epoch(on(world)["a"], 2, signature=sign(1)))
     assert on(world)["a"].signature == machine(1), "the next trial's"
+
+
+@pytest.mark.parametrize("choice", ["refuse", "record"])
+def test_to_ask_whether_a_signature_counts_changes_nothing(world, choice):
+    at_work(world, "a", on_signature_change=choice)
+    state = world.engine.state
+    core = Core(state, make_strategy)
+    before, trial = deepcopy(state), state.trials["s-1-0000"]
+    assert Signatures(core).accepts(study(world), trial, sign(1)), "the first fixes the study's"
+    assert (state, core.changes) == (before, Changes())
+    study(world).signature = machine(1)
+    before = deepcopy(state)
+    assert Signatures(core).accepts(study(world), trial, sign(2)) == (choice == "record")
+    assert (state, core.changes) == (before, Changes())
 
 
 def test_an_epoch_under_another_signature_is_refused_and_goes_on_where_the_study_began(world):

@@ -19,6 +19,7 @@ from penstock.scheduler.engine import (
     proposals,
     signatures,
     trials,
+    user_trials,
 )
 from penstock.scheduler.resources import fair_share, packing
 from penstock.scheduler.state import core
@@ -28,6 +29,7 @@ from penstock.scheduler.tuning import probing, tuning
 PARTS = (
     *(ask_tell, attempts, checkpoints, core, devices, dispatch, engine, epochs, fair_share),
     *(lifecycle, packing, planning, probing, proposals, signatures, trials, tuning),
+    user_trials,
 )
 FIELDS = {field.name for field in fields(EngineState)}
 #: Methods that change a list or a mapping in place.
@@ -53,12 +55,13 @@ WRITERS = {
     "devices": {"devices"},
     "held": {"devices"},
     "studies": {"lifecycle", "proposals"},
-    "finished": {"lifecycle", "proposals"},
+    "finished": {"lifecycle", "proposals", "user_trials"},
     "ended": {"checkpoints", "lifecycle"},
     "trials": {"lifecycle", "proposals", "trials"},
     "policy": {"planning"},
     "widths": {"planning"},
     "courses": {"planning", "proposals"},
+    "windows": {"planning", "proposals"},
     "patient": {"planning"},
     "plan_error": {"planning"},
     "plan_asked": {"planning"},
@@ -66,10 +69,21 @@ WRITERS = {
     "aside_until": {"planning"},
     "shared_at": {"dispatch", "fair_share"},
 }
+#: The same of fields of studies and trials that one part alone is to know.
+SETTERS = {
+    "vain_windows": {"attempts"},
+    "window": {"attempts"},
+    "cut_windows": {"attempts"},
+}
 
 
 def fields_set(module):
     """The fields of the engine's state that a module's code sets or changes in place."""
+    return [place.attr for place in places_set(module) if is_state(place.value)]
+
+
+def places_set(module):
+    """The attributes that a module's code sets or changes in place."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         targets = []
         if isinstance(node, ast.Assign):
@@ -84,8 +98,8 @@ def fields_set(module):
             targets = [node.func.value] if node.func.attr in CHANGING else []
         for target in targets:
             place = target.value if isinstance(target, ast.Subscript) else target
-            if isinstance(place, ast.Attribute) and is_state(place.value):
-                yield place.attr
+            if isinstance(place, ast.Attribute):
+                yield place
 
 
 def is_state(node):
@@ -102,3 +116,12 @@ def test_each_field_of_the_state_is_changed_by_its_parts_alone():
             if field in FIELDS:
                 found.setdefault(field, set()).add(name)
     assert found == WRITERS
+
+
+def test_what_is_known_of_width_windows_is_set_by_its_part_alone():
+    found = {}
+    for module in PARTS:
+        for place in places_set(module):
+            if place.attr in SETTERS:
+                found.setdefault(place.attr, set()).add(module.__name__.rpartition(".")[2])
+    assert found == SETTERS

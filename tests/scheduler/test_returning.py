@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import World, spec
-from penstock.scheduler.model.events import AttemptFailed, TrialEnqueued, TrialReturned
-from penstock.scheduler.model.retry import METRIC_LIMIT
+from drive_world import World, check_invariants, spec
+from penstock.scheduler.model.early_failure import METRIC_LIMIT
+from penstock.scheduler.model.events import (
+    AttemptFailed,
+    AttemptLost,
+    PolicyChosen,
+    TrialEnqueued,
+    TrialReturned,
+)
 from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.policies.registry import POLICIES
 
 ASHA = spec(StrategySpec("asha", max_epochs=9, eta=3), contract="objective", n_trials=6)
 
@@ -110,3 +117,74 @@ def test_a_grid_with_fewer_points_than_trials_says_how_many_there_were(world):
     assert world.finish.status == "complete"
     record = world.engine.take_changes().studies["s-1"]
     assert record.message == "the grid has 4 points, and all were tried"
+
+
+FULL = spec(StrategySpec("full", max_epochs=2), contract="objective", n_trials=2)
+
+
+def last_epoch(world, last=2):
+    """The trial at work reports up to the last epoch of the strategy, and goes on."""
+    while world.open[min(world.open)].segment.last < last:
+        world.run_segment()
+    dispatch = world.open[min(world.open)]
+    for epoch in range(dispatch.segment.first, last + 1):
+        world.at += 0.5
+        world.send(world.epoch(dispatch, epoch, closes=False))
+    check_invariants(world.engine)
+    return world.engine.state.trials[dispatch.segment.trial]
+
+
+def test_after_its_last_epoch_an_objective_runs_to_its_return_and_that_counts(world):
+    world.submit(FULL)
+    trial = last_epoch(world)
+    assert (trial.epoch, trial.state, trial.value) == (2, "running", 0.0)
+    world.send(TrialReturned(**attempt(world), value=7.0))
+    assert (trial.state, trial.value, trial.values) == ("completed", 7.0, {1: 0.0, 2: 0.0})
+    last_epoch(world)
+    world.send(TrialReturned(**attempt(world), value=8.0))
+    assert world.finish.status == "complete"
+
+
+def test_one_that_returns_at_the_last_rung_is_told_to_the_strategy_and_promotes_others(world):
+    world.submit(spec(StrategySpec("asha", max_epochs=3, eta=3), contract="objective", n_trials=3))
+    for _ in range(3):
+        world.run_segment()
+    trial = last_epoch(world, 3)
+    assert (trial.id, trial.epoch) == ("s-1-0002", 3)
+    scores = world.engine.state.studies["s-1"].strategy.scores
+    assert len(scores) == 1, "it is told when it has returned"
+    world.send(TrialReturned(**attempt(world), value=-50.0))
+    assert trial.value == -50.0
+    assert trial.values == {1: 2.0, 2: 2.0, 3: 2.0}
+    assert world.finish.status == "complete"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_attempt_that_is_lost_between_its_last_epoch_and_its_return_is_repeated(world, policy):
+    world.submit(FULL)
+    if policy != world.engine.state.policy:
+        world.send(PolicyChosen(at=0.0, policy=policy))
+    trial = last_epoch(world)
+    world.send(AttemptLost(**attempt(world), reason="its lease ran out"))
+    check_invariants(world.engine)
+    if world.open[min(world.open)].segment.trial != trial.id:  # one epoch, or the whole other one
+        last_epoch(world)
+        world.send(TrialReturned(**attempt(world), value=8.0))
+    again = world.open[min(world.open)].segment
+    assert (again.trial, again.first, again.n) == (trial.id, 3, 1)
+    world.send(TrialReturned(**attempt(world), value=7.0))
+    assert (trial.state, trial.value, trial.epoch) == ("completed", 7.0, 2)
+    if world.open:
+        last_epoch(world)
+        world.send(TrialReturned(**attempt(world), value=8.0))
+    assert world.finish.status == "complete"
+
+
+def test_an_objective_that_fails_after_its_last_epoch_has_failed(world):
+    world.submit(FULL)
+    trial = last_epoch(world)
+    fails(world, "exception")
+    assert (trial.state, trial.failure.kind) == ("failed", "exception")
+    last_epoch(world)
+    world.send(TrialReturned(**attempt(world), value=8.0))
+    assert world.finish.status == "complete"

@@ -71,7 +71,10 @@ class Hours:
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
         return 0.1
 
-    def stretch(self, at_work: int) -> float:
+    def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
+        return 200
+
+    def slowdown(self, at_work: int) -> float:
         """Devices have one slot."""
         return 1.0
 

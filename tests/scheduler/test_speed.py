@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -22,11 +23,13 @@ def steps(handle, event):
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # what other tests left behind may run code when it is collected
     sys.settrace(trace)
     try:
         handle(event)
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 

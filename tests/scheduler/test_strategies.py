@@ -11,7 +11,7 @@ from penstock.scheduler.model.trial_group import Entry, Pull
 from penstock.scheduler.strategies.asha import Asha
 from penstock.scheduler.strategies.base import STRATEGIES, rungs
 from penstock.scheduler.strategies.halving import SuccessiveHalving
-from penstock.scheduler.strategies.hyperband import Hyperband
+from penstock.scheduler.strategies.hyperband import Hyperband, brackets
 from penstock.scheduler.strategies.learning_curve import EXPONENTS, probability_above
 from penstock.scheduler.strategies.registry import make_strategy
 
@@ -111,6 +111,20 @@ def test_hyperband_runs_the_brackets_of_the_paper():
             entry = running.pop(0)
             curve = {entry.epochs: float(entry.trial[1:])}
             running += band.reached(entry.trial, entry.epochs, curve)
+    assert band.pull(4, 0) == Pull()
+
+
+@pytest.mark.parametrize("n_trials", [1, 2, 5, 27, 100, 143, 150, 200])
+def test_trials_that_are_too_few_for_a_round_are_spread_over_its_brackets(n_trials):
+    full = {4: 81, 3: 34, 2: 15, 1: 8, 0: 5}
+    found = list(brackets(5, 3, n_trials, proportional=True))
+    assert sum(size for _, size in found) == n_trials
+    begun = found[n_trials // 143 * 5 :]
+    assert [s for s, _ in begun] == [4, 3, 2, 1, 0][: len(begun)]
+    rest = n_trials % 143
+    assert all(abs(size - rest * full[s] / 143) < 1.5 for s, size in begun)
+    band = Hyperband(n_trials, 3, (1, 3, 9, 27, 81), overlap=True, proportional=True)
+    assert [band.pull(4, 0).ask for _ in found] == [size for _, size in found]
     assert band.pull(4, 0) == Pull()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from drive_world import World, spec
 from penstock.app.ledger.codec import state_from_json, state_to_json
-from penstock.app.runner.reports import to_event
+from penstock.app.runner.reports import to_events
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.outcomes import BOUNDS, Histogram
 from penstock.scheduler.model.events import (
@@ -78,9 +78,9 @@ def test_a_report_that_says_nonsense_of_its_claim_is_dropped(world, claimed):
     body = {**attempt(first), "kind": "epoch", "epoch": 1, "metrics": {"v": 1.0}}
     body |= {"seconds": 0.5, "closes": False, "claimed": claimed}
     with pytest.raises(UsageError, match="malformed report"):
-        to_event(body, 1.0)
+        to_events(body, 1.0)
     del body["claimed"]
-    assert to_event(body, 1.0).claimed == 0.0
+    assert to_events(body, 1.0)[0].claimed == 0.0
 
 
 def test_a_histogram_is_cumulative_with_a_bucket_for_the_rest():

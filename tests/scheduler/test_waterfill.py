@@ -12,6 +12,7 @@ from penstock.scheduler.policies.planner.bounds import fluid_bound, whole_epochs
 from penstock.scheduler.policies.planner.candidates import PROGRESS, candidate_plans
 from penstock.scheduler.policies.planner.list_scheduling import forecast
 from penstock.scheduler.policies.planner.width_plan import Job, cheapest_width_plan, curve_of
+from penstock.scheduler.policies.planner.windows import SHARE
 from penstock.scheduler.policies.waterfill import waterfill
 
 #: 1, 1.8 and 2.4 times as fast on 1, 2 and 3 devices; four are slower than two (another node).
@@ -164,7 +165,56 @@ def test_with_devices_to_spare_trials_of_which_nothing_is_known_begin_wide():
 def test_unmeasured_trials_that_may_not_be_wider_get_a_device_each():
     waiting = tuple(candidate(f"t{k}", 3, level=None, shape=((1, 1.0),)) for k in range(3))
     plan = waterfill(Snapshot(0.0, waiting, 4, devices=4))
-    assert plan.widths == {"t0": 1, "t1": 1, "t2": 1}
+    assert [plan.widths.get(each.trial, 1) for each in waiting] == [1, 1, 1]
+    assert not plan.windows
+
+
+def test_a_window_is_for_who_has_most_left_and_takes_what_the_plan_leaves_idle():
+    hope = ((1, 1.0), (2, 0.5), (3, 0.3), (4, 0.2))
+    flat = tuple((width, 1.0) for width in (1, 2, 3, 4))
+    long, short = (candidate(name, n, shape=flat, hope=hope) for name, n in (("a", 9), ("b", 3)))
+    for devices, windows in ((2, {}), (3, {"a": (1, 2)}), (4, {"a": (1, 2), "b": (1, 2)})):
+        plan = waterfill(Snapshot(0.0, (short, long), devices, devices=devices))
+        assert {name: each.widths for name, each in plan.windows.items()} == windows
+        assert all(plan.windows[name].epochs == SHARE * 9 for name in windows if name == "a")
+    alone = waterfill(Snapshot(0.0, (long,), 9, devices=9))
+    assert alone.windows["a"].widths == (1, 2, 4, 3)
+
+
+def test_a_window_has_the_width_at_which_epochs_were_measured_where_one_device_was_not():
+    shape = ((1, 1.0), (2, 0.6), (3, 0.5), (4, 0.5), (5, 0.5), (6, 0.5))
+    hope = ((1, 1.0), (2, 0.6), (3, 0.5), (4, 0.2), (5, 0.2), (6, 0.2))
+    for measured, widths in (((3,), (1, 2, 4, 6, 3)), ((1, 3), (1, 2, 4, 6))):
+        fields = {"shape": shape, "hope": hope, "measured": measured, "widest": 6}
+        waits = Candidate("a", "s", 0, 90, 0.0, level=9.0, **fields)
+        plan = waterfill(Snapshot(0.0, (waits,), 9, devices=9))
+        assert plan.windows["a"].widths == widths
+
+
+@pytest.mark.parametrize(
+    ("why", "fields"),
+    [
+        (
+            "there is little to hope for",
+            {"level": 5.0, "hope": tuple((w, 0.97) for w in range(1, 5))},
+        ),
+        ("its speeds are given", {"hope": tuple((width, 1.0) for width in (1, 2, 3, 4))}),
+        ("its windows were cut before", {"level": 9.0, "cut_windows": 3}),
+        ("its epochs are short", {"level": 0.1}),
+        ("a resize takes longer than the window may", {"level": 0.5}),
+        ("it measured more than half of these widths", {"level": 9.0, "window": 3}),
+        ("it ran at more than half of these widths", {"level": 9.0, "measured": (1, 3)}),
+        ("widths of its study cannot be measured", {"level": 9.0, "measurable": False}),
+        ("it may not be wider", {"level": 9.0, "widest": 1}),
+    ],
+)
+def test_there_is_no_window_where(why, fields):
+    flat = tuple((width, 1.0) for width in (1, 2, 3, 4))
+    more = {"level": 9.0, "widest": 4, "hope": ((1, 1.0), (2, 0.5), (3, 0.3), (4, 0.2))}
+    for changed, windows in ((fields, 0), ({}, 1)):
+        waits = Candidate("a", "s", 0, 9, 0.0, shape=flat, **more | changed)
+        plan = waterfill(Snapshot(0.0, (waits,), 4, devices=4, resize=0.5))
+        assert len(plan.windows) == windows, why
 
 
 def test_the_standing_plan_is_kept_where_no_other_is_better():

@@ -17,7 +17,7 @@ from penstock import TrialFailed, UsageError
 from penstock.tasks.adapters.sklearn import restore, state_of
 from penstock.tasks.checkpoints import portable
 from penstock.tasks.checkpoints.state import state_hash
-from penstock.tasks.trainer.warm import Reads, SharedData
+from penstock.tasks.trainer.warm import SharedData, TrackedParams
 from penstock.tasks.training import loop
 from sklearn.cluster import Birch, MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
@@ -162,7 +162,7 @@ def test_what_would_begin_anew_or_store_nothing_is_refused_with_what_to_write(
 
 
 def train(trainable, **params):
-    reads = Reads(params)
+    reads = TrackedParams(params)
     code = trainable(reads)
     training = loop.start(code, SharedData().of(code, reads), seed=0, number=0)
     return [loop.run_epoch(training, lambda *_: None).metrics for _ in range(9)]
@@ -183,7 +183,7 @@ def test_a_hook_is_refused_by_its_name_where_the_class_is_written():
         type("T", (penstock.LightningTrainable,), {"module": adapter_code.Net()})
     nothing = type("T", (penstock.LightningTrainable,), {})
     with pytest.raises(UsageError, match=r"T\.module = None is refused: allowed is"):
-        nothing(Reads({})).data()
+        nothing(TrackedParams({})).data()
     with pytest.raises(UsageError, match=r"datamodule = .*Net.* is refused: allowed is"):
         type("T", (penstock.LightningTrainable,), {"datamodule": adapter_code.Net})
 

@@ -60,12 +60,24 @@ def test_an_error_of_any_make_is_the_failure_of_its_trial(trainer, error):
     assert words in said["message"]
 
 
-@pytest.mark.parametrize("code", [hostile_objectives.returns, hostile_objectives.reports])
+#: What is said of a value, in Optuna's words, when it is returned and when it is reported.
+OF_VALUES = {
+    "digits": ("int too large to convert to float", "int too large to convert to float"),
+    "set": ("is no result: The value {1, 2} could not be cast to float", "type '<class 'set'>'"),
+    "bytes": ("is no result: The value b'\\xff' could not be cast", "type '<class 'bytes'>'"),
+    "unspeakable": ("RuntimeError: no repr", "type '<class 'list'>'"),
+    "half": (r"is no result: The value '\ud800' could not be cast", "type '<class 'str'>'"),
+}
+
+
 @pytest.mark.parametrize("value", VALUES)
-def test_a_value_that_is_no_number_is_named(trainer, code, value):
-    said = failed(trainer, code, value=value)
-    assert said["kind"] == "exception"
-    assert "must return one number" in said["message"] or "needs a number" in said["message"]
+def test_a_value_that_is_no_number_is_named(trainer, value):
+    for code, words in zip(
+        (hostile_objectives.returns, hostile_objectives.reports), OF_VALUES[value], strict=True
+    ):
+        said = failed(trainer, code, value=value)
+        assert said["kind"] == "exception"
+        assert words in said["message"]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +87,19 @@ def test_a_value_that_is_no_number_is_named(trainer, code, value):
         (hostile_objectives.asks_by_number, "the name of a parameter = 5 is refused"),
         (hostile_objectives.asks_by_half_a_character, r"the name of a parameter = '\ud800'"),
         (hostile_objectives.chooses_nan, "choices of 'x' = nan is refused"),
-        (hostile_objectives.is_bound_by_a_pair, "the key of a constraint = ('a', 'b')"),
+        (hostile_objectives.notes_under_half_a_character, r"of an attribute = '\ud800'"),
+        (hostile_objectives.notes_what_is_no_json, "the attribute 'classes' is no JSON: a set"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_what_cannot_be_told_is_refused_with_its_name(trainer, code, words):
     assert words in failed(trainer, code)["message"]
+
+
+def test_the_key_of_a_constraint_is_its_text_as_in_optuna(trainer):
+    (returned,) = trainer.carry_out(segment(hostile_objectives.is_bound_by_a_pair))
+    assert returned["writing"] == {"system_attrs": [["constraints:('a', 'b')", "1.0"]]}
+    assert (returned["op"], returned["constraints"]) == ("returned", {"('a', 'b')": 1.0})
 
 
 def test_a_message_that_no_worker_could_bear_is_refused_with_its_largest_field(trainer):

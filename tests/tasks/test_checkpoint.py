@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from patience import PATIENCE
 from penstock.profiling.base.errors import BackendError
 from penstock.tasks.checkpoints import checkpoint
 from penstock.tasks.checkpoints.checkpoint import Store, Writer, load
 from penstock.tasks.checkpoints.state import state_hash
-from trainer_process import PATIENCE
 
 STATE = {"model": {"w": torch.arange(4.0)}, "optimizer": {"lr": 0.1}, "schedule": None}
 
@@ -118,6 +118,7 @@ FILL = """
 import pathlib, sys, torch
 from penstock.tasks.checkpoints import checkpoint
 from penstock.tasks.checkpoints.state import state_hash
+from patience import PATIENCE
 disk = pathlib.Path(sys.argv[1])
 mode = sys.argv[2]
 if mode == "middle":  # as if the space was there when it was looked at
@@ -135,7 +136,7 @@ for epoch, state in [(1, states[0]), (2, states[1]), (3, states[1])]:
     if epoch == 3:
         ballast.unlink()
     writer.submit(store, "s-0000", epoch, state_hash(state), state)
-    kind, at, text = said.get(timeout=60)
+    kind, at, text = said.get(timeout=PATIENCE)
     files = sorted(p.suffix for p in disk.rglob("*") if p.is_file() and p != ballast)
     print(kind, at, files, text if kind == "undurable" else "")
     if kind == "durable":
@@ -158,7 +159,11 @@ def test_a_disk_that_fills_leaves_no_torn_file_and_checkpoints_go_on_when_there_
     mount = f'mount -t tmpfs -o size=8m tmpfs "{tmp_path}" && exec "$@"'
     program = [sys.executable, "-c", FILL, str(tmp_path), mode]
     ran = subprocess.run(
-        [*enter, "sh", "-c", mount, "sh", *program], capture_output=True, text=True, check=False
+        [*enter, "sh", "-c", mount, "sh", *program],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     first, second, third = ran.stdout.splitlines()

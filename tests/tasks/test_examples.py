@@ -13,7 +13,7 @@ import optuna
 import pytest
 from penstock.profiling.base.errors import UsageError
 from penstock.tasks.trainer.segment import configure
-from penstock.tasks.trainer.warm import Reads, SharedData
+from penstock.tasks.trainer.warm import SharedData, TrackedParams
 from penstock.tasks.training.loop import run_epoch, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,7 +32,7 @@ def example(name):
 
 
 def train(trainable, epochs, **params):
-    reads = Reads(params)
+    reads = TrackedParams(params)
     code = trainable(reads)
     training = start(code, SharedData().of(code, reads), seed=0, number=0)
     return [run_epoch(training, lambda *_: None).metrics for _ in range(epochs)][-1]

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from patience import PATIENCE
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.system import limits
 from penstock.tasks.system.limits import limited
@@ -112,7 +113,7 @@ with limits.limited({{"cpu_frequency": 60}}, frozenset({{0}}), None):
 """
     # It returns when the guard has ended, too, which holds the same pipes.
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == -9, done.stderr
     assert done.stdout.strip() == "1800000"

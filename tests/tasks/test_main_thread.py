@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import hostile_objectives
 import pytest
-from trainer_process import PATIENCE, TrainerProcess, segment
+from patience import until
+from trainer_process import TrainerProcess, segment
 
 
 @pytest.fixture
@@ -17,10 +16,7 @@ def trainer(tmp_path):
 
 def rung(trainer, times=1):
     """Wait until the alarm has rung so often."""
-    until = time.monotonic() + PATIENCE
-    while trainer.log.read_text().count("rings") < times:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: trainer.log.read_text().count("rings") >= times, "a ring")
 
 
 def test_an_alarm_interrupts_an_objective_as_it_does_in_a_script(trainer):
@@ -51,9 +47,9 @@ def test_an_alarm_that_rings_while_a_parameter_is_asked_for_confuses_no_answers(
     trainer.run(segment(hostile_objectives.asks_with_an_alarm, define_by_run=True))
     assert trainer.hear()["name"] == "x"
     rung(trainer)
-    trainer.say(op="suggested", name="x", value=0.25)
+    trainer.say(op="answer", value=0.25)
     assert trainer.hear()["name"] == "y"
-    trainer.say(op="suggested", name="y", value=0.75)
+    trainer.say(op="answer", value=0.75)
     assert trainer.hear()["value"] == 0.75
 
 

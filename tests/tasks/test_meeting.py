@@ -9,7 +9,7 @@ import pytest
 import torch
 from penstock.tasks.gangs.peers import PeerServer
 from penstock.tasks.gangs.rendezvous import RendezvousHandler
-from penstock.tasks.process.failure import GangLost
+from penstock.tasks.process.failure import Lost
 from penstock.tasks.process.identity import Identity, listen
 
 
@@ -78,7 +78,7 @@ def test_a_leader_that_is_gone_is_told_at_once(members):
     follower = members[0][1]
     with listen("127.0.0.1") as socket:
         gone = str(Identity("127.0.0.1", socket.getsockname()[1], "word"))
-    with pytest.raises(GangLost):
+    with pytest.raises(Lost, match="does not answer"):
         follower.begin((gone, follower.identity), 1, ignore)
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from holder import EPOCH, TOKEN, Holder, fds, odd, trained
+from patience import PATIENCE
 from penstock.profiling.base.errors import BackendError
 from penstock.tasks.checkpoints.state import copy_state, map_tensors, state_hash, tensors_of
 from penstock.tasks.gangs import tensor_stream
-from penstock.tasks.gangs.peers import MOST_IDLE, OutOfReach, fetch, store_port
+from penstock.tasks.gangs.peers import MAX_IDLE, OutOfReach, fetch, store_port
 
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"  # the second is another node: its client has the first
 
@@ -110,12 +111,12 @@ def test_many_fetches_leave_nothing_behind(holder):
 
 
 def test_only_so_many_connections_are_kept():
-    with Holder(count=MOST_IDLE + 4) as holder:
+    with Holder(count=MAX_IDLE + 4) as holder:
         before = fds()
         for _ in range(2):
             for identity in holder.identities:
                 assert store_port(identity) == 4711
-        assert fds() - before <= MOST_IDLE
+        assert fds() - before <= MAX_IDLE
 
 
 @pytest.mark.parametrize("address", [HERE, ELSEWHERE])
@@ -178,7 +179,7 @@ def test_a_client_that_vanishes_or_stops_reading_lets_the_state_go(closes):
 
 def test_a_stranger_cannot_make_a_holder_read_much(holder):
     with socket.create_connection(_address(holder)) as sock:
-        sock.settimeout(10.0)
+        sock.settimeout(PATIENCE)
         sock.sendall((1 << 40).to_bytes(8))
         assert sock.recv(1) == b""
     assert store_port(holder.identity) == 4711

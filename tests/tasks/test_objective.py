@@ -26,7 +26,7 @@ def answer(trainer, name, value):
     """Hear one question and answer it; gives the question."""
     question = trainer.hear()
     assert (question["op"], question["name"]) == ("suggest", name)
-    trainer.say(op="suggested", name=name, value=value)
+    trainer.say(op="answer", value=value)
     return question
 
 
@@ -45,7 +45,8 @@ def test_an_objective_pauses_in_report_and_goes_on_in_place(trainer):
     heard = trainer.carry_out(segment(trainees.objective, 6, 9, params=params, fence=3))
     assert epochs(heard) == [(6, False)]
     said = {"value": 50.0, "further": [], "constraints": {}, "pruned": False, "unasked": []}
-    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, **said}
+    written = {"writing": {}}  # the scheduler sampled all, so it knows
+    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, **said, **written}
 
 
 def test_an_objective_in_another_trainer_starts_over_and_repeats_no_report(trainer):
@@ -74,7 +75,11 @@ def test_how_an_objective_ends_is_said_as_optuna_would(trainer):
     assert (pruned[-1]["op"], pruned[-1]["value"]) == ("returned", 0.25)
     assert pruned[-1]["pruned"]
     for code, kind, words in [
-        (trainees.objective_returns_text, "exception", "must return one number, not 'good'"),
+        (
+            trainees.objective_returns_text,
+            "exception",
+            "is no result: The value 'good' could not be cast",
+        ),
         (trainees.objective_reports_nan, "nan", "reported at step 0 is nan"),
         (trainees.objective_exits, "exit", "sys.exit('enough')"),
         (trainees.objective_raises, "exception", "KeyError: 'missing'"),
@@ -86,18 +91,39 @@ def test_how_an_objective_ends_is_said_as_optuna_would(trainer):
 
 
 def test_an_objective_of_several_returns_as_many_numbers_and_reports_none(trainer):
-    two = {"also": ("b",), "params": {"x": 0.5}}
-    [said] = trainer.carry_out(segment(trainees.objective_of_two, **two))
+    two = {"directions": ("minimize", "minimize"), "params": {"x": 0.5}}
+    (said,) = trainer.carry_out(segment(trainees.objective_of_two, **two))
+    assert said["writing"] == {"system_attrs": [["constraints:memory", "0.5"]]}
     assert (said["value"], said["further"]) == (0.5, [2.0])
     assert said["constraints"] == {"memory": 0.5}
-    for code, also, words in [
-        (trainees.objective_of_two, (), "must return one number, not [0.5, 2]"),
-        (trainees.objective_of_two, ("b", "c"), "must return 3 numbers, one for each direction"),
-        (trainees.objective_of_two_reports, ("b",), "trial.report() is not for studies of several"),
+    for code, n, words in [
+        (trainees.objective_of_two, 1, "The number of the values 2 did not match"),
+        (trainees.objective_of_two, 3, "The number of the values 2 did not match"),
+        (trainees.objective_of_two_reports, 2, "not supported for multi-objective optimization"),
     ]:
-        (failed,) = trainer.carry_out(segment(code, **two | {"also": also}))
+        task = segment(code, **two | {"directions": ("minimize",) * n, "study": f"s{n}"})
+        *_, failed = trainer.carry_out(task)
         assert failed["op"] == "failed"
         assert words in failed["message"]
+
+
+def test_what_a_long_objective_writes_is_sent_while_it_runs(trainer, tmp_path):
+    trainer.run(segment(trainees.objective_that_waits, cwd=str(tmp_path)))
+    written = trainer.hear()
+    assert (written["op"], written["writing"]) == (
+        "written",
+        {"user_attrs": [["stage", '"waiting"']]},
+    )
+    (tmp_path / "go").touch()
+    returned = trainer.hear()
+    assert (returned["op"], returned["value"], returned["writing"]) == ("returned", 1.0, {})
+
+
+def test_an_objective_that_writes_more_than_can_be_sent_fails(trainer):
+    (failed,) = trainer.carry_out(segment(trainees.objective_that_writes_too_much))
+    assert failed["op"] == "failed"
+    assert "returned: writing has 1,0" in failed["message"]
+    assert "too many to be sent" in failed["message"]
 
 
 def test_what_was_enqueued_and_not_asked_for_is_said(trainer):
@@ -105,6 +131,10 @@ def test_what_was_enqueued_and_not_asked_for_is_said(trainer):
     said = trainer.carry_out(segment(trainees.objective, 1, 7, **given))
     assert (said[-1]["op"], said[-1]["unasked"]) == ("returned", ["tpyo"])
     assert not said[-1]["pruned"]
+    # The scheduler sampled neither, so it is told of their distributions.
+    suggestions = [s for m in said if "writing" in m for s in m["writing"].get("suggestions", ())]
+    assert [(name, value) for name, value, *_ in suggestions] == [("x", 0.5), ("kind", "a")]
+    assert '"FloatDistribution"' in suggestions[0][2]
 
 
 def drawn(heard):
@@ -158,14 +188,18 @@ def test_an_objective_that_will_not_end_takes_the_process_with_it():
     code = """
 from types import SimpleNamespace
 import trainees
-from penstock.tasks.contracts import objective, suspended
+from penstock.tasks.contracts import suspended
+from penstock.tasks.objectives import objective
 from penstock.tasks.process import pipe
 from trainer_process import segment
 suspended.UNWIND = 0.1
 objectives = objective.Objectives()
-silent = SimpleNamespace(say=lambda *_, **__: None)
+def say(op, **_):
+    if op == "history":
+        run.answer(["", []])
+silent = SimpleNamespace(say=say)
 run = pipe.Run(segment(trainees.objective_stubborn), silent)
-objectives.run(run, lambda: trainees.objective_stubborn)
+objectives.run(run, lambda: trainees.objective_stubborn, None)
 objectives.release("s-0000")
 """
     run = subprocess.run(

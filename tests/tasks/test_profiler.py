@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from patience import PATIENCE
 from penstock import UsageError
 from penstock.profiling.counters.rates import LOOP, UNITS, Reading
 from penstock.profiling.counters.source import Readings
@@ -76,7 +77,7 @@ def test_its_thread_samples_by_itself_until_it_is_stopped(monkeypatch):
     monkeypatch.setattr(module, "open_sources", lambda now: (Noted(),))
     profiler = Profiler.start()
     for _ in range(4):
-        assert read.acquire(timeout=20), "its start, and three times its thread"
+        assert read.acquire(timeout=PATIENCE), "its start, and three times its thread"
     profiler.stop()
     while read.acquire(blocking=False):
         pass

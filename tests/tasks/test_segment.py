@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import trainees
+from patience import PATIENCE
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.checkpoints import checkpoint
 from penstock.tasks.process.failure import Lost
 from penstock.tasks.process.pipe import Run
 from penstock.tasks.training import loop
 from trainer_here import Trainer
-from trainer_process import PATIENCE, segment
+from trainer_process import segment
 
 ADAM = {"optimizer": "adam", "schedule": "steps", "batch_size": 17}
 

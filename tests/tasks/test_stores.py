@@ -10,12 +10,13 @@ import threading
 import fsspec
 import pytest
 import torch
+from patience import PATIENCE
 from penstock.profiling.base.errors import BackendError
 from penstock.tasks.checkpoints.checkpoint import Store, Writer, load
 from penstock.tasks.checkpoints.state import state_hash
 from penstock.tasks.checkpoints.stores import unusable
 from s3_server import BUCKET, KEY_ID, SECRET, serving
-from trainer_process import PATIENCE, TrainerProcess, segment, trainees
+from trainer_process import TrainerProcess, segment, trainees
 
 STATE = {"model": {"w": torch.arange(4.0)}}
 

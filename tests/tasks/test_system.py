@@ -6,10 +6,11 @@ import time
 import pytest
 import torch
 import trainees
+from patience import PATIENCE
 from penstock.profiling.base.errors import TrialFailed
 from penstock.profiling.devices.signature import machine_of
 from penstock.profiling.knobs.knobs import merged
-from penstock.tasks.process.energy import SHORTEST, Metering
+from penstock.tasks.process.energy import MIN_METERED, Metering
 from penstock.tasks.process.pipe import Abandoned
 from penstock.tasks.system.system import System
 from penstock.tasks.system.windows import interleave, results
@@ -76,7 +77,7 @@ class Watch:
     def check(self):
         pass
 
-    def tries(self, config):
+    def probing(self, config):
         self.told.append(config)
 
 
@@ -169,7 +170,7 @@ def test_windows_that_energy_counts_in_are_long_enough_to_tell_it(package):
     run.metering = package
     began = time.monotonic()
     found, _ = probe(run, [ONE], 1000, Watch(), energy=True)
-    assert time.monotonic() - began >= SHORTEST * (1 + 2 * len(found))
+    assert time.monotonic() - began >= MIN_METERED * (1 + 2 * len(found))
     assert found
     assert all(joules is not None and joules > 0 for *_, joules in found)
 
@@ -229,7 +230,7 @@ def test_a_trial_with_turned_knobs_is_replayed_and_resumed_to_the_same_bits():
     system = merged(ONE, LAST)
     at = Trainer()
     whole = at.train(Pictures, 1, 3, system=system, final=True)
-    durable = at.durable.get(timeout=30)
+    durable = at.durable.get(timeout=PATIENCE)
     parents = [{k: durable[k] for k in ("epoch", "uri", "state_hash")}]
     last = whole[-1]["state_hash"]
     replayed = Trainer().train(Pictures, 3, 1, system=system, expect=whole[1]["state_hash"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.contracts.contract import Data, TorchTrainable
-from penstock.tasks.trainer.warm import Reads, SharedData, WarmTrial, WarmTrials
+from penstock.tasks.trainer.warm import SharedData, TrackedParams, WarmTrial, WarmTrials
 from penstock.tasks.training.loop import start
 from torch.utils.data import IterableDataset, TensorDataset
 from trainees import Small
@@ -23,7 +23,7 @@ class Sized(TorchTrainable):
 
 
 def load(shared, code, **params):
-    reads = Reads(params)
+    reads = TrackedParams(params)
     trainable = code(reads)
     return shared.of(trainable, reads), trainable
 

@@ -77,14 +77,14 @@ class Database(ABC):
         """One write transaction: durable when it ends, rolled back when it ends by an error."""
 
     @abstractmethod
-    def meaning(self, error: BaseException | None) -> str:
+    def explain(self, error: BaseException | None) -> str:
         """What an error of the driver means, and what to do about it."""
 
     def structure_fault(self, connection: Connection) -> str | None:
         """The damage that the database finds in its own structure, or None. May read everything."""
         return None
 
-    def structure_fault_now_and_then(self, connection: Connection) -> str | None:
+    def sampled_structure_fault(self, connection: Connection) -> str | None:
         """The same for a reader before each query, checked only as often as is cheap."""
         return None
 
@@ -101,10 +101,10 @@ class Database(ABC):
 
     def trouble(self, error: BaseException | None) -> BackendError:
         """An error of the driver as ``BackendError``."""
-        return self.unusable(self.meaning(error))
+        return self.unusable(self.explain(error))
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Turn the driver's errors into ``BackendError``, with the ledger and the cause.
 
         A batch that contradicts the ledger is our own bug and raises ``IllegalTransition`` instead.
@@ -224,13 +224,13 @@ class Known(NamedTuple):
     studies: int
 
 
-def look_through(database: Database) -> Known:
+def check_intact(database: Database) -> Known:
     """Check that a ledger is intact, without changing it. Raises LedgerDamaged or BackendError.
 
     A ledger of an older version has no digests yet. Then only the database's own structure is
     checked.
     """
-    with database.answering(), database.reader().connect() as connection:
+    with database.translate_errors(), database.reader().connect() as connection:
         if found := database.structure_fault(connection):
             raise database.damaged(found)
         at = revision(connection)

@@ -53,7 +53,7 @@ URL = re.compile(
     rf"postgresql://(?:[^@/?#\s:]*(?::[^@/?#\s]*)?@)?{_HOST}(?:,{_HOST})*/[^@/?#\s]+(?:\?[^@#\s]*)?"
 )
 
-_MEANINGS = {
+_EXPLANATIONS = {
     "55P03": BUSY,
     "57014": f"a statement took longer than {STATEMENT_TIMEOUT} s",
     "53100": "its disk is full: free some space",
@@ -107,7 +107,7 @@ class PostgresDatabase(Database):
             raise UsageError.refuse("ledger", "postgresql://…", allowed) from None
 
     def check(self) -> None:
-        with self.answering(), self._connect("door", read_only=True) as session:
+        with self.translate_errors(), self._connect("door", read_only=True) as session:
             self._check(session)
 
     def is_absent(self) -> bool:
@@ -155,12 +155,12 @@ class PostgresDatabase(Database):
                 driver.rollback()
             raise
 
-    def meaning(self, error: BaseException | None) -> str:
+    def explain(self, error: BaseException | None) -> str:
         words = " ".join(str(error).split())
         state = getattr(error, "sqlstate", None)
         if state is None:
             return words
-        return f"{_MEANINGS.get(state, words)} ({state})"
+        return f"{_EXPLANATIONS.get(state, words)} ({state})"
 
     def _take(self, session: PgSession) -> None:
         """Take the writer's lock, or raise the driver's error when another session holds it."""

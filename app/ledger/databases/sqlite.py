@@ -33,7 +33,7 @@ from ....profiling.base.urls import hide_password
 from . import base
 from .base import ALLOWED, BUSY, Database, Newest, begin_by
 
-_MEANINGS = {
+_EXPLANATIONS = {
     "FULL": "its disk is full: free some space",
     "READONLY": "it is read-only: check the owner and the mount of its folder",
     "BUSY": BUSY,
@@ -50,7 +50,7 @@ _DAMAGED = {
 }
 _DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
 #: A reader repeats the check of the structure after this many times the seconds that it took.
-EASE = 50.0
+CHECK_SPACING = 50.0
 
 
 class SqliteDatabase(Database):
@@ -81,7 +81,7 @@ class SqliteDatabase(Database):
 
     def check(self) -> None:
         if not self.file.parent.is_dir():
-            raise self.unusable(_MEANINGS["CANTOPEN"])
+            raise self.unusable(_EXPLANATIONS["CANTOPEN"])
 
     def is_absent(self) -> bool:
         return not self.file.exists()
@@ -112,9 +112,9 @@ class SqliteDatabase(Database):
             driver.rollback()
             raise
 
-    def meaning(self, error: BaseException | None) -> str:
+    def explain(self, error: BaseException | None) -> str:
         name = _code(error)
-        return f"{_MEANINGS.get(name.partition('_')[0], str(error))} (SQLITE_{name})"
+        return f"{_EXPLANATIONS.get(name.partition('_')[0], str(error))} (SQLITE_{name})"
 
     def trouble(self, error: BaseException | None) -> BackendError:
         words = _DAMAGED.get(_code(error).partition("_")[0])
@@ -126,7 +126,7 @@ class SqliteDatabase(Database):
         content = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
         return None if content == "ok" else " ".join(content.split())
 
-    def structure_fault_now_and_then(self, connection: Connection) -> str | None:
+    def sampled_structure_fault(self, connection: Connection) -> str | None:
         now = time.monotonic()
         if self._look_again > now:
             return None
@@ -140,7 +140,7 @@ class SqliteDatabase(Database):
         found = self.structure_fault(connection)
         if found is None:
             took = time.monotonic() - now
-            self._seen, self._look_again = seen, now + EASE * took
+            self._seen, self._look_again = seen, now + CHECK_SPACING * took
         return found
 
     def note(self, newest: Newest) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any
 
 from ...scheduler.model.study import Code, StrategySpec, StudySpec
-from ..spec.options import places
-from ..spec.space import parameter
+from ...tasks.contracts.by_value import PREFIX, is_by_value
+from .options import option_paths
+from .space import parameter
 
-#: Fields that may differ: the number of trials, the observations (both may grow), weight and
-#: priority. Below them, fields that are compared in another way.
-_NO_CHANGE = {"n_trials", "observations", "weight", "priority", "code", "strategy", "space"}
+#: Fields that may differ: the number of trials, the observations (both may grow), weight, priority,
+#: when it gives up (studies of older versions never did), the command line and folder of the
+#: script, and a sampler's pickle. Below them, fields that are compared in another way.
+_NO_CHANGE = {
+    *("n_trials", "observations", "weight", "priority", "fail_early", "argv", "cwd", "tools"),
+    *("code", "strategy", "space"),
+}
 #: The names in ``create_study`` of fields that are stored under another name.
-_PLACES = {name: ".".join(place) for name, place in places().items()} | {
-    "exactness": "exactness",
+_PATHS = {name: ".".join(path) for name, path in option_paths().items()} | {
     "system": "system",
     "sampler_options": "the sampler's options",
 }
@@ -38,18 +43,28 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
 
 def _plain(spec: StudySpec) -> dict[str, Any]:
     named = [f.name for f in fields(StudySpec) if f.name not in _NO_CHANGE]
-    return {_PLACES.get(name, name): getattr(spec, name) for name in named}
+    return {_PATHS.get(name, name): getattr(spec, name) for name in named}
 
 
 def _same_code(old: Code, new: Code) -> bool:
     """Whether both are the same object: by name, or by the file's content if the file was moved.
 
-    One file may have two names: its path (run as a script) and its module (imported).
+    One file may have two names: its path (run as a script) and its module (imported). Code by value
+    is the same if its module or script and itself have the same names: two pickles of one function
+    differ, and an edited function may go on as one by name may.
     """
+    if is_by_value(old.target) or is_by_value(new.target):
+        return _named(old.target) == _named(new.target)
     if (old.target, old.path) == (new.target, new.path):
         return True
     names = [code.target.rpartition(":")[2] for code in (old, new)]
     return names[0] == names[1] and old.digest == new.digest
+
+
+def _named(target: str) -> tuple[str, str]:
+    """The names of a target's module or script, without folders, and of the code in it."""
+    module, _, name = target.removeprefix(PREFIX).rpartition(":")
+    return re.sub(r"\.py$", "", module.rpartition("/")[2]), name
 
 
 def _strategy(plan: StrategySpec) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ...profiling.base.errors import BackendError, PenstockError
 from ...scheduler.model.events import AttemptFailed, AttemptLost, Event
 from ...tasks.process.messages import Forged
 from ..broker import connection, presence, protocol
-from ..broker.device_records import seen
+from ..broker.device_records import parse_device_record
 from ..broker.server import broker_url
 from ..host import locks, logs
 from ..host.settings import Settings
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from ..ledger.rows import StudyRow
 
 #: Seconds between two looks, and seconds for which a reason must hold before it is reported.
-EVERY = 0.5
-HOLDS = 1.0
+CHECK_INTERVAL = 0.5
+REPORT_AFTER = 1.0
 #: Seconds within which the broker must answer, so that watchers are not held up for longer.
 BROKER_TIMEOUT = 0.5
 _PROBE = f"{protocol.PREFIX}probe"
 
 
-class Lookout:
-    """Watches ``settings``' services and the ledger. ``revived`` is a reviver's ``trouble``."""
+class StallMonitor:
+    """Watches ``settings``' services and the ledger. ``restart_trouble``: a supervisor's."""
 
     def __init__(
         self,
         settings: Settings,
         reader: Reader,
-        revived: Callable[[], str | None] = lambda: None,
+        restart_trouble: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._reader = reader
-        self._revived = revived
+        self._restart_trouble = restart_trouble
         self._redis: redis.Redis | None = None
         self._after = 0
         self._setbacks: list[Event] = []
@@ -58,7 +58,7 @@ class Lookout:
         self._since: float | None = None
         self._words: str | None = None
 
-    def look(self, study: StudyRow) -> str:
+    def reason(self, study: StudyRow) -> str:
         """Why ``study`` has made no progress for a while, in words; empty if it has.
 
         It may be called often, because it looks only twice a second. It does not report a ledger
@@ -73,11 +73,11 @@ class Lookout:
             self._since = None
         elif self._since is None:
             self._since = now
-        self._due = time.monotonic() + EVERY
+        self._due = time.monotonic() + CHECK_INTERVAL
         return self._shown(now)
 
     def _shown(self, now: float) -> str:
-        held = self._since is not None and now - self._since >= HOLDS
+        held = self._since is not None and now - self._since >= REPORT_AFTER
         return self._words or "" if held else ""
 
     def now(self, study: StudyRow) -> str | None:
@@ -111,16 +111,16 @@ class Lookout:
         settings = self._settings
         if settings.broker is None and not locks.is_running(settings.run, "scheduler"):
             # The scheduler would start the broker, so a missing broker is not the cause.
-            return Services(scheduler=False, trouble=self._ends(self._revived() or ""))
+            return Services(scheduler=False, trouble=self._exit_loop(self._restart_trouble() or ""))
         try:
-            with connection.answering(broker_url(settings)):
+            with connection.translate_errors(broker_url(settings)):
                 return self._asked()
         except PenstockError as error:
             return Services(broker=str(error))
 
-    def _ends(self, revived: str) -> str:
-        """A message that the scheduler ends again and again, if the reviver has seen that."""
-        if not revived.startswith("scheduler"):
+    def _exit_loop(self, restart_trouble: str) -> str:
+        """A message that the scheduler ends again and again, if the supervisor has seen that."""
+        if not restart_trouble.startswith("scheduler"):
             return ""
         log = self._settings.logs / "scheduler.log"
         words = logs.tail(log, lines=1).strip()
@@ -172,6 +172,6 @@ def _written_at(log: Path) -> float:
 
 def _is_leaving(name: str, record: str) -> bool:
     try:
-        return seen(name, record).draining
+        return parse_device_record(name, record).draining
     except Forged:
         return False  # the scheduler ignores it, too

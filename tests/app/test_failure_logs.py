@@ -26,7 +26,7 @@ def settings(tmp_path):
     return settings
 
 
-def test_a_trainer_that_died_has_its_last_words_shown(settings):
+def test_a_trainer_that_died_has_its_log_shown(settings):
     reader = make_study(settings.home, study_spec(n_trials=4), fails=(3,), devices=SomeDie)
     trial = reader.trials("digits-1a2b")[3]
     assert trial.failure_kind == "died"
@@ -45,7 +45,7 @@ def test_a_trainer_that_died_has_its_last_words_shown(settings):
     assert "Fatal: Seg" not in status(settings.home, "--json")
 
 
-def test_a_service_that_should_run_and_does_not_has_its_last_words_shown(settings):
+def test_a_service_that_should_run_and_does_not_has_its_log_shown(settings):
     make_study(settings.home, study_spec(), turns=6)
     (settings.logs / "scheduler.log").write_text("no space left\n")
     assert "no space left" not in status(settings.home), "nobody wants it to run"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LINES = 6
 
 
-def last_words(
+def failure_logs(
     settings: Settings, study: StudyRow, trials: Sequence[TrialRow]
 ) -> Iterator[tuple[str, str]]:
     """What is wrong, with the end of the log that tells of it; each log once.

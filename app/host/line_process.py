@@ -1,0 +1,81 @@
+"""A process of users' code that is asked by lines on its input, and that nobody waits for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+_PIPE_SIZE = 1 << 20
+#: Seconds that a process has to end after it has closed its output.
+_ENDING = 0.1
+
+
+class LineProcess:
+    """A started process, in a session of its own. No method but ``end`` waits."""
+
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Start ``command`` with ``variables`` as its environment. Raises OSError."""
+        self._popen = subprocess.Popen(
+            command,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._input, self._output = self._popen.stdin.fileno(), self._popen.stdout.fileno()
+        with suppress(OSError):  # a user may have too many pipes for larger ones
+            fcntl.fcntl(self._input, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._output, False)
+        self._unsent, self._received = b"", b""
+        #: Whether it has closed its output: no more will come.
+        self.silent = False
+
+    @property
+    def received(self) -> int:
+        """The bytes of an unfinished line."""
+        return len(self._received)
+
+    def send(self, line: bytes) -> None:
+        """Send a line, as far as there is room now. ``read`` sends the rest."""
+        self._unsent += line + b"\n"
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._input, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # it has ended, which ``read`` finds
+            self._unsent = b""
+
+    def read(self) -> bytes | None:
+        """The next line, if it is there."""
+        if self._unsent:
+            rest, self._unsent = self._unsent, b""
+            self.send(rest[:-1])
+        with suppress(BlockingIOError):
+            while not self.silent and b"\n" not in self._received:
+                more = os.read(self._output, 1 << 20)
+                self._received += more
+                self.silent = not more
+        line, newline, rest = self._received.partition(b"\n")
+        if not newline:
+            return None
+        self._received = rest
+        return line
+
+    def end(self) -> int:
+        """End the process and its group. Returns its exit status, or minus a signal's number."""
+        if self.silent:
+            with suppress(subprocess.TimeoutExpired):
+                self._popen.wait(_ENDING)
+        with suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.communicate()
+        return self._popen.returncode

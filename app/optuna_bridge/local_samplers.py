@@ -1,0 +1,31 @@
+"""Optuna's sampler and pruner objects for studies whose sampling happens beside the objective."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from optuna import samplers
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler
+
+_CLASSES: dict[str, Callable[..., BaseSampler]] = {
+    "random": samplers.RandomSampler,
+    "tpe": samplers.TPESampler,
+    "qmc": samplers.QMCSampler,
+    "gp": samplers.GPSampler,
+    "cmaes": samplers.CmaEsSampler,
+    "nsga2": samplers.NSGAIISampler,
+}
+
+
+def make_sampler(name: str, options: str, seed: int) -> BaseSampler:
+    """Optuna's sampler of this name (``spec.sampler_options.SAMPLERS``) with options as JSON."""
+    given: dict[str, Any] = json.loads(options)
+    if name == "qmc":
+        given |= {"scramble": True, "warn_independent_sampling": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return _CLASSES[name](seed=seed, **given)

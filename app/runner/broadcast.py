@@ -1,0 +1,73 @@
+"""Keeps trainers informed of studies of objectives: what each turn has changed in their trials.
+
+Samplers and pruners that run beside an objective read the study's other trials. The trainers take
+them from a stream on the broker, to which the scheduler adds what it has committed. The stream can
+be lost with the broker, and ends with the study. The whole history is then sent again from the
+ledger; to apply an update twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...scheduler.model.events import (
+    EpochReported,
+    StudyExtended,
+    StudyReopened,
+)
+from ...scheduler.state.state import EngineState
+from ..common.ports import Effects
+from ..ledger.codec import subject
+from ..ledger.writes import Batch
+from ..optuna_bridge.updates import Update, of_event, of_report, of_trial, to_texts
+
+
+class Broadcast:
+    """Collects what the trainers of objectives need to know."""
+
+    def __init__(self, history: Callable[[str], Sequence[Mapping[str, Any]]]) -> None:
+        """``history`` reads the whole history of a study from the ledger."""
+        self._history = history
+        self._due: set[str] = set()
+
+    def repeat(self, state: EngineState) -> None:
+        """Send the history of every study that is not over with the next turn."""
+        self._due = {name for name in state.studies if _is_followed(state, name)}
+
+    def collect(self, batch: Batch, state: EngineState, effects: Effects) -> None:
+        """Add to ``effects`` what ``batch``, which is committed, has changed."""
+        found: defaultdict[str, list[Update]] = defaultdict(list)
+        for _, event in batch.events:
+            study, _ = subject(event)
+            if study is None or not _is_followed(state, study):
+                continue
+            if isinstance(event, StudyExtended | StudyReopened):
+                self._due.add(study)
+            elif isinstance(event, EpochReported):
+                if _counts(event, state):
+                    found[study].append(of_report(event, state.studies[study].spec.metric))
+            elif (update := of_event(event)) is not None:
+                found[study].append(update)
+        for trial in batch.trials:
+            if _is_followed(state, trial.study):
+                found[trial.study].append(of_trial(trial))
+        for record in batch.studies:
+            if record.spec.contract == "objective" and record.finished_at is not None:
+                effects.ended.append(record.spec.id)
+        due, self._due = self._due, set()
+        for study in due:
+            found[study] = [*self._history(study), *found[study]]
+        effects.history += [(study, text) for study in found for text in to_texts(found[study])]
+
+
+def _is_followed(state: EngineState, study: str) -> bool:
+    """Whether the study has trainers that follow it."""
+    known = state.studies.get(study)
+    return known is not None and known.spec.contract == "objective"
+
+
+def _counts(event: EpochReported, state: EngineState) -> bool:
+    """Whether the report was accepted, rather than compared with one that was."""
+    return event.epoch in state.trials[event.trial].values

@@ -1,0 +1,100 @@
+"""What decisions ask for outside the engine, collected until the ledger has their events.
+
+Nothing is sent or deleted here. The runner carries out what a turn collected after it has written
+the turn's events down. Only samplers and models are asked at once: their answers are events of the
+same turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...profiling.similarity.history import HistoryEntry
+from ...scheduler.model.decisions import (
+    Ask,
+    AskConfigs,
+    AskPlan,
+    Consult,
+    Cut,
+    Decision,
+    Discard,
+    Dispatch,
+    Finish,
+    Release,
+    Remember,
+    Revoke,
+)
+from ...scheduler.model.events import Event
+from ...scheduler.model.study import StudySpec
+from ...scheduler.state.state import EngineState
+from ..common.clock import Clock
+from ..common.ports import Effects, Samplers
+from ..ledger.history import entries_of
+from . import answers
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one turn of the loop collects between receiving and carrying out."""
+
+    #: Accepted events with their sequence numbers.
+    events: list[tuple[int, Event]] = field(default_factory=list)
+    #: What the transport is to carry out.
+    effects: Effects = field(default_factory=Effects)
+    #: URIs of checkpoints to delete.
+    discards: list[str] = field(default_factory=list)
+    #: (command id, JSON text) of the commands that were carried out or refused.
+    replies: list[tuple[str, str]] = field(default_factory=list)
+    #: New entries of the history of tuned system parameters.
+    history: list[HistoryEntry] = field(default_factory=list)
+    #: Questions to the history.
+    consults: list[Consult] = field(default_factory=list)
+    #: Questions to samplers of users' classes.
+    asked: list[tuple[StudySpec, Ask]] = field(default_factory=list)
+
+
+class DecisionCollector:
+    """Collects what decisions ask for, and answers those that are questions."""
+
+    def __init__(self, samplers: Samplers, clock: Clock) -> None:
+        self._samplers = samplers
+        self._clock = clock
+
+    def collect(self, decision: Decision, state: EngineState, turn: Turn) -> Event | None:
+        """Add to ``turn`` what ``decision`` asks for; returns the answer if it is there at once.
+
+        None also for a question of a study that is over. Raises TypeError for a decision that
+        nothing carries out.
+        """
+        if isinstance(decision, Ask):
+            study = state.studies.get(decision.study)
+            if study is None or not study.spec.hosted or decision.fork is not None:
+                return answers.proposal(self._samplers, decision, state, self._clock.now())
+            turn.asked.append((study.spec, decision))
+            return None
+        if isinstance(decision, AskConfigs):
+            return answers.configs(decision, self._clock.now())
+        if isinstance(decision, Finish):
+            self._samplers.forget(decision.study)
+        elif isinstance(decision, Consult):
+            turn.consults.append(decision)
+        elif isinstance(decision, Remember):
+            turn.history += entries_of(decision, self._clock.now())
+        elif isinstance(decision, Discard):
+            turn.discards.extend(decision.uris)
+        elif not isinstance(decision, AskPlan):  # the runner answers that one, from the state
+            _order(decision, state, turn.effects)
+        return None
+
+
+def _order(decision: Decision, state: EngineState, effects: Effects) -> None:
+    if isinstance(decision, Dispatch):
+        effects.dispatches.append((decision, state.studies[decision.study].spec))
+    elif isinstance(decision, Cut):
+        effects.cuts.append(decision)
+    elif isinstance(decision, Revoke):
+        effects.revokes.append(decision)
+    elif isinstance(decision, Release):
+        effects.releases.append(decision)
+    else:
+        raise TypeError(f"nothing carries out {decision}")

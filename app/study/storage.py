@@ -1,0 +1,67 @@
+"""This installation's ledger as a storage of Optuna, which any script may read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...scheduler.model.study import Objective
+from ..host.settings import Settings, load
+from ..host.tracebacks import to_the_user
+from ..spec.build import make_asked_spec, new_id
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+    from ..broker.client import Client
+    from ..optuna_bridge.storage import LedgerStorage
+
+
+@to_the_user
+def storage() -> BaseStorage:
+    """This installation's studies as a storage for Optuna.
+
+    For example ``optuna.load_study(study_name="digits", storage=penstock.storage())``. Any of
+    Optuna's tools may read it. Trials that are not run by Penstock may be written, and so may
+    attributes and new studies. Raises BackendError if the ledger does not answer.
+    """
+    return open_storage(load())
+
+
+def open_storage(settings: Settings) -> LedgerStorage:
+    """The storage of the installation with these settings. Errors as ``storage``."""
+    from ..optuna_bridge.storage import LedgerStorage
+    from ..services.ledger_location import ledger_reader
+
+    return LedgerStorage(ledger_reader(settings), SchedulerCommands(settings), storage)
+
+
+class SchedulerCommands:
+    """Sends what is written to the scheduler, which is started if none runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client: Client | None = None
+
+    def send(self, kind: str, **body: Any) -> dict[str, Any]:
+        """The scheduler's answer. Raises UsageError if it refuses."""
+        return self._connected().send(kind, **body)
+
+    def create(self, name: str, directions: Sequence[str]) -> None:
+        """Begin a study without code, whose trials its users add."""
+        several = len(directions) > 1
+        names = [f"values_{k}" for k in range(len(directions))] if several else ["value"]
+        pairs = zip(names, directions, strict=True)
+        objectives = tuple(Objective(metric, way) for metric, way in pairs)
+        self._connected().submit(make_asked_spec(new_id(name), name, objectives))
+
+    def _connected(self) -> Client:
+        from ..broker.client import Client
+        from ..host.locks import is_running
+        from ..services.services import ensure_up, is_served_by_others
+
+        if self._client is None or not is_running(self._settings.run, "scheduler"):
+            if not is_served_by_others(self._settings):
+                ensure_up(self._settings, None)
+            self._client = Client(self._settings)
+        return self._client

@@ -1,0 +1,168 @@
+"""Sends a study to the scheduler: once to begin it, again to go on with more trials.
+
+A study of Penstock's own contracts, or one that the scheduler samples for, is submitted whole and
+cannot be changed afterwards. A local one (``StudySpec.local``) is what Optuna's is: it may exist
+before it has an objective, and each ``optimize`` adds trials, perhaps of another objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import Params, StudySpec
+from ...tasks.contracts.code import Reference, refer_to_value
+from ..common.validation import whole
+from ..host.devices import devices_of, metered
+from ..spec.build import make_asked_spec, make_local_spec, make_spec, refer_to
+from ..spec.changes import differences
+from ..spec.contracts import contract_of
+from ..spec.energy_weight import check_metered
+from ..spec.sampler_options import LOCAL
+from ..spec.space import check_params
+from ..spec.warm_start import of_frozen
+from .handle import StudyHandle
+
+
+class CannotTravel(UsageError):
+    """An objective, its sampler or its pruner cannot be sent to trainers."""
+
+
+#: How many trials a study may have whose user names no number: it runs until it is stopped.
+ENDLESS = 10**9
+
+
+def is_local(handle: StudyHandle, func: Any, space: Mapping[str, Any] | None) -> bool:
+    """Whether ``func`` is an objective that samples by itself."""
+    if handle.spec is not None:
+        return handle.spec.local
+    return (
+        handle.plan.local
+        and space is None
+        and not handle.observed
+        and contract_of(func) == "objective"
+    )
+
+
+def submit_local(
+    handle: StudyHandle,
+    func: Any,
+    n_trials: Any,
+    tools: Any,
+    devices: str | None,
+    *,
+    catches: bool,
+) -> None:
+    """Have ``n_trials`` more trials of the objective ``func`` run; None: until it is stopped.
+
+    ``tools`` are the sampler and the pruner. With ``catches`` its user expects exceptions, so the
+    study goes on however many trials fail. Raises UsageError as ``Study.optimize``.
+    """
+    n = ENDLESS if n_trials is None else whole("n_trials", n_trials, low=1)
+    if contract_of(func) != "objective":
+        raise UsageError(f"study {handle.study_name} has trials of an objective: make a new study")
+    try:
+        code = refer_to(func)
+        pickled = refer_to_value(tools, type(tools[0]).__name__, code.path)
+    except UsageError as error:
+        raise CannotTravel(str(error)) from error
+    spec = make_local_spec(
+        handle.plan, handle.id, handle.study_name, n_trials=n, code=code, tools=pickled
+    )
+    if catches:
+        spec = replace(spec, fail_early=0)
+    blobs = _blobs(code, pickled)
+    handle.ensure_up(devices)
+    if handle.spec is None and handle.is_untouched():
+        handle.client().submit(spec, (), blobs)
+    else:
+        begin(handle)
+        handle.client().extend(handle.id, by=n, now=spec, blobs=blobs)
+    handle.note_submitted(spec)
+
+
+def begin(handle: StudyHandle) -> None:
+    """Write a study that its user has prepared to the ledger, without an objective."""
+    if handle.spec is not None:
+        return
+    from .preparation import send_all
+
+    spec = make_asked_spec(handle.id, handle.study_name, handle.plan.objectives)
+    spec = replace(spec, seed=handle.plan.seed)
+    client = handle.connect()
+    client.submit(spec)
+    send_all(handle.memory(), handle.id, client)
+    handle.note_submitted(spec)
+
+
+def submit_scheduled(
+    handle: StudyHandle,
+    func: Any,
+    space: Mapping[str, Any] | None,
+    n_trials: Any,
+    devices: str | None,
+) -> None:
+    """Submit a study that the scheduler samples for; one that exists goes on to ``n_trials``."""
+    known = handle.spec
+    code, sampler = refer_to(func), handle.plan.optuna_sampler
+    tools = None
+    if handle.plan.sampler == LOCAL:
+        tools = refer_to_value((sampler, None), type(sampler).__name__, code.path)
+    spec = make_spec(handle.plan, handle.id, handle.study_name, func, space, n_trials, code, tools)
+    changed = [] if known is None else differences(known, spec)
+    if changed:
+        raise UsageError(
+            f"study {handle.study_name} was submitted before and cannot be changed"
+            f" ({'; '.join(changed)}): give the new one another study_name"
+        )
+    if known is None:
+        spec = _with_results(handle, spec)
+    else:
+        n = max(spec.n_trials, known.n_trials)  # it may have been extended since
+        spec = replace(spec, n_trials=n, observations=known.observations)
+    enqueued = _enqueued(handle, spec)
+    if len(enqueued) > spec.n_trials:
+        allowed = f"at least the {len(enqueued)} configurations that were enqueued"
+        raise UsageError.refuse("n_trials", n_trials, allowed)
+    if spec.energy_weight and handle.settings.broker is None:
+        here = metered(devices_of(handle.settings, devices), handle.settings.powercap)
+        check_metered(spec.energy_weight, here)
+    handle.ensure_up(devices)
+    if known is None:
+        handle.client().submit(spec, enqueued, _blobs(code, *([tools] if tools else [])))
+    elif spec.n_trials > known.n_trials:
+        handle.client().extend(handle.id, to=spec.n_trials, now=spec, blobs=_blobs(code))
+    if known is None:
+        _send_attributes(handle)
+    handle.note_submitted(spec)
+
+
+def _send_attributes(handle: StudyHandle) -> None:
+    from .preparation import study_attributes
+
+    if writing := study_attributes(handle.memory()):
+        handle.client().send("annotate", study=handle.id, writing=writing)
+
+
+def _with_results(handle: StudyHandle, spec: StudySpec) -> StudySpec:
+    from .preparation import finished
+
+    for trial in finished(handle.memory()):
+        handle.observed += of_frozen([trial], handle.sources.get(trial.number, "add_trial"))
+    return handle.with_warm_start(spec)
+
+
+def _enqueued(handle: StudyHandle, spec: StudySpec) -> list[Params]:
+    """The configurations that were enqueued before the study was submitted."""
+    if handle.spec is not None:
+        return []
+    from .preparation import enqueued
+
+    return [check_params(spec.space, e, spec.conditions) for e in enqueued(handle.memory())]
+
+
+def _blobs(*references: Reference) -> dict[str, bytes]:
+    """The code that goes by value, by its digest."""
+    return {each.digest: each.content for each in references if each.content}

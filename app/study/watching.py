@@ -1,0 +1,94 @@
+"""Watching a submitted study: its callbacks and logs, and what is said when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import TrialFailed, UsageError
+from ...scheduler.model.retry import ENDS_STUDY
+from ...scheduler.model.trial import TrialState
+from .handle import StudyHandle
+
+if TYPE_CHECKING:
+    from ..exports.epoch_callbacks import EpochCallback
+    from ..ledger.rows import StudyRow, TrialRow
+
+
+def watch(
+    handle: StudyHandle,
+    logs: Sequence[EpochCallback],
+    *,
+    on_trial: Callable[[TrialRow], None] | None,
+    **options: Any,
+) -> StudyRow:
+    """Watch a study to its end, and return it as it then stands.
+
+    ``on_trial`` is called for each trial that ends, ``logs`` receive its epochs. ``options`` are
+    those of ``views.live.follow``.
+    """
+    from ..exports.epoch_callbacks import Feed
+    from ..services.supervisor import Supervisor
+    from ..status.stall_monitor import StallMonitor
+    from ..views.live import follow
+
+    reader, settings = handle.reader(), handle.settings
+    # A watcher also revives the services that the study needs.
+    with closing(Feed(logs, settings.run)) as feed, Supervisor(settings) as supervisor:
+        return follow(
+            reader,
+            handle.id,
+            on_trial=on_trial,
+            on_poll=feed.update if logs else None,
+            why=StallMonitor(settings, reader, supervisor.trouble).reason,
+            **options,
+        )
+
+
+def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
+    """The error with which ``optimize`` ends where no trial succeeded."""
+    rows = handle.reader().trials(handle.id)
+    failed = [trial for trial in rows if trial.failure_kind]
+    ending = [trial for trial in failed if trial.failure_kind in ENDS_STUDY]
+    words = f"no trial of {handle.study_name} succeeded"
+    if ending:
+        first, why = ending[0], f"{handle.study_name} was ended: {row.message}"
+    elif any(trial.state == TrialState.CANCELLED for trial in rows):
+        return TrialFailed("exception", f"{handle.study_name} was ended: {row.message}")
+    elif not failed:
+        return TrialFailed("exception", f"{words}: {row.message}")
+    else:
+        first = failed[0]
+        why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
+    failure = TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
+    if failure.traceback:
+        failure.add_note(f"\n{first.id}: {failure.traceback}")
+    return failure
+
+
+def sort_callbacks(callbacks: Any) -> tuple[list[Any], list[EpochCallback]]:
+    """The callbacks that are called for each trial, and those that receive epochs."""
+    from ..exports.epoch_callbacks import EpochCallback
+
+    allowed = "None, or a list of functions of (study, trial) and of Penstock's logs"
+    if not isinstance(callbacks, Iterable | None) or isinstance(callbacks, str):
+        raise UsageError.refuse("callbacks", callbacks, allowed)
+    trial_callbacks: list[Any] = []
+    logs: list[EpochCallback] = []
+    for each in callbacks or ():
+        if isinstance(each, EpochCallback):
+            logs.append(each)
+        elif callable(each) and not isinstance(each, type):
+            trial_callbacks.append(each)
+        else:
+            raise UsageError.refuse("callbacks", each, allowed)
+    return trial_callbacks, logs
+
+
+def detached_message(study_name: str, study_id: str) -> str:
+    """The message about a study that is no longer watched but continues."""
+    return (
+        f"{study_name} goes on. Watch it with `penstock watch {study_id}`,"
+        f" cancel it with `penstock cancel {study_id}`."
+    )

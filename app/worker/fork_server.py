@@ -1,0 +1,268 @@
+"""How trainers are started: a fork server forks them, or they are started as new programs.
+
+A new program imports all that it needs, torch for one, in some seconds. The fork server
+(``tasks.trainer.fork_server``) has it imported, and forks a trainer in hundredths of one. It serves
+one class of trainers: all to whom the same variables say what libraries read when they are loaded
+(threads, allocator). While it does not run, does not answer, or refuses, a trainer is started as a
+new program.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...tasks.process.lifeline import MARK_VARIABLE
+from ...tasks.trainer import variables as names
+from ..host.launcher import Launcher, Process
+from ..host.logs import open_log
+
+log = logging.getLogger(__name__)
+
+#: Without ``-P`` Python would look for modules in the working directory first.
+TRAINER = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
+SERVER = (sys.executable, "-P", "-m", "penstock.tasks.trainer.fork_server")
+#: What trainers run. Libraries may be missing that one of them needs.
+CONTRACTS = ("torch", "objective", "epochs")
+#: No process with threads may fork: OpenBLAS would start its own when it is loaded, and so would
+#: the allocator of pyarrow, which pandas loads.
+WITHOUT_THREADS = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+#: Seconds for imports, also on a busy machine; after them trainers are started as new programs.
+IMPORT_TIMEOUT = 120.0
+#: Seconds for a fork.
+FORK_TIMEOUT = 10.0
+#: Seconds after its start from which on a fork server that has ended is started again.
+RESTART_AFTER = 10.0
+#: What it imports until it says that it is up.
+START = "its start"
+_PACKET = 1 << 16
+
+
+class ForkServer:
+    """A fork server. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        variables: Mapping[str, str],
+        output: Path,
+        *,
+        preload: Sequence[str] = (),
+        foreseen: bool = False,
+    ) -> None:
+        """Its environment is ``variables``, which its trainers share. It writes to ``output``.
+
+        It imports ``preload``, contracts and modules, ahead of need. ``foreseen``: that is what its
+        first trainers are known to need, so they wait for it.
+        """
+        self._launcher = launcher
+        self._variables = variables
+        self._output = output
+        self._preload = preload
+        self._foreseen = foreseen
+        self._lock = threading.Lock()
+        self._process: Process | None = None
+        self._socket: socket.socket | None = None
+        self._started = math.inf
+        self._imported: set[str] = set()
+        self._importing = ""
+        #: Packages that start threads or open a GPU when they are imported.
+        self._spoiling: set[str] = set()
+        self._why = ""
+        self._over = False
+
+    def start(self) -> None:
+        """Start it, if it does not run. It imports while nothing waits for it."""
+        with self._lock:
+            self._start()
+
+    def close(self) -> None:
+        """End it, now and for good. Trainers that it has forked go on."""
+        self._over = True
+        if self._process is not None:
+            self._process.end()  # another thread may wait for it, and notices
+        with self._lock:
+            self._lose("it is closed")
+
+    def start_trainer(
+        self,
+        contract: str,
+        *,
+        imports: Sequence[str] = (),
+        variables: Mapping[str, str],
+        cores: Sequence[int],
+        descriptors: tuple[int, int],
+        output: int,
+    ) -> Process:
+        """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
+
+        Their code imports the modules ``imports``.
+        ``variables`` are its environment: those of this class, and ``SET_AFTER_FORK``.
+        ``descriptors`` are its socket to the worker and its listening socket; it writes to the file
+        ``output``. Raises OSError.
+        """
+        process = None
+        with self._lock:
+            if self._is_ready(contract, imports):
+                process = self._fork(variables, cores, descriptors, output)
+        if process is None:
+            process = self._launcher.start(
+                TRAINER,
+                variables={
+                    **variables,
+                    names.FD: str(descriptors[0]),
+                    names.LISTEN: str(descriptors[1]),
+                },
+                descriptors=descriptors,
+                output=output,
+                cores=cores,
+            )
+        return process
+
+    # -- with the lock ---------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, open_log(self._output) as file:
+            told = {names.FORK_SERVER_FD: str(theirs.fileno())}
+            told[names.PRELOAD] = ",".join(n for n in self._preload if not self._spoils(n))
+            told |= WITHOUT_THREADS
+            self._process = self._launcher.start(
+                SERVER,
+                variables={**self._variables, **told},
+                descriptors=(theirs.fileno(),),
+                output=file.fileno(),
+            )
+        self._socket = ours
+        self._started = time.monotonic()
+        self._imported = set()
+        self._importing = START
+
+    def _is_ready(self, contract: str, imports: Sequence[str]) -> bool:
+        """Whether it can fork a trainer now that has imported what ``contract`` needs.
+
+        It has also imported the modules ``imports``, as far as that is possible.
+        """
+        deadline = time.monotonic() + IMPORT_TIMEOUT
+        try:
+            while self._next(0.0):
+                pass
+            if self._importing == "torch" != contract and not self._foreseen:
+                return False  # as a new program it is there earlier
+            foreseen = self._preload if self._foreseen else ()
+            for name in (contract, *imports, *foreseen):
+                if name not in self._imported and not self._spoils(name):
+                    self._ask({"import": name})
+                    self._until(deadline, imported=name, failed=name)
+        except _Gone as gone:
+            self._lose(str(gone))
+        return contract in self._imported
+
+    def _fork(
+        self,
+        variables: Mapping[str, str],
+        cores: Sequence[int],
+        descriptors: tuple[int, int],
+        output: int,
+    ) -> Process | None:
+        def fork(mark: str) -> int:
+            told = {name: variables[name] for name in names.SET_AFTER_FORK if name in variables}
+            told[MARK_VARIABLE] = mark
+            self._ask({"variables": told, "cores": cores}, [*descriptors, output])
+            answer = self._until(time.monotonic() + FORK_TIMEOUT, pid=None, refused=None)
+            if "refused" in answer:
+                raise _Refused(str(answer["refused"]))
+            return int(answer["pid"])
+
+        try:
+            return self._launcher.adopt(fork)
+        except _Refused as refused:
+            if str(refused) != self._why:
+                self._why = str(refused)
+                log.warning("trainers are started as new programs: %s", self._why)
+        except _Gone as gone:
+            self._lose(str(gone))
+        return None
+
+    def _lose(self, why: str) -> None:
+        """It has ended, or must be ended. It is started again, but not in a loop."""
+        if self._process is not None:
+            if not self._over:
+                log.warning("the fork server is lost: %s", why)
+            self._process.close()
+            self._process = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        late = time.monotonic() - self._started > RESTART_AFTER
+        if (late or self._spoils(self._importing)) and not self._over:
+            self._start()
+
+    def _spoils(self, name: str) -> bool:
+        return name.partition(".")[0] in self._spoiling
+
+    def _ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        if self._socket is None:
+            raise _Gone("it does not run")
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+        except OSError as error:
+            raise _Gone(str(error)) from error
+
+    def _until(self, deadline: float, **fields: str | None) -> dict[str, Any]:
+        """The next that it says with one of these fields, of this value if one is given."""
+        while said := self._next(max(0.0, deadline - time.monotonic())):
+            for name, value in fields.items():
+                if name in said and value in (None, said[name]):
+                    return said
+        raise _Gone("it does not answer")
+
+    def _next(self, timeout: float) -> dict[str, Any]:
+        """The next thing that it says; empty if there is none in time. Raises ``_Gone``."""
+        if self._socket is None or self._process is None:
+            raise _Gone("it does not run")
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._process.fileno(), select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(timeout * 1000)]
+        if not ready:
+            return {}
+        packet = b""
+        if self._socket.fileno() in ready:
+            with suppress(OSError):
+                packet = self._socket.recv(_PACKET)
+        if not packet:
+            raise _Gone("it has ended")
+        said: dict[str, Any] = json.loads(packet)
+        if "spoilt" in said:
+            self._spoiling.add(str(said["spoilt"]).partition(".")[0])
+            raise _Gone(f"{said['spoilt']}: {said['reason']}")
+        self._importing = str(said.get("importing", ""))
+        if "imported" in said:
+            self._imported.add(said["imported"])
+        if "failed" in said:
+            log.info("the fork server cannot import %s: %s", said["failed"], said["reason"])
+            if said["failed"] not in CONTRACTS:  # the trainer may, and says so if not
+                self._imported.add(said["failed"])
+        return said
+
+
+class _Gone(Exception):
+    """The fork server does not run, or not rightly."""
+
+
+class _Refused(Exception):
+    """It may not fork. The text says why."""

@@ -1,0 +1,159 @@
+"""A worker's side of the launcher process: trainers that it starts and ends for this worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..host import locks
+from ..host.launcher import KILL_TIMEOUT
+from ..host.settings import Settings
+from . import launcher_process
+from .launcher_socket import connect, receive, send
+
+log = logging.getLogger(__name__)
+
+#: Seconds in which the launcher process answers at its socket after its start.
+START_TIMEOUT = 30.0
+#: Seconds for a trainer's start. It may have to wait for imports, on a busy machine.
+TRAINER_TIMEOUT = 180.0
+_COMMAND = (sys.executable, "-P", "-m", launcher_process.__name__)
+
+
+def ensure(settings: Settings, variables: Mapping[str, str]) -> None:
+    """Start the launcher process, if it does not run. Its trainers will have ``variables``."""
+    locks.spawn_service(
+        settings.run,
+        launcher_process.NAME,
+        _COMMAND,
+        env={**variables, **settings.environment()},
+        log=settings.logs / f"{launcher_process.NAME}.log",
+        cwd=settings.home,
+    )
+
+
+class LaunchedTrainer:
+    """A trainer that the launcher process has started. Any thread may call its methods."""
+
+    def __init__(self, pid: int, pidfd: int, connection: socket.socket) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+        self._connection = connection
+        self._ending = threading.Lock()
+        self._left: list[str] | None = None
+        #: The exit status, or minus the signal's number. None until ``end``, and if nobody knows.
+        self.status: int | None = None
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when the process has ended (a pidfd)."""
+        return self._pidfd
+
+    @property
+    def alive(self) -> bool:
+        return not self.wait(0.0)
+
+    def wait(self, timeout: float) -> bool:
+        """Whether the process ends within ``timeout`` seconds."""
+        if self._left is not None:
+            return True
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
+
+    def end(self) -> list[str]:
+        """End it and all that it started. Returns the children still running, as ``name (pid)``."""
+        with self._ending:
+            if self._left is None:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                self._connection.settimeout(2 * KILL_TIMEOUT)
+                answer: dict[str, Any] = {}
+                with suppress(OSError):
+                    send(self._connection, {"end": True})
+                    answer, _ = receive(self._connection)
+                self.status = answer.get("status")
+                self._left = answer.get("left", [])
+                self._connection.close()
+            return self._left
+
+    def close(self) -> None:
+        """End the process, and release what is held for it. A second call does nothing."""
+        self.end()
+        with self._ending:
+            pidfd, self._pidfd = self._pidfd, -1
+            if pidfd >= 0:
+                os.close(pidfd)
+
+
+class TrainerLauncher:
+    """Starts trainers through the launcher process of this node, which it starts where needed."""
+
+    def __init__(self, settings: Settings, variables: Mapping[str, str]) -> None:
+        """``variables`` are the environment of a trainer: it is ready for such ones."""
+        self._settings = settings
+        self._variables = dict(variables)
+        self._staying: socket.socket | None = None
+
+    def stay(self) -> None:
+        """Keep the launcher process while this process lives."""
+        try:
+            self._staying = self._connect()
+            send(self._staying, {"stay": self._variables})
+        except OSError as error:
+            log.warning("the launcher process does not answer: %s", error)
+
+    def start_trainer(
+        self,
+        contract: str,
+        *,
+        imports: Sequence[str] = (),
+        variables: Mapping[str, str],
+        cores: Sequence[int],
+        descriptors: tuple[int, int],
+        output: int,
+    ) -> LaunchedTrainer:
+        """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
+
+        Their code imports the modules ``imports``.
+        ``variables`` are its environment, ``descriptors`` its socket to the worker and its
+        listening socket. It writes to the file ``output``. Raises OSError.
+        """
+        request = {
+            "contract": contract,
+            "imports": list(imports),
+            "variables": dict(variables),
+            "cores": list(cores),
+        }
+        for _ in range(2):  # one that was just ending may have taken the first connection
+            connection = self._connect()
+            connection.settimeout(TRAINER_TIMEOUT)
+            answer: dict[str, Any] = {}
+            with suppress(ConnectionError):
+                send(connection, request, [*descriptors, output])
+                answer, received = receive(connection)
+            if "pid" in answer:
+                return LaunchedTrainer(answer["pid"], received[0], connection)
+            connection.close()
+            if "error" in answer:
+                raise OSError(answer["error"])
+        raise OSError("the launcher process ends or does not answer")
+
+    def _connect(self) -> socket.socket:
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            try:
+                return connect(self._settings.run)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+            ensure(self._settings, self._variables)
+            time.sleep(0.01)

@@ -1,0 +1,176 @@
+"""The launcher process, one a node: it starts and ends the trainers of all workers there.
+
+Theory of operation. To import torch takes seconds and 200 MB; to fork a process that has done so
+takes hundredths of a second. So the workers of a node share one fork server
+(``app.worker.fork_server``), and this process, which owns it, launches their trainers.
+
+Each connection (``app.worker.launcher_socket``) is one trainer's. A worker asks for the trainer,
+passes the descriptors that it shall have, and gets its process id and its pidfd. The trainer lives
+as long as the connection. When the worker asks for its end, or has ended itself, the trainer is
+ended with all that it started.
+
+A connection may ask for no trainer, but that this process stays. When nobody has been connected for
+``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
+workers find everything imported. An agent that ends properly ends it, too. Whoever needs it starts
+it (``app.worker.launcher_client``). If it is killed itself, its successor ends the trainers that it
+left, and their segments run again. Its own environment is that of its first trainers.
+
+``{"contract", "imports", "variables", "cores"}`` comes with three descriptors. It is answered by
+``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by ``{"status", "left"}``.
+``{"stay": variables}`` has no answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...tasks.trainer import variables as names
+from ..host import locks
+from ..host.launcher import Launcher, Process, end_strays
+from ..host.settings import Settings, load
+from .fork_server import ForkServer
+from .launcher_socket import listen, receive, send
+
+log = logging.getLogger(__name__)
+
+#: Of its lock and its log.
+NAME = "launcher"
+#: What a fork server imports ahead of need if nobody says what will be needed.
+AHEAD = "torch,objective"
+#: Seconds without any connection after which it ends.
+LINGER = 20.0
+#: How many classes of trainers have a fork server. The least recently used one is closed.
+CLASSES_KEPT = 4
+#: Variables that make no other class: a shell's own, and those that scikit-learn sets.
+_OWN = names.SET_AFTER_FORK | {
+    *("PWD", "OLDPWD", "SHLVL", "_"),
+    *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),
+}
+#: Seconds between two looks at who is connected.
+_INTERVAL = 0.25
+
+
+class LauncherProcess:
+    """Serves each connection in a thread of its own."""
+
+    def __init__(self, settings: Settings, listening: socket.socket) -> None:
+        self._settings = settings
+        told = os.environ.pop(names.PRELOAD, "")
+        self._foreseen = bool(told)
+        self._preload = (told or AHEAD).split(",") if settings.preload == "torch" else []
+        self._listening = listening
+        self._launcher = Launcher()
+        self._fork_servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
+        self._lock = threading.Lock()
+        self._connected = 0
+        self._stays_until = time.monotonic() + LINGER
+
+    def serve(self) -> None:
+        """Return when nobody needs it any more."""
+        self._fork_server(os.environ)
+        while self._is_needed():
+            if select.select([self._listening], [], [], _INTERVAL)[0]:
+                connection, _ = self._listening.accept()
+                with self._lock:
+                    self._connected += 1
+                threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+            self._launcher.reap()
+        self._listening.close()
+        for server in self._fork_servers.values():
+            server.close()
+
+    def _is_needed(self) -> bool:
+        with self._lock:
+            return self._connected > 0 or time.monotonic() < self._stays_until
+
+    def _attend(self, connection: socket.socket) -> None:
+        """Do what one connection asks for, until it is closed."""
+        try:
+            with connection:
+                request, descriptors = receive(connection)
+                try:
+                    if "stay" in request:
+                        self._fork_server(request["stay"])
+                        receive(connection)
+                    elif request:
+                        self._launch(connection, request, descriptors)
+                finally:
+                    for fd in descriptors:
+                        os.close(fd)
+        except Exception:
+            log.exception("a connection was given up")
+        finally:
+            with self._lock:
+                self._connected -= 1
+                self._stays_until = time.monotonic() + LINGER
+
+    def _launch(
+        self, connection: socket.socket, request: Mapping[str, Any], descriptors: list[int]
+    ) -> None:
+        try:
+            process = self._start(request, descriptors)
+        except OSError as error:
+            send(connection, {"error": str(error)})
+            return
+        try:
+            while descriptors:  # only the trainer itself may hold its sockets open
+                os.close(descriptors.pop())
+            send(connection, {"pid": process.pid}, [process.fileno()])
+            asked = receive(connection)[0]
+            left = process.end()
+            if asked:
+                send(connection, {"status": process.status, "left": left})
+        finally:
+            process.close()
+
+    def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Process:
+        pipe, listening, output = descriptors
+        variables = request["variables"]
+        return self._fork_server(variables).start_trainer(
+            request["contract"],
+            imports=request["imports"],
+            variables=variables,
+            cores=request["cores"],
+            descriptors=(pipe, listening),
+            output=output,
+        )
+
+    def _fork_server(self, variables: Mapping[str, str]) -> ForkServer:
+        """The fork server of trainers with these ``variables``. It is started if there is none."""
+        shared = {k: v for k, v in variables.items() if k not in _OWN}
+        key = tuple(sorted(shared.items()))
+        with self._lock:
+            if key not in self._fork_servers:
+                self._fork_servers[key] = server = ForkServer(
+                    self._launcher,
+                    shared,
+                    self._settings.logs / "fork-server.log",
+                    preload=self._preload,
+                    foreseen=self._foreseen,
+                )
+                server.start()
+            self._fork_servers.move_to_end(key)
+            if len(self._fork_servers) > CLASSES_KEPT:
+                self._fork_servers.popitem(last=False)[1].close()
+            return self._fork_servers[key]
+
+
+def main() -> None:
+    """Serve this state folder's workers until they need it no more."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings = load()
+    with locks.hold(settings.run, NAME):
+        end_strays(str(settings.home))
+        LauncherProcess(settings, listen(settings.run)).serve()
+
+
+if __name__ == "__main__":
+    main()

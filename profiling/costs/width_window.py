@@ -1,0 +1,85 @@
+"""Width windows: a few steps of a trial at several widths show whether more devices help.
+
+Theory of operation. How a trial's speed changes with its devices is not known before it is
+measured, and to try a width for a whole epoch may cost more than a good width ever saves. A window
+costs a few steps at each width, on a copy of the trial that is thrown away. It begins with one
+device. Further widths are measured by doubling, then those between, as long as they promise
+something and ``limit`` seconds are not used up. So a trial that does not scale, or whose devices
+need long to meet, costs little more than what the first two widths take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+#: Steps at each width: the first ones, which are not counted, and the counted ones.
+WARM_UP, COUNTED = 1, 2
+STEPS = WARM_UP + COUNTED
+#: The fewest steps on one device whose time a window may take: there, and at a faster width.
+MIN_STEPS = STEPS + (STEPS + 1) // 2
+#: A width is a gain if its steps take at most this part of the best narrower width's.
+GAIN = 0.95
+#: After so many widths without a gain no wider one is measured, unless that costs next to nothing:
+#: not more than ``CHEAP`` of the limit was used so far.
+PATIENCE = 2
+CHEAP = 0.1
+
+
+def widths_up_to(widest: int) -> tuple[int, ...]:
+    """The widths of a window in the order of measuring: doubled, the widest, then between.
+
+    >>> widths_up_to(12)
+    (1, 2, 4, 8, 12, 3, 6)
+    """
+    doubled = [1 << power for power in range(widest.bit_length())]
+    between = [3 * width // 2 for width in doubled[1:] if 3 * width // 2 < widest]
+    last = [widest] if widest not in doubled else []
+    return (*doubled, *last, *between)
+
+
+def has_gain(found: Mapping[int, float]) -> bool:
+    """Whether any width is a gain over one device. ``found`` is seconds a step, by width."""
+    return bool(found) and min(found.values()) <= GAIN * found[1]
+
+
+@dataclass(slots=True)
+class WidthWindow:
+    """Which width of ``widths`` is measured next, and what was found (seconds a step, by width)."""
+
+    widths: tuple[int, ...]
+    #: Seconds that the window may take in all; infinite until the first width is measured.
+    limit: float
+    #: Seconds that it has taken so far.
+    spent: float = 0.0
+    found: dict[int, float] = field(default_factory=dict)
+
+    def remaining(self) -> Iterator[int]:
+        """The widths that are worth measuring, each when those before it are in ``found``."""
+        silent = 0
+        for width in self.widths:
+            narrower = [seconds for at, seconds in self.found.items() if at < width]
+            wider = [at for at in self.found if at > width]
+            cheap = self.spent <= CHEAP * self.limit
+            if silent >= PATIENCE and not wider and not cheap:
+                continue
+            if wider and self._falls_short(width) and not cheap:
+                continue
+            if not self._affords_one_more():
+                return
+            yield width
+            if width not in self.found:
+                return
+            gained = not narrower or self.found[width] <= GAIN * min(narrower)
+            silent = 0 if gained else silent + 1
+
+    def _falls_short(self, width: int) -> bool:
+        """Whether both measured neighbours say that nothing is to be gained at ``width``."""
+        below = max(at for at in self.found if at < width)
+        above = min(at for at in self.found if at > width)
+        best = min(self.found[at] for at in self.found if at <= below)
+        return self.found[below] > best / GAIN or self.found[above] > GAIN * self.found[below]
+
+    def _affords_one_more(self) -> bool:
+        """Whether a width that is twice as fast as the slowest would end within the limit."""
+        return not self.found or self.spent + STEPS * max(self.found.values()) / 2 <= self.limit

@@ -1,0 +1,126 @@
+"""Trials that users add, train and describe by themselves, through Optuna's storage.
+
+Theory of operation. Where sampling happens beside the objective (``StudySpec.local``), a study is
+what Optuna's is: its user may enqueue trials, ask for trials, add results, and write attributes, in
+any order, before, while and after the engine runs other trials of it. A trial that waits
+(``StudyState.waiting``) is the next one that is run or asked for. A trial that its user trains
+(``StudyState.handed_out``) has no slot and no fence. Neither keeps a study from being over: it
+stays as it is, and is there again when the study is reopened. A study that is reopened for what its
+user does is over again after it; what waits in it is run when it is extended.
+
+What is written is checked here, and is then in the event only (``model.writing``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..model.events import StudyDeleted, StudyWritten, TrialAdded, TrialWritten
+from ..model.study import DELETED, OVER, number_of
+from ..model.trial import FINAL, Failure, Step, Trial
+from ..model.writing import Suggestion
+from ..state.core import Core, Refused
+from ..state.state import StudyState
+from .attempts import Attempts
+from .proposals import Proposals
+
+_ENDS = {"complete": Step.FINISH, "pruned": Step.PRUNE, "fail": Step.FAIL}
+
+
+class UserTrials:
+    """Takes in the trials and the attributes that users write."""
+
+    def __init__(self, core: Core, *, proposals: Proposals, attempts: Attempts) -> None:
+        self._core = core
+        self._state = core.state
+        self._proposals = proposals
+        self._attempts = attempts
+
+    def on_trial_added(self, event: TrialAdded) -> None:
+        study = self._local_study(event.trial.rpartition("-")[0])
+        if event.call in study.calls:
+            raise Refused(f"call {event.call} has added a trial already")
+        if number_of(event.trial) != len(study.trials):
+            raise Refused(f"there is a trial {event.trial} already")
+        trial = self._proposals.make_trial(study)
+        trial.enqueued = event.state == "waiting"
+        if event.started is not None:
+            trial.created_at = event.started
+        self._suggest(trial, event.writing.suggestions)
+        study.waiting.append(trial.id)
+        if event.call:
+            study.calls[event.call] = trial.id
+        if event.state != "waiting":
+            self._take(study, trial)
+        if event.state in _ENDS:
+            self._end(study, trial, event.state, event.values, "it was added so")
+            trial.finished_at = event.ended
+        if study.status in OVER:
+            self._proposals.settle(study)
+
+    def on_trial_written(self, event: TrialWritten) -> None:
+        trial = self._core.trial(event.trial)
+        # Any objective may write attributes of its trial.
+        study = self._core.study(trial.study) if event.fence else self._local_study(trial.study)
+        if trial.state in FINAL:
+            raise Refused(f"{trial.id} is {trial.state} already")
+        if event.fence or event.state or not event.writing.only_attributes:
+            self._core.check_fence(trial, event.fence)
+        if event.state == "running" and trial.id not in study.waiting:
+            raise Refused(f"{trial.id} is at work already")
+        if event.state in _ENDS and trial.id not in study.handed_out:
+            raise Refused(f"{trial.id} is not with its user")
+        self._suggest(trial, event.writing.suggestions)
+        if event.state == "running":
+            self._take(study, trial)
+        elif event.state:
+            self._end(study, trial, event.state, event.values, event.reason)
+        self._proposals.settle(study)
+
+    def on_study_written(self, event: StudyWritten) -> None:
+        if event.study not in self._state.finished:
+            self._core.study(event.study)
+
+    def on_study_deleted(self, event: StudyDeleted) -> None:
+        spec = event.record.spec
+        if spec.id in self._state.studies:
+            self._attempts.abandon(self._state.studies[spec.id], "cancelled")
+        if self._state.finished.get(spec.id) != spec.name:
+            raise Refused(f"there is no study {spec.id}")
+        self._state.finished[spec.id] = DELETED  # its name is free again
+        self._core.changes.studies[spec.id] = replace(event.record, status="deleted")
+
+    def _local_study(self, name: str) -> StudyState:
+        study = self._core.study(name)
+        if not study.spec.local:
+            raise Refused(f"trials of {name} are proposed by its own sampler")
+        return study
+
+    def _suggest(self, trial: Trial, suggestions: tuple[Suggestion, ...]) -> None:
+        if suggestions:
+            given = {each.name: each.value for each in suggestions}
+            trial.params = tuple((dict(trial.params) | given).items())
+            self._core.changes.trials[trial.id] = trial
+
+    def _take(self, study: StudyState, trial: Trial) -> None:
+        """Hand a waiting trial to its user. It counts among the study's trials from now on."""
+        study.waiting.remove(trial.id)
+        study.handed_out.append(trial.id)
+        self._core.move(study, trial, Step.HAND_OUT)
+        study.count_trials(1)
+        self._core.touch_study(study)
+
+    def _end(
+        self,
+        study: StudyState,
+        trial: Trial,
+        state: str,
+        values: tuple[float, ...],
+        reason: str,
+    ) -> None:
+        study.handed_out.remove(trial.id)
+        if values:
+            trial.value, trial.further = values[0], values[1:]
+        if state == "fail":
+            trial.failure = Failure("told", reason)
+        self._core.move(study, trial, _ENDS[state])

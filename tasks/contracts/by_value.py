@@ -1,0 +1,212 @@
+"""Training code by value: pickled on the client, unpickled in a trainer and nowhere else.
+
+Theory of operation. cloudpickle writes what a script, a notebook or a console has defined by value,
+and what importable modules have by name. The pickle follows a line of JSON that says which Python
+wrote it, because byte code fits one version only, which folders that process had put on
+``sys.path``, and what the code's file imports. The whole is named by its SHA-256. A task is signed
+and names this digest, so a trainer unpickles only what a client of its own installation has sent.
+
+In a trainer the pickled script is ``__main__`` again: classes of it that the user's code pickles,
+and functions that it sends to processes of its own, are found there as in the script.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from ...profiling.base.errors import BackendError, TrialFailed, UsageError
+from ...profiling.base.extras import import_hint
+from ...profiling.base.wording import named, worded
+from ..checkpoints.stores import code_file, open_store, unusable
+from .import_names import imported_names
+
+#: A target that begins so is ``pickle:<module>:<name>``: code by value.
+PREFIX = "pickle:"
+#: The most bytes of code by value. It passes through the broker and the scheduler.
+LIMIT = 32 << 20
+_LIBRARY = sysconfig.get_paths()["stdlib"]
+_HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+_LOCAL = "file://"
+_LONGEST_HEAD = 1 << 20
+_ADVICE = "load large data, and open files and connections, inside the function"
+
+
+def is_by_value(target: str) -> bool:
+    """Whether code with this target (``scheduler.model.study.Code``) goes by value."""
+    return target.startswith(PREFIX)
+
+
+def behind(code: object) -> Any:
+    """The function or class behind a partial, a bound method or a callable instance."""
+    while isinstance(code, partial):
+        code = code.func
+    if isinstance(code, MethodType):
+        return code.__func__
+    return code if hasattr(code, "__qualname__") else type(code)
+
+
+def name_of(code: object) -> str:
+    """A name for people: ``make.<locals>.objective``, ``partial(objective)``, ``Objective``."""
+    if isinstance(code, partial):
+        return f"partial({name_of(code.func)})"
+    return str(getattr(code, "__qualname__", None) or type(code).__qualname__)
+
+
+def pickled(code: object, scripts: str) -> bytes:
+    """``code`` by value. Raises ``UsageError`` saying why it cannot be, or that it is too large.
+
+    Modules whose names begin with ``scripts`` exist in this process only, and go by value too.
+    """
+    import cloudpickle
+
+    source = getattr(sys.modules.get(behind(code).__module__), "__file__", None)
+    imports = [] if source is None else imported_names(Path(source))
+    head = json.dumps({"python": _HERE, "folders": list(_added_folders()), "imports": imports})
+    file = _Bounded()
+    file.write(f"{head}\n".encode())
+    try:
+        with _by_value(scripts):
+            cloudpickle.dump(code, file)
+    except _TooLargeError:
+        raise UsageError(
+            f"{name_of(code)} takes more than {LIMIT >> 20} MiB with all that it refers to, the"
+            f" most that can be sent to trainers: {_ADVICE}"
+        ) from None
+    except Exception as error:  # whatever the classes of its objects raise
+        raise UsageError(
+            f"{name_of(code)} cannot be sent to trainers: {named(type(error))}:"
+            f" {worded(error, str)}: {_ADVICE}"
+        ) from error
+    return file.getvalue()
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class _Bounded(io.BytesIO):
+    """A file in memory that takes no more than ``LIMIT`` bytes."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > LIMIT:
+            raise _TooLargeError
+        return super().write(data)
+
+
+@contextmanager
+def _by_value(scripts: str) -> Iterator[None]:
+    from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
+
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(scripts)]
+    for module in modules:
+        register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            unregister_pickle_by_value(module)
+
+
+def _added_folders() -> Iterator[str]:
+    """The folders on ``sys.path`` that are not Python's own; a script may have put them there."""
+    for entry in sys.path:
+        if entry and Path(entry).is_dir() and not belongs_to_python(entry):
+            yield str(Path(entry).resolve())
+
+
+def belongs_to_python(file: str) -> bool:
+    """Whether a file or folder is of Python's library or of what is installed."""
+    installed = {"site-packages", "dist-packages"}.intersection(Path(file).parts)
+    return bool(installed) or file.startswith(_LIBRARY)
+
+
+def read(store: str, digest: str) -> bytes:
+    """The code with this digest from the store. Raises ``BackendError``; it says what is wrong."""
+    uri = code_file(store, digest)
+    try:
+        files, path = open_store(uri)
+        content: bytes = files.cat_file(path)
+    except FileNotFoundError:
+        raise BackendError(
+            f"the store lacks the code {digest[:12]} of the study, which was deleted there: cancel"
+            " the study and submit it under another study_name"
+        ) from None
+    except Exception as error:  # each file system raises its own classes
+        raise unusable(store, error) from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise BackendError(f"the code {digest[:12]} in the store is corrupt")
+    return content
+
+
+def folders_of(content: bytes) -> list[str]:
+    """The folders that the client had on its ``sys.path``, as far as this node has them."""
+    return [folder for folder in _head(content)["folders"] if Path(folder).is_dir()]
+
+
+def imports_of(store: str, digest: str) -> list[str]:
+    """The modules that the code's file imports; none if the store is not of this machine."""
+    file = code_file(store, digest)
+    if not file.startswith(_LOCAL):
+        return []
+    # It is checked when it is unpickled: until then it may be anything.
+    wrong = (OSError, ValueError, TypeError, AttributeError, RecursionError)
+    with suppress(*wrong), Path(file.removeprefix(_LOCAL)).open("rb") as content:
+        return list(map(str, _head(content.readline(_LONGEST_HEAD)).get("imports", ())))
+    return []
+
+
+def unpickled(content: bytes, target: str) -> Any:
+    """The code in ``content``. Raises ``TrialFailed`` saying what it lacks here."""
+    head = _head(content)
+    name = target.removeprefix(PREFIX)
+    if head["python"] != _HERE:
+        raise TrialFailed(
+            "code",
+            f"{name} was sent by Python {head['python']} and this node has {_HERE}, which cannot"
+            " read its byte code: use one version on all nodes, or put the code in a module",
+        )
+    try:
+        return pickle.loads(content[content.index(b"\n") + 1 :])  # noqa: S301 - its digest is signed
+    except ImportError as error:
+        raise TrialFailed(
+            "code",
+            f"{name} cannot be loaded: {worded(error, str)}: install it on this node, or put the"
+            f" module's file beside the script{import_hint(error)}",
+        ) from error
+    except Exception as error:
+        raise TrialFailed(
+            "code",
+            f"{name} cannot be loaded: {named(type(error))}: {worded(error, str)}: are the same"
+            " versions of its libraries installed on this node?",
+        ) from error
+
+
+def _head(content: bytes) -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(content[: content.index(b"\n")])
+    return head
+
+
+def main_of(code: object) -> ModuleType:
+    """A module ``__main__`` with what ``code`` brings of the script, notebook or console."""
+    module = ModuleType("__main__")
+    found = behind(code)
+    for each in (found, *(vars(found).values() if isinstance(found, type) else ())):
+        if isinstance(each, FunctionType) and each.__globals__.get("__name__") == "__main__":
+            vars(module).update(each.__globals__)
+    if isinstance(found, type) and found.__module__ == "__main__":
+        setattr(module, found.__name__, found)
+    # A process that the code starts anew imports this file, as under Python itself.
+    if not Path(vars(module).get("__file__") or "").is_file():
+        vars(module).pop("__file__", None)
+    return module

@@ -1,0 +1,135 @@
+"""The trials of one study as Optuna has them, kept up to date from updates.
+
+An update is a JSON object about one trial (its number is ``n``) or about the study. It says what
+holds from now on: a state, values, suggested parameters, intermediate values, attributes. So it may
+be applied twice. ``app.optuna_bridge.updates`` makes updates from the ledger and from the engine's
+events; scheduler, trainers and clients share this form.
+
+A trial changes by being replaced, so that what was given out stays as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Container, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from .distributions import from_text
+
+#: Optuna's states by the names that updates have.
+STATES = {
+    "running": TrialState.RUNNING,
+    "waiting": TrialState.WAITING,
+    "complete": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "fail": TrialState.FAIL,
+}
+
+
+class History:
+    """The trials of one study by number. Trial ``n`` has the id ``first_id + n``."""
+
+    def __init__(self, first_id: int = 0) -> None:
+        self._first_id = first_id
+        self.trials: list[FrozenTrial] = []
+        self.user_attrs: dict[str, Any] = {}
+        self.system_attrs: dict[str, Any] = {}
+        self._own: set[int] = set()
+        self._accepted: dict[int, FrozenTrial] = {}
+
+    def apply(self, update: Mapping[str, Any]) -> None:
+        """Take in one update."""
+        if "n" not in update:
+            self.user_attrs = self.user_attrs | _attributes(update, "user_attrs")
+            self.system_attrs = self.system_attrs | _attributes(update, "system_attrs")
+            return
+        number = update["n"]
+        while len(self.trials) <= number:
+            self.trials.append(self._new(len(self.trials)))
+        if number in self._accepted:
+            self._accepted[number] = _updated(self._accepted[number], update)
+        if number not in self._own:
+            self.trials[number] = _updated(self.trials[number], update)
+
+    def take(self, number: int) -> FrozenTrial:
+        """A copy of a trial that this process writes from now on: updates about it are an echo.
+
+        What an earlier attempt here has written counts only as far as updates have said it.
+        """
+        accepted = self._accepted.setdefault(number, self.trials[number])
+        self._own.add(number)
+        return copy.copy(accepted)
+
+    def leave(self, number: int) -> None:
+        """This process no longer writes the trial: updates about it count.
+
+        Another thread may have taken in already that it has ended: that is not said again.
+        """
+        self._own.discard(number)
+        accepted = self._accepted.get(number)
+        if accepted is not None and accepted.state.is_finished():
+            self.trials[number] = accepted
+
+    def owns(self, number: int) -> bool:
+        """Whether this process writes the trial."""
+        return number in self._own
+
+    def replace(self, trial: FrozenTrial) -> None:
+        """Take in a trial that this process has changed."""
+        self.trials[trial.number] = trial
+
+    def select(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
+        """The trials in these states; None for all."""
+        return [trial for trial in self.trials if states is None or trial.state in states]
+
+    def _new(self, number: int) -> FrozenTrial:
+        return FrozenTrial(
+            number=number,
+            trial_id=self._first_id + number,
+            state=TrialState.RUNNING,
+            value=None,
+            datetime_start=None,
+            datetime_complete=None,
+            params={},
+            distributions={},
+            user_attrs={},
+            system_attrs={},
+            intermediate_values={},
+        )
+
+
+def _updated(trial: FrozenTrial, update: Mapping[str, Any]) -> FrozenTrial:
+    changed = copy.copy(trial)
+    if suggestions := update.get("suggestions"):
+        dists = {name: from_text(text) for name, text, _ in suggestions}
+        params = {name: dists[name].to_external_repr(float(i)) for name, _, i in suggestions}
+        changed.distributions = {**trial.distributions, **dists}
+        changed.params = {**trial.params, **params}
+    for name in ("user_attrs", "system_attrs"):
+        if name in update:
+            setattr(changed, name, {**getattr(trial, name), **_attributes(update, name)})
+    if "steps" in update:
+        steps = {int(step): float(value) for step, value in update["steps"]}
+        changed.intermediate_values = {**trial.intermediate_values, **steps}
+    if "state" in update:
+        changed.state = STATES[update["state"]]
+        changed.values = [float(value) for value in update["values"]] or None
+        changed.datetime_complete = local_time(update["ended"])
+    if update.get("started") is not None:
+        changed.datetime_start = local_time(update["started"])
+    return changed
+
+
+def _attributes(update: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: json.loads(text) for key, text in update.get(name, ())}
+
+
+def local_time(at: float | None) -> datetime | None:
+    """``at`` (seconds) as local time without a zone, as Optuna has it."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, tz=UTC).astimezone().replace(tzinfo=None)

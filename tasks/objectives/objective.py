@@ -1,0 +1,262 @@
+"""Run Optuna objectives, unchanged, report by report.
+
+Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its own (``suspended``),
+with Optuna's own ``Trial`` over ``TrainerStorage``. Its k-th ``report`` ends epoch k. At the last
+epoch of a segment the thread waits inside ``report`` until the trial's next segment comes. The
+state of the global random generators is exchanged with the turn (``rng``), so a trial draws the
+same numbers whichever others ran in between.
+
+In another trainer an objective starts over. The parameters that were suggested and the attributes
+that were set before come with the history, and the reports accepted before are not sent again. A
+request that is repeated has the number that it had before, and is carried out once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.study import StudyDirection
+from optuna.study._tell import _tell_with_warning
+from optuna.trial import TrialState
+
+from ...profiling.base.errors import TrialFailed, UsageError
+from ..contracts import rng
+from ..contracts.suspended import Function, PausedFunctions, Report
+from ..process import forks
+from ..process.messages import SegmentTask
+from ..process.pipe import Run
+from .storage import TrainerStorage
+from .study import AskingSampler, ObjectiveTrial, TrainerStudy, guard_imports
+from .wire import attributes
+
+if TYPE_CHECKING:
+    from ...profiling.counters.energy import Mark
+
+Objective = Callable[["ObjectiveTrial"], Any]
+#: What the story of a trial says that is the first one of a sampler which did not begin the study.
+NEW_SAMPLER = (
+    "its sampler began anew here, with other random numbers: the one that drew earlier trials is on"
+    " another slot, or was lost with its trainer"
+)
+
+
+class Objectives:
+    """The objectives of one trainer: one runs at a time, a few wait in ``report``."""
+
+    def __init__(self) -> None:
+        self._paused: PausedFunctions[RunningObjective] = PausedFunctions()
+        self._studies: dict[tuple[str, str], TrainerStudy] = {}
+        guard_imports()
+
+    def run(self, run: Run, load: Callable[[], Any], tools: Callable[[], Any] | None) -> None:
+        """Run one segment. ``load`` returns the objective if the trial is not paused here.
+
+        ``tools`` returns the study's sampler and pruner; None: the scheduler samples. Raises what
+        the objective raises, and ``Abandoned`` when the segment was fenced off.
+        """
+        task = run.task
+        session = self._paused.take(task.trial)
+        if session is None:
+            run.preparing()
+            session = RunningObjective(load, self._study(task, tools), run)
+        session.advance(run)
+        if session.done:
+            values = session.returned
+            run.say(
+                "returned",
+                value=values[0] if values else None,
+                further=values[1:],
+                constraints=session.constraints,
+                pruned=session.pruned,
+                unasked=session.unasked,
+                writing=session.writing,
+            )
+            return
+        self._paused.put(task.trial, session)
+
+    def release(self, trial: str) -> None:
+        self._paused.release(trial)
+
+    def _study(self, task: SegmentTask, tools: Callable[[], Any] | None) -> TrainerStudy:
+        # Its user may give a study another sampler or pruner between two calls of optimize.
+        key = task.study, "" if task.tools is None else task.tools.digest
+        if key not in self._studies:
+            directions = [StudyDirection[each.upper()] for each in task.directions]
+            storage = TrainerStorage(task.study_name, directions)
+            sampler: Any = AskingSampler(storage)
+            pruner: Any = optuna.pruners.NopPruner()
+            if tools is not None:
+                sampler, pruner = tools()
+            self._studies[key] = TrainerStudy(task.study_name, storage, sampler, pruner)
+        return self._studies[key]
+
+
+class RunningObjective(Function):
+    """One trial's objective in this process, from its start to its return."""
+
+    def __init__(self, load: Callable[[], Any], study: TrainerStudy, run: Run) -> None:
+        self._load = load
+        self._study = study
+        self._storage = study.trainer_storage
+        self._since = 0.0
+        self._energy_mark: Mark | None = None
+        self._seed = rng.key("objective", run.task.seed, run.task.number)
+        self._calls = 0
+        self._asked: set[str] = set()
+        self._sending = threading.Lock()
+        self._unsent: TrialFailed | None = None
+        #: The values that the objective returned; none where it was pruned before it reported one.
+        self.returned: list[float] = []
+        self.constraints: dict[str, float] = {}
+        self.pruned = False
+        #: Enqueued parameters that the objective did not ask for.
+        self.unasked: list[str] = []
+        #: What was written last, which goes with what was returned: one commit for both.
+        self.writing: dict[str, Any] = {}
+        super().__init__("objective", run)
+
+    def call(self) -> None:
+        task = self.run.task
+        objective: Objective = self._load()
+        if not callable(objective):
+            raise TrialFailed("code", f"{task.code.target} cannot be called")
+        self.run.prepared()
+        self._begin()
+        rng.seed(self._seed)
+        self._storage.begin(task.number, self, self._known_attributes())
+        self._study.forget_cache()
+        if self._study.take_over(task.number) and task.tools is not None:
+            self.run.remarks(NEW_SAMPLER)
+        try:
+            self._call_and_tell(objective, ObjectiveTrial(self._study, task.number))
+            with self._sending:
+                self.writing = self._storage.pending.take()
+            if self._unsent is not None:
+                raise self._unsent
+        finally:
+            self._flush()
+            self._storage.end(task.number)
+
+    def _known_attributes(self) -> list[tuple[str, str]]:
+        """The parameters that the scheduler has fixed, in the form in which Optuna keeps them."""
+        task = self.run.task
+        if task.tools is not None:
+            return []
+        return attributes({"fixed_params": task.params})
+
+    def _call_and_tell(self, objective: Objective, trial: ObjectiveTrial) -> None:
+        value: Any = None
+        state: TrialState | None = None
+        try:
+            value = objective(trial)
+        except optuna.TrialPruned:
+            state = TrialState.PRUNED
+        except Exception as error:
+            forks.end_child(error)
+            _tell_with_warning(self._study, trial, None, TrialState.FAIL, suppress_warning=True)
+            raise
+        if value is None and state is None and self.reports and self.run.task.tools is None:
+            value = self.reports[len(self.reports)].metrics[self.run.task.metric]
+        if isinstance(value, str | bytes):
+            value = [value]  # else Optuna would name its characters
+        ended, values, why = _tell_with_warning(
+            self._study, trial, value, state, suppress_warning=True
+        )
+        if ended is TrialState.FAIL:
+            kind = "nan" if why and "not acceptable" in why else "exception"
+            raise TrialFailed(kind, f"what the objective returned is no result: {why}")
+        self.returned, self.pruned = list(values or ()), ended is TrialState.PRUNED
+        self.constraints = trial.constraints
+        if self.run.task.define_by_run and self.run.task.tools is None:
+            self.unasked = sorted(self.run.task.params.keys() - trial.params.keys())
+
+    # -- what the storage asks for ---------------------------------------------------------------
+
+    def updates(self) -> Sequence[Mapping[str, Any]]:
+        """What has changed in the study since the last call."""
+        self._study.history_read, found = self.run.history(self._study.history_read)
+        return found
+
+    def request(self, kind: str, **body: Any) -> dict[str, Any]:
+        """The scheduler's answer to a command. Raises UsageError if it is refused."""
+        self._flush()
+        self._calls += 1
+        return self.run.request(kind, {**body, "call": f"{self.run.task.trial}.{self._calls}"})
+
+    def suggest(self, name: str, distribution: str) -> Any:
+        """The scheduler's value for a parameter. UsageError if the study's space has none."""
+        self._check_space(name)
+        self._asked.add(name)
+        return self.run.suggest(name, distribution)
+
+    def told_of(self, name: str) -> bool:
+        """Whether the scheduler is to be told: it neither sampled it nor has it in a space.
+
+        It knows no distribution of what was enqueued, or has only one possible value.
+        """
+        if self.run.task.tools is not None:
+            return True
+        self._check_space(name)
+        return self.run.task.define_by_run and name not in self._asked
+
+    def _check_space(self, name: str) -> None:
+        task = self.run.task
+        if not task.define_by_run and name not in task.params:
+            known = ", ".join(sorted(task.params)) or "nothing"
+            raise UsageError(f"the objective asks for {name!r}, the study's space has {known}")
+
+    def tick(self) -> None:
+        """Send what was written and has gone with no report."""
+        try:
+            self._flush()
+        except TrialFailed as error:  # the objective runs, and fails when it ends
+            self._unsent = error
+
+    def _flush(self) -> None:
+        with self._sending:  # until it is said: a report must not overtake it
+            if pending := self._storage.pending.take():
+                self.run.say("written", writing=pending)
+
+    def report(self, value: float, step: int) -> None:
+        """End an epoch. Returns when the trial may go on."""
+        self.check()
+        run = self.run
+        if run.task.tools is None and not isfinite(value):
+            raise TrialFailed("nan", f"the objective's value reported at step {step} is {value}")
+        metrics = {run.task.metric: value, "step": _as_float(step)}
+        epoch = len(self.reports) + 1
+        seconds, joules = time.perf_counter() - self._since, run.metering.since(self._energy_mark)
+        last = run.task.max_epochs
+        if last is not None and epoch > last:
+            return  # all that the strategy compares is there: the objective runs to its return
+        self.reports[epoch] = Report(metrics, seconds, joules=joules)
+        self._flush()
+        if epoch < run.task.first:
+            run.replaying(epoch)
+        elif epoch == last:
+            self.send(epoch, closes=False)
+        elif self.send(epoch):
+            states = rng.save()
+            try:
+                self.wait()
+            finally:
+                rng.restore(states, self._seed)
+                self._storage.resume(run.task.number, self)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin the next epoch."""
+        self._since = time.perf_counter()
+        self._energy_mark = self.run.metering.now()
+
+
+def _as_float(step: int) -> float:
+    try:
+        return float(step)
+    except OverflowError:
+        raise UsageError.refuse("step", step, "a step that a float can hold") from None

@@ -1,0 +1,94 @@
+"""What was written of trials and not sent yet."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+
+#: Seconds for which a write may wait for others.
+SEND_AFTER = 0.2
+
+
+class PendingWrite:
+    """Suggestions, intermediate values and attributes of one trial, in the form of messages."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: Held while it is sent, so that nothing of it overtakes what was written before.
+        self.sending = threading.Lock()
+        self._suggestions: list[Any] = []
+        self._steps: list[Any] = []
+        self._attributes: dict[str, dict[str, str]] = {}
+
+    def __bool__(self) -> bool:
+        with self._lock:
+            return bool(self._suggestions or self._steps or self._attributes)
+
+    def add(self, writing: Mapping[str, Any]) -> None:
+        """Add suggestions and attributes in the form of messages."""
+        with self._lock:
+            self._suggestions += writing.get("suggestions", ())
+            self._steps += writing.get("steps", ())
+            for name in ("user_attrs", "system_attrs"):
+                self._attributes.setdefault(name, {}).update(writing.get(name, ()))
+
+    def take(self) -> dict[str, Any]:
+        """All of it in the form of messages; nothing is pending then."""
+        with self._lock:
+            taken: dict[str, Any] = {
+                name: [*found.items()] for name, found in self._attributes.items() if found
+            }
+            if self._suggestions:
+                taken["suggestions"] = self._suggestions
+            if self._steps:
+                taken["steps"] = self._steps
+            self._suggestions, self._steps, self._attributes = [], [], {}
+            return taken
+
+
+class PendingWrites:
+    """What is pending of a process's trials, by id. ``send`` writes one to the scheduler."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._pending: dict[int, PendingWrite] = {}
+        self._timer: threading.Timer | None = None
+
+    def add(self, trial_id: int, writing: Mapping[str, Any]) -> None:
+        """Add to what is pending of a trial, which is sent soon."""
+        with self._lock:
+            self._pending.setdefault(trial_id, PendingWrite()).add(writing)
+            if self._timer is None:
+                # Not a daemon: a process that ends has sent what it wrote.
+                self._timer = threading.Timer(SEND_AFTER, self.flush_all)
+                self._timer.start()
+
+    def flush(self, trial_id: int, **body: Any) -> None:
+        """Send what is pending of a trial, along with ``body``, now: after what is being sent."""
+        with self._lock:
+            pending = self._pending.setdefault(trial_id, PendingWrite())
+        with pending.sending:
+            writing = pending.take()
+            if writing or body:
+                self._send(trial_id, writing=writing, **body)
+        with self._lock:
+            if not pending:
+                self._pending.pop(trial_id, None)
+
+    def flush_all(self) -> None:
+        """Send all that is pending now."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+            waiting = list(self._pending)
+        if timer is not None:
+            timer.cancel()
+        for trial_id in waiting:
+            try:
+                self.flush(trial_id)
+            except UsageError as error:  # the trial, or its study, is gone
+                warnings.warn(f"what was written of a trial is lost: {error}", stacklevel=2)

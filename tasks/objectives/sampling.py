@@ -1,0 +1,267 @@
+"""A sampler of the user's own, in a process beside the scheduler: it is asked line by line.
+
+Theory of operation. Where the scheduler samples, a sampler of a user's class runs here, cut off
+from it. The scheduler writes one line of JSON for each question, with what has changed in the
+study's trials since the last one. The sampler sees Optuna's own ``Study`` and ``Trial`` over a
+``TrainerStorage``, as it does beside an objective, and is called as Optuna calls it:
+``after_trial`` for what has ended, then ``before_trial`` and a relative and an independent sample
+for what begins.
+
+What a sampler notes with the trial that it draws is part of the answer, and so is what it notes
+with the study, under ``STUDY_NOTES``. The scheduler keeps both, and a process that is started anew
+is told of them. All else that a sampler keeps is its own, and is lost with its process.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+
+from ...profiling.base.errors import BackendError, PenstockError, UsageError
+from ...profiling.base.wording import worded
+from ..contracts.workspace import Workspace
+from ..process.failure import failure_of, where
+from ..process.lifeline import end_all
+from .distributions import from_text, scalar_of
+from .history import STATES
+from .storage import TrainerStorage
+from .study import ObjectiveTrial, TrainerStudy
+from .wire import attributes
+
+#: The key in a trial's notes under which the sampler's notes with the study are.
+STUDY_NOTES = "penstock:study"
+#: Seconds between tries to read the sampler from the store; after the last one it is given up.
+_WAITS = (1.0, 2.0, 4.0, 8.0, 0.0)
+_Condition = tuple[str, str, Sequence[Any]]
+
+
+class HostedStudy:
+    """The study that the sampler sees, and the trials that it draws."""
+
+    def __init__(self, name: str, directions: Sequence[str], sampler: Any) -> None:
+        ways = [StudyDirection[each.upper()] for each in directions]
+        self._storage = TrainerStorage(name, ways)
+        self._storage.link = self
+        self._study = TrainerStudy(name, self._storage, sampler, optuna.pruners.NopPruner())
+        self._sampler = sampler
+        self._trials: dict[int, ObjectiveTrial] = {}
+        self._seen: set[int] = set()
+        self._noted: dict[str, Any] = {}
+        self._stopped = False
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one question. Raises whatever the sampler raises, UsageError for a value
+        that is outside of its range.
+        """
+        self._take_in(question["updates"])
+        for number, state, values in question["ended"]:
+            self._tell(number, STATES[state], [float(value) for value in values] or None)
+        if "suggest" in question:
+            return {"value": self._suggest(**question["suggest"])}
+        dists = {name: from_text(text) for name, text in question["space"] or ()}
+        trials = []
+        for each in question["draw"]:
+            if self._stopped:
+                break
+            params = self._draw(each["number"], each["fixed"], dists, question["conditions"])
+            trials.append({"params": params, "notes": self._notes()})
+        return {"drawn": trials, "stopped": self._stopped}
+
+    # -- what the trials have come to ------------------------------------------------------------
+
+    def _take_in(self, updates: Sequence[Mapping[str, Any]]) -> None:
+        for update in updates:
+            number, notes = update.get("n"), update.get("system_attrs", ())
+            # Those of a trial that was drawn here are known, and later ones may have replaced them.
+            if number is not None and number not in self._seen:
+                self._seen.add(number)
+                of_study = json.loads(dict(notes).get(STUDY_NOTES, "{}"))
+                self._storage.history.apply({"system_attrs": attributes(of_study)})
+            kept = [pair for pair in notes if pair[0] != STUDY_NOTES]
+            self._storage.history.apply({**update, "system_attrs": kept})
+
+    def _tell(self, number: int, state: TrialState, values: list[float] | None) -> None:
+        """Tell the sampler of a trial that has ended. It may still write to the trial."""
+        self._trials.pop(number, None)
+        ended = self._storage.history.trials[number]
+        running = copy.copy(ended)
+        running.state, running.values = TrialState.RUNNING, None
+        self._storage.history.replace(running)
+        self._storage.resume(number, self)
+        self._sampler.after_trial(self._study, copy.copy(running), state, values)
+        left = copy.copy(ended)
+        left.system_attrs = self._storage.history.trials[number].system_attrs
+        self._storage.history.replace(left)
+        self._storage.pending.take()
+
+    # -- drawing ---------------------------------------------------------------------------------
+
+    def _draw(
+        self,
+        number: int,
+        fixed: Mapping[str, Any],
+        dists: Mapping[str, BaseDistribution],
+        conditions: Sequence[_Condition],
+    ) -> dict[str, Any]:
+        """The parameters of a new trial that are active; those that the user ``fixed`` stay."""
+        trial = self._begin(number, attributes({"fixed_params": dict(fixed)} if fixed else {}))
+        _ = trial.relative_params  # drawn now, so that what is noted with them is in the answer
+        params: dict[str, Any] = {} if dists else dict(fixed)
+        for name, dist in dists.items():
+            if _is_active(name, conditions, params):
+                params[name] = _value(trial, name, dist)
+        return params
+
+    def _suggest(self, number: int, name: str, distribution: str) -> Any:
+        """A parameter for which a running objective asks."""
+        trial = self._trials.get(number) or self._begin(number, ())
+        self._storage.resume(number, self)
+        self._study.forget_cache()
+        return _value(trial, name, from_text(distribution))
+
+    def _begin(self, number: int, system_attrs: Sequence[tuple[str, str]]) -> ObjectiveTrial:
+        self._storage.begin(number, self, system_attrs)
+        self._storage.end(number)  # it runs elsewhere
+        self._study.forget_cache()
+        self._seen.add(number)
+        trial = self._trials[number] = ObjectiveTrial(self._study, number)
+        return trial
+
+    def _notes(self) -> dict[str, Any]:
+        """What the sampler noted with the trial that it drew last, and with the study meanwhile."""
+        notes = _plain(self._storage.pending.take().get("system_attrs", ()))
+        if self._noted:
+            notes[STUDY_NOTES], self._noted = self._noted, {}
+        return notes
+
+    # -- what the storage asks for ---------------------------------------------------------------
+
+    def updates(self) -> Sequence[Mapping[str, Any]]:
+        """Nothing: what has changed comes with the question."""
+        return ()
+
+    def request(self, kind: str, **body: Any) -> dict[str, Any]:
+        """Keep what the sampler notes with the study, and that it has it stopped."""
+        if kind == "stop":
+            self._stopped = True
+        elif kind == "annotate":
+            self._noted |= _plain(body["writing"].get("system_attrs", ()))
+        else:
+            raise UsageError("tried to add a trial, or to write to one that it does not draw")
+        return {}
+
+    def told_of(self, name: str) -> bool:
+        """No: every value that is drawn is in the answer."""
+        return False
+
+    def report(self, value: float, step: int) -> None:
+        """Never called: a sampler reports nothing."""
+
+    def suggest(self, name: str, distribution: str) -> Any:
+        """Never called: the sampler is here."""
+
+    def check(self) -> None:
+        """The trial may always go on here."""
+
+
+def _plain(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    return {key: json.loads(text) for key, text in pairs}
+
+
+def _is_active(name: str, conditions: Sequence[_Condition], params: Mapping[str, Any]) -> bool:
+    """Whether a parameter exists, given ``params``, those before it (``app.spec.conditions``)."""
+    return all(
+        parent in params and params[parent] in values
+        for each, parent, values in conditions
+        if each == name
+    )
+
+
+def _value(trial: ObjectiveTrial, name: str, dist: BaseDistribution) -> Any:
+    value = trial._suggest(name, dist)
+    internal = dist.to_internal_repr(value)
+    if not dist._contains(internal):
+        raise UsageError(f"drew {name} = {worded(value)}, which is outside of {dist}")
+    return scalar_of(dist.to_external_repr(internal))
+
+
+def _load(given: Mapping[str, Any]) -> HostedStudy:
+    sys.argv = list(given["argv"]) or sys.argv
+    if given["cwd"] and os.path.isdir(given["cwd"]):  # noqa: PTH112 - it need not be on this machine
+        os.chdir(given["cwd"])
+    name = given["name"]
+    sampler, _ = _opened(name, given["store"], **given["code"])
+    if given["anew"]:
+        sampler.reseed_rng()  # two that draw for one study must not draw the same
+    return HostedStudy(name, given["directions"], sampler)
+
+
+def _opened(study: str, store: str, *, target: str, path: str, digest: str) -> tuple[Any, Any]:
+    """The sampler and the pruner. A store that does not answer is asked again for a while."""
+    for wait in _WAITS:
+        try:
+            tools: tuple[Any, Any] = Workspace().load(study, target, path, digest, store)
+        except BackendError:
+            if not wait:
+                raise
+            time.sleep(wait)
+        else:
+            break
+    return tools
+
+
+def main() -> None:
+    """The process: load the sampler, then answer line by line until the scheduler has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # What the sampler prints goes to the scheduler's log; answers have a pipe of their own.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    lines: SimpleQueue[str] = SimpleQueue()
+    # Read beside the sampler: one that hangs ends with its scheduler, too.
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    study: HostedStudy | None = None
+    while True:
+        given = json.loads(lines.get())
+        try:
+            if study is None:
+                study, answer = _load(given), {}
+            else:
+                answer = study.answer(given)
+            line = json.dumps(answer, allow_nan=False)
+        except (Exception, SystemExit) as error:
+            line = json.dumps({"error": _in_words(error)})
+        out.write(f"{line}\n")
+        out.flush()
+
+
+def _read(lines: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    end_all()
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, PenstockError):
+        return str(error)
+    traceback.print_exception(error)
+    failure, line = failure_of(error), where(error)
+    return f"raised {failure}" + (f" ({line})" if line else "")
+
+
+if __name__ == "__main__":
+    main()

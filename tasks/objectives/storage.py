@@ -1,0 +1,284 @@
+"""The storage of Optuna that an objective sees in a trainer: one study, its trials, its attributes.
+
+Theory of operation. Reads come from a ``History``, which is brought up to date over the pipe when
+something reads other trials. Writes about the trial that runs here are kept in its history at once,
+and travel with its next message (``PendingWrite``). The scheduler accepts them under the trial's
+fence, so a trainer that no longer counts writes nothing. Anything else that an objective may write,
+such as an enqueued trial, is a request that the scheduler answers.
+
+An objective that starts over in another attempt uploads its artifacts again, and Optuna gives each
+a new id. The k-th one takes the place of the k-th one before, so a trial has each of them once.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Container, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn, Protocol
+
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.study._frozen import FrozenStudy
+from optuna.trial import FrozenTrial, TrialState
+
+from ..process.messages import number_text
+from .history import History
+from .pending import PendingWrite
+from .wire import attribute, check_compatible, record_of, suggestion
+
+#: Seconds for which the other trials are taken to be as they were.
+FRESH = 0.05
+#: What the keys of Optuna's artifacts begin with; the value has an artifact's id.
+ARTIFACT = "artifacts:"
+_STUDY = 0
+_DICTS = ("params", "distributions", "user_attrs", "system_attrs", "intermediate_values")
+
+
+class Uplink(Protocol):
+    """What the storage needs of the trainer, for the trial that runs."""
+
+    def updates(self) -> Sequence[Mapping[str, Any]]:
+        """What has changed in the study since the last call."""
+
+    def request(self, kind: str, **body: Any) -> dict[str, Any]:
+        """The scheduler's answer to a command about the study. Raises UsageError if refused."""
+
+    def suggest(self, name: str, distribution: str) -> Any:
+        """The scheduler's value for a parameter. Raises UsageError if the study has none such."""
+
+    def told_of(self, name: str) -> bool:
+        """Whether the scheduler is to be told of a parameter: it does not know its distribution.
+
+        Raises UsageError if the study's space has none such.
+        """
+
+    def report(self, value: float, step: int) -> None:
+        """An intermediate value of the running trial."""
+
+    def check(self) -> None:
+        """Raises ``Abandoned`` if the running trial must not go on here."""
+
+
+class TrainerStorage(BaseStorage):
+    """One study, whose id is 0. The ids of its trials are their numbers."""
+
+    def __init__(self, name: str, directions: Sequence[StudyDirection]) -> None:
+        self._name = name
+        self._directions = list(directions)
+        self.history = History()
+        self.pending = PendingWrite()
+        self.link: Uplink | None = None
+        self._running: int | None = None
+        #: The artifacts of running trials that attempts before this one uploaded, by trial.
+        self._uploaded: dict[int, list[str]] = {}
+        self._synced_at = -FRESH
+
+    def begin(self, number: int, link: Uplink, system_attrs: Sequence[tuple[str, str]]) -> None:
+        """Trial ``number`` runs here from now on, and ``link`` serves it.
+
+        It has ``system_attrs`` besides what the history knows of it.
+        """
+        self.link, self.pending = link, PendingWrite()
+        self.sync()
+        self.history.apply({"n": number, "system_attrs": system_attrs})
+        trial = self.history.take(number)
+        self._uploaded[number] = [key for key in trial.system_attrs if key.startswith(ARTIFACT)]
+        trial.state = TrialState.RUNNING
+        trial.intermediate_values = {}  # a repeated attempt reports them again
+        trial.values = None
+        trial.datetime_start = trial.datetime_start or datetime.now()  # noqa: DTZ005 - as Optuna's
+        self.history.replace(trial)
+        self._running = number
+
+    def resume(self, number: int, link: Uplink) -> None:
+        """Go on with trial ``number``, which was suspended."""
+        self._running, self.link = number, link
+
+    def end(self, number: int) -> None:
+        """Trial ``number`` has left: what the scheduler says of it counts."""
+        self.history.leave(number)
+        self._uploaded.pop(number, None)
+
+    def sync(self) -> None:
+        """Bring the other trials up to date."""
+        if self.link is not None:
+            for update in self.link.updates():
+                self.history.apply(update)
+        self._synced_at = time.monotonic()
+
+    # -- the study -------------------------------------------------------------------------------
+
+    def create_new_study(
+        self, directions: Sequence[StudyDirection], study_name: str | None = None
+    ) -> int:
+        _refuse("a new study in this storage")
+
+    def delete_study(self, study_id: int) -> None:
+        _refuse("deleting the study that the trial belongs to")
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        self._annotate("user_attrs", key, value)
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        self._annotate("system_attrs", key, value)
+
+    def _annotate(self, name: str, key: str, value: Any) -> None:
+        pair = [attribute(key, value)]
+        self._ask("annotate", writing={name: pair})
+        self.history.apply({name: pair})
+
+    def get_study_id_from_name(self, study_name: str) -> int:
+        if study_name != self._name:
+            raise KeyError(f"there is no study {study_name!r}")
+        return _STUDY
+
+    def get_study_name_from_id(self, study_id: int) -> str:
+        return self._name
+
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        return self._directions
+
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        self._refresh()
+        return dict(self.history.user_attrs)
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        self._refresh()
+        return dict(self.history.system_attrs)
+
+    def get_all_studies(self) -> list[FrozenStudy]:
+        """The one study."""
+        attributes = dict(self.history.user_attrs), dict(self.history.system_attrs)
+        return [FrozenStudy(self._name, None, *attributes, _STUDY, directions=self._directions)]
+
+    # -- trials ----------------------------------------------------------------------------------
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        answer = self._ask("add", **record_of(template_trial))
+        number = int(answer["number"])
+        self.sync()
+        self.history.apply({"n": number})
+        return number
+
+    def set_trial_param(
+        self,
+        trial_id: int,
+        param_name: str,
+        param_value_internal: float,
+        distribution: BaseDistribution,
+    ) -> None:
+        trial = self._updatable(trial_id)
+        check_compatible(param_name, distribution, self.history.trials)
+        value = distribution.to_external_repr(param_value_internal)
+        if trial_id != self._running or self._told_of(param_name):
+            found = suggestion(param_name, param_value_internal, distribution)
+            self._write(trial_id, {"suggestions": [found]})
+        trial.params = {**trial.params, param_name: value}
+        trial.distributions = {**trial.distributions, param_name: distribution}
+        self.history.replace(trial)
+
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
+        """End a trial. How the running one ends is what its objective returns to the scheduler."""
+        trial = self._updatable(trial_id)
+        if trial_id != self._running:
+            if state is TrialState.RUNNING and trial.state is not TrialState.WAITING:
+                return False
+            texts = [number_text(value) for value in values or ()]
+            self._ask("write", number=trial_id, state=state.name.lower(), values=texts, writing={})
+        trial.state = state
+        trial.values = [float(value) for value in values] if values is not None else None
+        self.history.replace(trial)
+        return True
+
+    def set_trial_intermediate_value(
+        self, trial_id: int, step: int, intermediate_value: float
+    ) -> None:
+        trial = self._updatable(trial_id)
+        trial.intermediate_values = {**trial.intermediate_values, step: intermediate_value}
+        self.history.replace(trial)
+        if trial_id == self._running:
+            assert self.link is not None
+            self.link.report(intermediate_value, step)
+        else:
+            steps = [(step, number_text(intermediate_value))]
+            self._ask("write", number=trial_id, writing={"steps": steps})
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self._set_attribute("user_attrs", trial_id, key, value)
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        before = self._uploaded.get(trial_id)
+        if before and key.startswith(ARTIFACT):
+            key = before.pop(0)  # uploaded again, by a repeated attempt, under another id
+        self._set_attribute("system_attrs", trial_id, key, value)
+
+    def _set_attribute(self, name: str, trial_id: int, key: str, value: Any) -> None:
+        trial = self._updatable(trial_id)
+        self._write(trial_id, {name: [attribute(key, value)]})
+        setattr(trial, name, {**getattr(trial, name), key: value})
+        self.history.replace(trial)
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        # Optuna writes into the dicts of the trial that it keeps.
+        trial = copy.copy(self._trial(trial_id))
+        for name in _DICTS:
+            setattr(trial, name, dict(getattr(trial, name)))
+        return trial
+
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[TrialState] | None = None,
+    ) -> list[FrozenTrial]:
+        self._refresh()
+        found = self.history.select(states)
+        return copy.deepcopy(found) if deepcopy else found
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        if self.link is not None:
+            self.link.check()
+        if time.monotonic() - self._synced_at >= FRESH:
+            self.sync()
+
+    def _trial(self, trial_id: int) -> FrozenTrial:
+        if not 0 <= trial_id < len(self.history.trials):
+            raise KeyError(f"there is no trial {trial_id}")
+        return self.history.trials[trial_id]
+
+    def _updatable(self, trial_id: int) -> FrozenTrial:
+        """A copy of a trial that may be written."""
+        if self.link is not None:
+            self.link.check()
+        trial = self._trial(trial_id)
+        if trial.state.is_finished():
+            raise UpdateFinishedTrialError(f"trial {trial_id} has ended and cannot be written")
+        return copy.copy(trial)
+
+    def _write(self, trial_id: int, writing: dict[str, Any]) -> None:
+        """Add to what is pending of the running trial; the scheduler writes to another one."""
+        if trial_id != self._running:
+            self._ask("write", number=trial_id, writing=writing)
+            return
+        self.pending.add(writing)
+
+    def _told_of(self, name: str) -> bool:
+        assert self.link is not None
+        return self.link.told_of(name)
+
+    def _ask(self, kind: str, **body: Any) -> dict[str, Any]:
+        if self.link is None:
+            raise RuntimeError("no trial runs here")
+        return self.link.request(kind, **body)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise NotImplementedError(f"{what} is not possible inside an objective")

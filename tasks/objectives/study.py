@@ -1,0 +1,135 @@
+"""The study and the trial that an objective sees in a trainer: Optuna's own classes.
+
+The study reads and writes through ``TrainerStorage``. Its sampler and pruner are the user's, or, if
+the scheduler samples for the study, ``AskingSampler`` and no pruner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any, NoReturn
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial
+
+from ...profiling.base.errors import UsageError
+from ...profiling.base.wording import worded
+from ..contracts.code import is_imported
+from .distributions import categorical, to_text
+from .storage import TrainerStorage
+from .wire import check_name, is_plain
+
+
+class TrainerStudy(optuna.Study):
+    """The study to which the running trial belongs."""
+
+    def __init__(self, name: str, storage: TrainerStorage, sampler: Any, pruner: Any) -> None:
+        super().__init__(name, storage, sampler, pruner)
+        self.trainer_storage = storage
+        #: How far the study's history was read: an id that the worker gave.
+        self.history_read = ""
+        self._has_drawn = False
+
+    def take_over(self, number: int) -> bool:
+        """Call before the sampler draws for trial ``number``. Whether it takes the study over.
+
+        It does if it has drawn nothing yet, and another process has: an earlier trial, or this one
+        in an attempt that was lost. It is reseeded then, since two must not draw the same.
+        """
+        if self._has_drawn:
+            return False
+        self._has_drawn = True
+        takes_over = number > 0 or bool(self.trainer_storage.history.trials[number].params)
+        if takes_over:
+            self.sampler.reseed_rng()
+        return takes_over
+
+    def optimize(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused, as Optuna refuses it in an objective."""
+        raise RuntimeError("Nested invocation of `Study.optimize` method isn't allowed.")
+
+    def stop(self) -> None:
+        """Begin no more trials; those at work go on to their end."""
+        assert self.trainer_storage.link is not None
+        self.trainer_storage.link.request("stop")
+
+    def forget_cache(self) -> None:
+        """Forget the trials that Optuna caches in this thread while a trial runs."""
+        self._thread_local.cached_all_trials = None
+
+
+def guard_imports() -> None:
+    """Have no study optimized by the import of a user's script, plain Optuna's included."""
+    plain = optuna.Study.optimize
+    if plain.__module__ == __name__:
+        return
+
+    @wraps(plain, assigned=("__doc__", "__name__", "__qualname__"))
+    def optimize(self: optuna.Study, func: Any, *args: Any, **kwargs: Any) -> None:
+        if not is_imported(func):
+            plain(self, func, *args, **kwargs)
+
+    optuna.Study.optimize = optimize  # type: ignore[method-assign]  # in trainers alone
+
+
+class ObjectiveTrial(optuna.Trial):
+    """The trial that an objective gets."""
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """One of ``choices``, which may be any objects: the very object that was given."""
+        value = self._suggest(name, categorical(list(choices)))
+        same = [choice for choice in choices if choice is value or _alike(choice, value)]
+        return same[0] if same else value
+
+    def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
+        check_name("the name of a parameter", name)
+        value = super()._suggest(name, distribution)
+        if isinstance(distribution, CategoricalDistribution):
+            return value
+        # To Optuna's internal form and back: JSON may have turned 1.0 into 1.
+        return distribution.to_external_repr(distribution.to_internal_repr(value))
+
+
+class AskingSampler(BaseSampler):
+    """Has the scheduler sample each parameter, when the objective asks for it."""
+
+    def __init__(self, storage: TrainerStorage) -> None:
+        self._storage = storage
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        if isinstance(param_distribution, CategoricalDistribution):
+            _check_choices(param_name, param_distribution.choices)
+        assert self._storage.link is not None
+        return self._storage.link.suggest(param_name, to_text(param_distribution))
+
+
+def _alike(choice: Any, value: Any) -> bool:
+    """Whether ``value`` is ``choice``, or stands for it. 1, 1.0 and True are told apart."""
+    scalars = isinstance(choice, int | float) and isinstance(value, int | float)
+    return bool(choice == value) and (type(choice) is type(value) or not scalars)
+
+
+def _check_choices(name: str, choices: Sequence[Any]) -> None:
+    bad = [choice for choice in choices if not is_plain(choice)]
+    if bad:
+        allowed = "None, bool, int, finite float or str (UTF-8) where the scheduler samples"
+        raise UsageError.refuse(f"choices of {worded(name)}", bad[0], allowed)

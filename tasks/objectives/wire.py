@@ -1,0 +1,111 @@
+"""Trials and their parts in the form of messages (``app.runner.user_commands`` reads them)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from optuna.distributions import BaseDistribution, check_distribution_compatibility
+
+from ...profiling.base.errors import UsageError
+from ..process.messages import number_text
+from .distributions import scalar_of, to_text
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+
+def attribute(key: str, value: Any) -> tuple[str, str]:
+    """An attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
+
+    Raises TypeError naming the key for what is no JSON, as Optuna's own storages do, and UsageError
+    for a key that cannot be sent.
+    """
+    check_name("the key of an attribute", key)
+    try:
+        return key, json.dumps(value, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"the attribute {key!r} is no JSON: {error}") from error
+
+
+def attributes(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Several attributes. Raises as ``attribute``."""
+    return [attribute(key, value) for key, value in found.items()]
+
+
+def check_name(what: str, name: object) -> None:
+    """Raise UsageError unless ``name`` is a text that messages and ledgers can hold."""
+    if not isinstance(name, str) or not _is_utf8(name):
+        raise UsageError.refuse(what, name, "a str that UTF-8 can hold")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_plain(choice: object) -> bool:
+    """Whether ``choice`` is a scalar that JSON and UTF-8 can hold."""
+    if isinstance(choice, str):
+        return _is_utf8(choice)
+    return isinstance(choice, int | None) or (isinstance(choice, float) and isfinite(choice))
+
+
+def _plain(value: Any) -> Any:
+    if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def suggestion(
+    name: str, internal: float, distribution: BaseDistribution
+) -> tuple[str, Any, str, float | str]:
+    """A parameter with the value ``internal`` in its distribution's internal representation."""
+    value = distribution.to_external_repr(internal)
+    return name, scalar_of(value), to_text(distribution), number_text(internal)
+
+
+def check_compatible(
+    name: str, distribution: BaseDistribution, trials: Iterable[FrozenTrial]
+) -> None:
+    """Raise ValueError if ``trials`` have a parameter ``name`` of another kind, as in Optuna."""
+    known = next((t.distributions[name] for t in trials if name in t.distributions), None)
+    if known is not None:
+        check_distribution_compatibility(known, distribution)
+
+
+def writing_of(trial: FrozenTrial) -> dict[str, Any]:
+    """Parameters, intermediate values and attributes of ``trial``."""
+    dists = trial.distributions
+    return {
+        "suggestions": [
+            suggestion(name, dists[name].to_internal_repr(value), dists[name])
+            for name, value in trial.params.items()
+        ],
+        "steps": [(step, number_text(v)) for step, v in trial.intermediate_values.items()],
+        "user_attrs": attributes(trial.user_attrs),
+        "system_attrs": attributes(trial.system_attrs),
+    }
+
+
+def record_of(trial: FrozenTrial | None) -> dict[str, Any]:
+    """The fields of the command that adds ``trial``; None: a new one that its user trains."""
+    if trial is None:
+        return {"state": "running", "writing": {}, "started": datetime.now().timestamp()}  # noqa: DTZ005 - Optuna's times are naive
+    return {
+        "state": trial.state.name.lower(),
+        "values": [number_text(value) for value in trial.values or ()],
+        "writing": writing_of(trial),
+        "started": _seconds(trial.datetime_start),
+        "ended": _seconds(trial.datetime_complete),
+    }
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()

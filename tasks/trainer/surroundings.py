@@ -1,0 +1,46 @@
+"""The command line and the working directory that a study's code finds, as in its user's script."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..process.messages import SegmentTask
+
+
+class Surroundings:
+    """``sys.argv`` and the working directory of this process, changed when a study's turn comes."""
+
+    def __init__(self) -> None:
+        self._home = Path.cwd()
+        self._argv = sys.argv
+        self._entered: tuple[object, ...] = ()
+        self._said: set[str] = set()
+        #: What the present study lacks here; empty if nothing.
+        self.lacking = ""
+
+    def enter(self, task: SegmentTask) -> str:
+        """Give the task's study what it finds. Returns what it lacks, once for each study.
+
+        A trainer runs the trials of several studies in turn. Within one study its code may change
+        both, as in a script.
+        """
+        asked = (task.study, task.argv, task.cwd)
+        if asked == self._entered:
+            return ""
+        self._entered = asked
+        sys.argv = list(task.argv) or self._argv
+        self.lacking = ""
+        try:
+            os.chdir(task.cwd or self._home)
+        except OSError as error:
+            os.chdir(self._home)
+            self.lacking = (
+                f"its working directory {task.cwd} is not on this node ({error.strerror}): relative"
+                f" paths are looked up in {self._home}"
+            )
+        if not self.lacking or task.study in self._said:
+            return ""
+        self._said.add(task.study)
+        return self.lacking

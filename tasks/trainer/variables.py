@@ -1,0 +1,19 @@
+"""The environment variables that tell a trainer, or its fork server, what it is."""
+
+from __future__ import annotations
+
+#: The number of the socket to the worker.
+FD = "PENSTOCK_TRAINER_FD"
+#: The number of the socket where other trainers reach it.
+LISTEN = "PENSTOCK_TRAINER_LISTEN"
+#: Its identity, by which other trainers know it.
+IDENTITY = "PENSTOCK_TRAINER_IDENTITY"
+#: The folder of powercap zones; not set if the device's energy is not measured.
+POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
+#: The number of the fork server's socket to the launcher process.
+FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
+#: The contracts and modules that the fork server imports ahead of need, separated by commas. The
+#: services pass it on to the launcher process.
+PRELOAD = "PENSTOCK_FORK_SERVER_PRELOAD"
+#: What a forked trainer takes over. No library that the fork server imports has read it by then.
+SET_AFTER_FORK = frozenset({IDENTITY, POWERCAP, "CUDA_VISIBLE_DEVICES", "OPENBLAS_NUM_THREADS"})

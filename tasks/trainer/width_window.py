@@ -1,0 +1,137 @@
+"""Measure a width window: the steps of a trial on one device, then on several together.
+
+Theory of operation. Each member makes the trial anew, so that nobody's state is touched and none
+has to be sent. Rank 0 measures alone first. So it knows how long the window may take, and the
+others have time to start. Then it says in one exchange after another which width is next
+(``profiling.costs.width_window``). The first so many members form a gang and take a few steps. Rank
+0 ends the window, also where the others do not come in time, or where a cut says that other trials
+want the devices.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from statistics import median
+
+from ...profiling.costs.width_window import MIN_STEPS, STEPS, WARM_UP, WidthWindow
+from ..gangs.rendezvous import Rendezvous, RendezvousHandler
+from ..process.pipe import Run
+from ..training.data import length
+from ..training.loop import time_steps
+from ..training.training import Training
+
+
+class _TooLate(Exception):
+    """The window's time is over."""
+
+
+def measure_widths(run: Run, training: Training, handler: RendezvousHandler) -> None:
+    """Measure the widths that the segment names, and report them.
+
+    ``training`` is of no use afterwards. Raises ``Lost`` and ``Abandoned``.
+    """
+    per_epoch = -(-length(training.data.train) // training.batch_size)
+    passes = run.task.probe_epochs * per_epoch
+    try:
+        if run.task.rank == 0:
+            _lead(run, training, handler, passes, per_epoch)
+        else:
+            rendezvous = handler.begin(run.members, run.task.fence, run.check)
+            if passes >= MIN_STEPS and per_epoch >= STEPS:
+                _follow(run, training, handler, rendezvous)
+            run.say("widths", seconds=[], steps=per_epoch, meeting=0.0, met=False)
+    except BaseException:
+        for width in run.task.widths:  # each has a gang of its own
+            handler.leave(run.members[:width])
+        raise
+
+
+def _lead(
+    run: Run, training: Training, handler: RendezvousHandler, passes: float, per_epoch: int
+) -> None:
+    began = time.monotonic()
+    window = WidthWindow(run.task.widths, math.inf)
+    meeting = _Meeting(run, handler, window, began)
+    if passes >= MIN_STEPS and per_epoch >= STEPS:
+        time_steps(training, 1, run.check)  # whatever the first step of a process costs
+        for width in window.remaining():
+            training.gang = None
+            if run.cut or (width > 1 and not meeting.agree(width, training)):
+                break
+            window.found[width] = _step_seconds(training, run.check)
+            if width == 1:
+                began = meeting.began = time.monotonic() - STEPS * window.found[1]
+                window.limit = passes * window.found[1]
+            window.spent = time.monotonic() - began
+        meeting.end()
+    run.say(
+        "widths",
+        seconds=[*window.found.items()],
+        steps=per_epoch,
+        meeting=meeting.seconds,
+        met=meeting.rendezvous is not None,
+    )
+
+
+def _follow(
+    run: Run, training: Training, handler: RendezvousHandler, rendezvous: Rendezvous
+) -> None:
+    turn = 0
+    while width := int(rendezvous.exchange(f"width {turn}", 0)[0]):
+        turn += 1
+        if run.task.rank < width:
+            training.gang = handler.gang(rendezvous.part(width))
+            _step_seconds(training, run.check)
+
+
+def _step_seconds(training: Training, check: Callable[[], None]) -> float:
+    return median(time_steps(training, STEPS, check)[WARM_UP:])
+
+
+class _Meeting:
+    """Rank 0's side of the exchanges with the other members."""
+
+    def __init__(
+        self, run: Run, handler: RendezvousHandler, window: WidthWindow, began: float
+    ) -> None:
+        self._run, self._handler, self._window = run, handler, window
+        #: When the window began (monotonic seconds).
+        self.began = began
+        #: Seconds until the first gang had formed, or until it was given up.
+        self.seconds = 0.0
+        #: With all members, once they have met.
+        self.rendezvous: Rendezvous | None = None
+        self._turn = 0
+
+    def agree(self, width: int, training: Training) -> bool:
+        """Form the gang for ``width``. False: the members did not meet in time."""
+        first = self.rendezvous is None
+        began = time.monotonic()
+        try:
+            rendezvous = self.rendezvous or self._handler.begin(
+                self._run.members, self._run.task.fence, self._check if first else self._run.check
+            )
+            self._say(rendezvous, width)
+        except _TooLate:
+            self.seconds = time.monotonic() - began
+            return False
+        training.gang = self._handler.gang(rendezvous.part(width))
+        if first:
+            self.rendezvous, self.seconds = rendezvous, time.monotonic() - began
+        return True
+
+    def end(self) -> None:
+        """Let the others go."""
+        if self.rendezvous is not None:
+            self._say(self.rendezvous, 0)
+
+    def _say(self, rendezvous: Rendezvous, width: int) -> None:
+        rendezvous.exchange(f"width {self._turn}", width)
+        self._turn += 1
+
+    def _check(self) -> None:
+        self._run.check()
+        if self._run.cut or time.monotonic() - self.began > self._window.limit:
+            raise _TooLate

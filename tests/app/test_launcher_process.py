@@ -1,0 +1,146 @@
+"""One process a node starts the trainers of all its workers, and outlives them. No mocks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import epoch_functions
+import psutil
+import pytest
+from installation import is_forked
+from patience import PATIENCE, until
+from penstock.app.host import locks
+from penstock.app.host.settings import Settings
+from penstock.app.worker import launcher_process
+from penstock.app.worker.environment import environment
+from penstock.app.worker.launcher_client import TrainerLauncher
+from penstock.app.worker.launcher_process import LauncherProcess
+from penstock.app.worker.launcher_socket import connect, listen, receive, send
+from penstock.app.worker.trainers import Slot
+from penstock.profiling.devices.device import Device
+from trainer_process import segment
+
+
+class Node:
+    """The devices of a node, each with a slot, on one state folder."""
+
+    def __init__(self, home, threads=(1, 1)):
+        self.settings = Settings(home=home, preload="nothing")
+        self.settings.ensure_home()
+        self.slots = []
+        for n, cores in enumerate(threads):
+            device = Device(f"cpu.n.{n}", "n", "cpu", tuple(range(cores)), None, 1)
+            variables = {**os.environ, **self.settings.environment()}
+            launcher = TrainerLauncher(self.settings, environment(device, variables))
+            self.slots.append(Slot(launcher, device, 0, self.settings.logs, "127.0.0.1"))
+
+    @property
+    def pid(self):
+        return locks.pid_of(self.settings.run, launcher_process.NAME)
+
+    def start(self, slot, study):
+        trainer = self.slots[slot].trainer_for(segment(epoch_functions.never_loads, study=study))
+        assert trainer.receive(PATIENCE)["op"] == "ready"
+        return trainer
+
+    def fork_servers(self):
+        children = psutil.Process(self.pid).children()
+        return [p for p in children if "penstock.tasks.trainer.fork_server" in p.cmdline()]
+
+    def close(self):
+        for slot in self.slots:
+            for trainer in slot.trainers():
+                trainer.close()
+        locks.stop(self.settings.run, launcher_process.NAME, grace=5.0)
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Make a node. Its workers have the environment that the node agent gives them."""
+    nodes = []
+
+    def make(**options):
+        nodes.append(node := Node(tmp_path / "home", **options))
+        for name, value in node.settings.environment().items():
+            monkeypatch.setenv(name, value)
+        return node
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def node(make):
+    return make()
+
+
+def test_all_devices_of_a_node_have_one_fork_server_and_each_trainer_its_own_cores(make):
+    node = make()
+    found = [node.start(slot, study) for slot in (0, 1) for study in ("a", "b")]
+    assert [is_forked(trainer.pid) for trainer in found] == [True] * 4
+    assert len(node.fork_servers()) == 1
+    assert {psutil.Process(trainer.pid).ppid() for trainer in found} == {node.pid}
+    affinities = [tuple(psutil.Process(trainer.pid).cpu_affinity()) for trainer in found]
+    assert affinities == [slot.device.cores for slot in node.slots for _ in range(2)]
+
+
+@pytest.mark.skipif(os.cpu_count() < 2, reason="two devices of different widths")
+def test_devices_whose_libraries_have_other_thread_counts_have_another_fork_server(make):
+    node = make(threads=(1, 2))
+    found = [node.start(slot, "a") for slot in (0, 1)]
+    assert [is_forked(trainer.pid) for trainer in found] == [True, True]
+    assert len(node.fork_servers()) == 2
+    threads = [psutil.Process(trainer.pid).environ()["OMP_NUM_THREADS"] for trainer in found]
+    assert threads == ["1", "2"]
+
+
+def test_its_trainers_end_when_it_is_killed_and_the_next_one_is_there_at_need(node):
+    trainer, before = node.start(0, "a"), node.pid
+    psutil.Process(before).kill()
+    other = node.start(1, "b")
+    assert node.pid not in (None, before)
+    until(lambda: not trainer.alive)
+    assert other.alive
+    node.slots[0].remove(trainer)
+    trainer.close()
+    assert node.start(0, "a").alive
+
+
+def test_it_stays_while_a_worker_does_and_then_lingers(tmp_path, monkeypatch):
+    monkeypatch.setattr(launcher_process, "LINGER", 0.5)
+    settings = Settings(home=tmp_path / "home", preload="nothing")
+    settings.ensure_home()
+    process = LauncherProcess(settings, listen(settings.run))
+    serving = threading.Thread(target=process.serve)
+    serving.start()
+    worker = connect(settings.run)
+    send(worker, {"stay": {}})
+    time.sleep(3 * launcher_process.LINGER)
+    assert serving.is_alive()
+    worker.close()
+    serving.join(PATIENCE)
+    assert not serving.is_alive()
+    with pytest.raises(OSError, match="refused"):
+        connect(settings.run)
+
+
+def test_a_trainer_whose_worker_is_gone_ends(node):
+    trainer = node.start(0, "a")
+    trainer._process._connection.shutdown(socket.SHUT_RDWR)  # as the kernel does for a dead one
+    until(lambda: not trainer.alive)
+
+
+def test_what_is_no_request_costs_nobody_anything(node):
+    trainer, pid = node.start(0, "a"), node.pid
+    for line in (b"nonsense\n", b"[]\n", b'{"contract": 1}\n', b'{"end"', b"\n"):
+        with connect(node.settings.run) as connection:
+            connection.sendall(line)
+    with connect(node.settings.run) as connection:
+        send(connection, {"contract": "objective", "imports": [], "variables": {}, "cores": []})
+        assert receive(connection) == ({}, [])
+    assert node.start(1, "b").alive
+    assert (trainer.alive, node.pid) == (True, pid)

@@ -1,0 +1,51 @@
+"""Real workers measure a trial's widths in windows, and widen only the trial that gains."""
+
+from __future__ import annotations
+
+import pytest
+from installation import Installation, variables_of
+from penstock import FullBudget, Resources, create_study
+from penstock.scheduler.model.events import WidthsMeasured
+from users_trainables import PerShard
+
+pytestmark = pytest.mark.integration
+EPOCHS = 12
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    site = Installation(tmp_path_factory.mktemp("two"), devices="cpu:2x1")
+    with variables_of(site):
+        site.penstock("up")
+        site.until(lambda: len(site.reader.devices()) == 2, "both devices join")
+        yield site
+    site.close()
+
+
+def trained(site, name, *, scales, max_width=2):
+    """A study of one trial that has ended: its window if any, its epochs."""
+    study = create_study(
+        study_name=name, metric="accuracy", direction="maximize", sampler="grid", seed=3,
+        strategy=FullBudget(EPOCHS), resources=Resources(max_width=max_width, shards=4),
+    )  # fmt: skip
+    study.submit(PerShard, {"scales": [scales]}, 1)
+    assert site.wait(study.id).status == "complete"
+    windows = [event for _, event in site.reader.of_trials(study.id, WidthsMeasured)]
+    return windows, site.reader.epochs(study.id)
+
+
+def test_a_trial_that_gains_is_widened_after_its_window_and_has_the_bits_of_one_device(two):
+    [window], epochs = trained(two, "gains", scales=True)
+    assert [width for width, _ in window.seconds] == [1, 2]
+    assert window.met
+    assert dict(window.seconds)[2] < 0.9 * dict(window.seconds)[1]
+    assert [len(row.members) for row in epochs] == [2] * EPOCHS
+    none, alone = trained(two, "alone", scales=True, max_width=1)
+    assert not none
+    assert [row.state_hash for row in epochs] == [row.state_hash for row in alone]
+
+
+def test_a_trial_that_does_not_is_never_wider_than_one_device(two):
+    [window], epochs = trained(two, "flat", scales=False)
+    assert window.seconds[0][0] == 1
+    assert [len(row.members) for row in epochs] == [1] * EPOCHS

@@ -1,0 +1,169 @@
+"""A study whose first trials all fail alike fails early, and no other study does."""
+
+from __future__ import annotations
+
+import pytest
+from drive_world import World, spec
+from penstock.app.spec.options import Limits
+from penstock.scheduler.model.events import AttemptFailed, TrialReturned
+from penstock.scheduler.model.study import StrategySpec
+from penstock.tasks.process.failure import failure_of
+
+LIMIT = Limits().fail_early
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/ada/train.py", line {}, in objective
+    return fit(trial)
+  File "/home/ada/model.py", line 7, in fit
+    raise ValueError("no such colour: {}")
+ValueError: no such colour: {}
+"""
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.join("cpu.a.0")
+    return world
+
+
+def study(**fields):
+    defaults = {"contract": "objective", "strategy": StrategySpec(), "space": None}
+    return spec(**defaults | {"fail_early": LIMIT} | fields)
+
+
+def attempt(world, fence=None):
+    dispatch = world.open[fence or min(world.open)]
+    world.at += 1.0
+    return {"at": world.at, "trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
+
+
+def fail(world, error="ValueError", *, line=7, kind="exception", fence=None, traceback=None):
+    """The oldest open trial fails in ``line``, with a text of its own."""
+    fields = attempt(world, fence)
+    if traceback is None:
+        traceback = TRACEBACK.format(90, world.at, world.at).replace("line 7", f"line {line}")
+    message = f"{error}: no such colour: {world.at}"
+    world.send(AttemptFailed(**fields, kind=kind, message=message, traceback=traceback))
+
+
+def message(world):
+    return world.engine.take_changes().studies["s-1"].message
+
+
+def test_first_trials_that_fail_alike_end_the_study_and_say_what_and_where(world):
+    world.submit(study())
+    for _ in range(LIMIT):
+        assert world.finish is None
+        fail(world)
+    assert world.finish.status == "failed"
+    assert not world.open
+    changes = world.engine.take_changes()
+    assert [t.failure.kind for t in changes.trials.values() if t.failure] == ["exception"] * LIMIT
+    assert changes.studies["s-1"].message == (
+        f"the first {LIMIT} trials failed alike, as all would: ValueError: no such colour: 1.0"
+        " (at /home/ada/model.py:7). Correct the code and submit the study again under a new name,"
+        " or let it go on in spite of failures: limits=penstock.Limits(fail_early=0)"
+    )
+
+
+def test_a_study_from_before_there_was_a_limit_and_one_without_it_go_on(world):
+    assert spec().fail_early == 0, "what older ledgers decode to"
+    world.submit(study(fail_early=0))
+    for _ in range(9):
+        assert world.finish is None
+        fail(world)
+    assert message(world) == "every trial failed"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"error": "TypeError"},
+        {"line": 8},
+        {"kind": "nan"},
+        {"kind": "memory"},
+        {"traceback": ""},
+    ],
+)
+def test_one_failure_of_another_make_lets_the_study_go_on(world, other):
+    world.submit(study())
+    fail(world, **other)
+    for _ in range(LIMIT + 1):
+        fail(world)
+    assert world.finish is None
+
+
+def test_a_value_an_epoch_or_a_pruned_trial_lets_the_study_go_on(world):
+    world.submit(study())
+    fail(world)
+    world.send(TrialReturned(**attempt(world), value=1.0))
+    for _ in range(LIMIT + 1):
+        fail(world)
+    assert world.finish is None
+
+
+def test_an_epoch_that_was_accepted_lets_the_study_go_on(world):
+    world.submit(study(strategy=StrategySpec("full", max_epochs=2), max_segment=1))
+    world.run_segment()
+    for _ in range(LIMIT + 1):
+        fail(world)
+    assert world.finish is None
+
+
+def test_a_trial_that_began_before_the_first_failure_is_waited_for():
+    world = World()
+    world.join("cpu.a.0", "cpu.a.1")
+    world.submit(study())
+    first = min(world.open)
+    for _ in range(LIMIT + 1):
+        fail(world, fence=max(world.open) if first in world.open else None)
+    assert world.finish is None and first in world.open, "it may get further"
+    fail(world, fence=first)
+    assert world.finish.status == "failed"
+    assert message(world).startswith(f"the first {LIMIT + 2} trials failed alike")
+
+
+def test_it_may_still_succeed_and_then_the_study_goes_on():
+    world = World()
+    world.join("cpu.a.0", "cpu.a.1")
+    world.submit(study())
+    first = min(world.open)
+    for _ in range(LIMIT + 1):
+        fail(world, fence=max(world.open))
+    world.send(TrialReturned(**attempt(world, first), value=1.0))
+    fail(world)
+    assert world.finish is None
+
+
+def test_a_study_with_fewer_trials_than_the_limit_ends_by_itself(world):
+    world.submit(study(n_trials=2))
+    fail(world)
+    fail(world)
+    assert (world.finish.status, message(world)) == ("failed", "every trial failed")
+
+
+@pytest.mark.parametrize("code", ["1 +", "import no_such_library", "int('x')"])
+def test_code_that_cannot_be_loaded_fails_alike_with_what_a_trainer_says_of_it(world, code):
+    failures = []
+    for _ in range(LIMIT):
+        try:
+            exec(compile(code, "/home/ada/train.py", "exec"), {})
+        except Exception as error:
+            failures.append(failure_of(error, "code"))
+    world.submit(study())
+    for failed in failures:
+        fields = {"kind": failed.kind, "message": str(failed), "traceback": failed.traceback}
+        world.send(AttemptFailed(**attempt(world), **fields))
+    assert world.finish.status == "failed"
+    assert "(at /home/ada/train.py:1)" in message(world)
+
+
+def test_a_call_that_fails_before_the_users_first_line_is_told_by_its_text(world):
+    """As of a function that takes no trial: no frame of its code is in the traceback."""
+    world.submit(study())
+    for _ in range(LIMIT):
+        text = "TypeError: objective() takes 0 positional arguments but 1 was given"
+        fields = {"kind": "exception", "message": text, "traceback": f"{text}\n"}
+        world.send(AttemptFailed(**attempt(world), **fields))
+    assert world.finish.status == "failed"
+    assert f"as all would: {text}. Correct" in message(world)
