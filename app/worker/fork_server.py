@@ -89,6 +89,20 @@ class ForkServer:
         with self._lock:
             self._start()
 
+    def tend(self) -> None:
+        """Start it again if it has ended meanwhile. Returns at once.
+
+        One that ended soon after its start is started again only when a trainer is needed.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._process is not None:
+                    self._hear()
+            except _Gone as gone:
+                self._lose(str(gone))
+            finally:
+                self._lock.release()
+
     def close(self) -> None:
         """End it, now and for good. Trainers that it has forked go on."""
         self._over = True
@@ -158,8 +172,7 @@ class ForkServer:
         """
         deadline = time.monotonic() + IMPORT_TIMEOUT
         try:
-            while self._next(0.0):
-                pass
+            self._hear()
             if self._importing == "torch" != contract and not self._foreseen:
                 return False  # as a new program it is there earlier
             foreseen = self._preload if self._foreseen else ()
@@ -170,6 +183,11 @@ class ForkServer:
         except _Gone as gone:
             self._lose(str(gone))
         return contract in self._imported
+
+    def _hear(self) -> None:
+        """Take in all that it has said."""
+        while self._next(0.0):
+            pass
 
     def _fork(
         self,

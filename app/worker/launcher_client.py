@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 START_TIMEOUT = 30.0
 #: Seconds for a trainer's start. It may have to wait for imports, on a busy machine.
 TRAINER_TIMEOUT = 180.0
+#: Seconds at least between two starts of a launcher process that is lost.
+RESTART_INTERVAL = 2.0
 _COMMAND = (sys.executable, "-P", "-m", launcher_process.__name__)
 
 
@@ -101,15 +103,34 @@ class TrainerLauncher:
         """``variables`` are the environment of a trainer: it is ready for such ones."""
         self._settings = settings
         self._variables = dict(variables)
+        self._left = threading.Event()
         self._staying: socket.socket | None = None
 
     def stay(self) -> None:
-        """Keep the launcher process while this process lives."""
-        try:
-            self._staying = self._connect()
-            send(self._staying, {"stay": self._variables})
-        except OSError as error:
-            log.warning("the launcher process does not answer: %s", error)
+        """Keep a launcher process until ``leave``: one that is lost is started again."""
+        threading.Thread(target=self._keep, name="launcher", daemon=True).start()
+
+    def leave(self) -> None:
+        """This process needs it no more."""
+        self._left.set()
+        if (connection := self._staying) is not None:
+            with suppress(OSError):  # it is closed already
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _keep(self) -> None:
+        while not self._left.is_set():
+            began = time.monotonic()
+            try:
+                with self._connect() as self._staying:
+                    send(self._staying, {"stay": self._variables})
+                    if not self._left.is_set():
+                        receive(self._staying)  # nothing comes, until it has ended
+                if not self._left.is_set():
+                    log.warning("the launcher process has ended; another is started")
+            except OSError as error:
+                log.warning("the launcher process does not answer: %s", error)
+            # One that ends at once is not started in a loop.
+            self._left.wait(max(0.0, began + RESTART_INTERVAL - time.monotonic()))
 
     def start_trainer(
         self,

@@ -12,8 +12,9 @@ ended with all that it started.
 A connection may ask for no trainer, but that this process stays. When nobody has been connected for
 ``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
 workers find everything imported. An agent that ends properly ends it, too. Whoever needs it starts
-it (``app.worker.launcher_client``). If it is killed itself, its successor ends the trainers that it
-left, and their segments run again. Its own environment is that of its first trainers.
+it (``app.worker.launcher_client``). If it is killed itself, the workers start another at once. That
+ends the trainers which the first one left, and their segments run again. Its own environment is that
+of its first trainers.
 
 ``{"contract", "imports", "variables", "cores"}`` comes with three descriptors. It is answered by
 ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by ``{"status", "left"}``.
@@ -83,6 +84,10 @@ class LauncherProcess:
                     self._connected += 1
                 threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
             self._launcher.reap()
+            with self._lock:
+                fork_servers = list(self._fork_servers.values())
+            for server in fork_servers:
+                server.tend()
         self._listening.close()
         for server in self._fork_servers.values():
             server.close()

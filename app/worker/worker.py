@@ -89,6 +89,7 @@ class Worker:
         for slot in self._slots.values():
             for trainer in slot.trainers():
                 trainer.kill()
+        self._launcher.leave()
         if threading.current_thread() is not self._keeper:
             self._keeper.stop()
 

@@ -133,6 +133,28 @@ def test_without_its_fork_server_a_trainer_is_a_new_program_and_the_next_is_fork
     assert len({first.pid, second.pid, third.pid}) == 3
 
 
+def test_one_that_is_killed_while_nobody_needs_it_is_started_again_but_not_in_a_loop(
+    bench, monkeypatch
+):
+    def lost():
+        before = bench.server._process
+        os.kill(before.pid, signal.SIGKILL)
+        until(lambda: not before.alive)
+        bench.server.tend()
+        return before
+
+    before = lost()
+    assert bench.server._process is None, "it had just been started"
+    bench.server.tend()
+    assert bench.server._process is None
+    monkeypatch.setattr(fork_server, "RESTART_AFTER", 0.0)
+    bench.run(segment(epoch_functions.never_loads, study="a"))
+    assert bench.server._process.pid != before.pid
+    before = lost()
+    assert bench.server._process.alive
+    assert bench.server._process.pid != before.pid
+
+
 def test_a_fork_server_in_which_something_starts_threads_refuses_and_says_why(
     bench, tmp_path, monkeypatch, caplog
 ):

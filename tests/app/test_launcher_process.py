@@ -14,12 +14,12 @@ from installation import is_forked
 from patience import PATIENCE, until
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
-from penstock.app.worker import launcher_process
+from penstock.app.worker import launcher_client, launcher_process
 from penstock.app.worker.environment import environment
 from penstock.app.worker.launcher_client import TrainerLauncher
 from penstock.app.worker.launcher_process import LauncherProcess
 from penstock.app.worker.launcher_socket import connect, listen, receive, send
-from penstock.app.worker.trainers import Slot
+from penstock.app.worker.trainers import Slot, TrainerGone
 from penstock.profiling.devices.device import Device
 from trainer_process import segment
 
@@ -52,6 +52,7 @@ class Node:
 
     def close(self):
         for slot in self.slots:
+            slot._launcher.leave()
             for trainer in slot.trainers():
                 trainer.close()
         locks.stop(self.settings.run, launcher_process.NAME, grace=5.0)
@@ -108,6 +109,20 @@ def test_its_trainers_end_when_it_is_killed_and_the_next_one_is_there_at_need(no
     node.slots[0].remove(trainer)
     trainer.close()
     assert node.start(0, "a").alive
+
+
+def test_a_worker_starts_another_as_soon_as_it_is_killed_and_its_trainers_are_known_to_be_lost(
+    node, monkeypatch
+):
+    monkeypatch.setattr(launcher_client, "RESTART_INTERVAL", 0.1)
+    node.slots[0]._launcher.stay()
+    trainer, before = node.start(0, "a"), node.pid
+    psutil.Process(before).kill()
+    until(lambda: node.pid not in (None, before))
+    with pytest.raises(TrainerGone):
+        while trainer.receive(PATIENCE):
+            pass
+    until(node.fork_servers)
 
 
 def test_it_stays_while_a_worker_does_and_then_lingers(tmp_path, monkeypatch):

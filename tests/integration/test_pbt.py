@@ -43,7 +43,7 @@ def test_a_study_whose_trainers_are_killed_has_the_bits_of_its_lineages_trained_
 ):
     study = create_study(
         study_name="population", direction="maximize", metric="accuracy", sampler="random",
-        strategy=PBT(max_epochs=6, interval=2, quantile=0.5), seed=SEED,
+        strategy=PBT(max_epochs=16, interval=2, quantile=0.5), seed=SEED,
     )  # fmt: skip
     space = {
         "lr": Float(1e-5, 1e-1, log=True),
@@ -57,7 +57,10 @@ def test_a_study_whose_trainers_are_killed_has_the_bits_of_its_lineages_trained_
         return [row for row in site.reader.epochs(study.id) if row.trial in heirs]
 
     study.submit(DigitsNet, space, 4)
-    site.until(forked_epochs, "a forked trial trains")
+    site.until(
+        lambda: forked_epochs() or site.reader.study(study.id).finished_at,
+        "a forked trial trains",
+    )
     for process in site.trainers():
         process.kill()
     assert site.wait(study.id).status == "complete"
