@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import time
+from pathlib import Path
 
 WAYS = ["fine", "raises", "nan", "segfaults"]
 
@@ -46,6 +47,13 @@ def slow(trial):
         time.sleep(0.05)
         trial.report(x * (step + 1), step)
     return x
+
+
+def waits(trial, gate):
+    """All trials but the first wait until the file ``gate`` is there."""
+    while trial.number and not Path(gate).exists():
+        time.sleep(0.01)
+    return trial.suggest_float("x", 0.0, 1.0)
 
 
 def quick(trial):

@@ -214,7 +214,8 @@ def _load(cls: type[Any], text: str) -> Any:
 
 def _without_removed(text: str, error: ValidationError) -> str:
     """``text`` without the fields that are gone. Raises ``error`` if anything else is wrong."""
-    locations = [each["loc"] for each in error.errors() if _is_removed(each)]
+    problems = error.errors(include_url=False, include_context=False)
+    locations = [each["loc"] for each in problems if _is_removed(each)]
     if len(locations) < error.error_count():
         raise error
     body = json.loads(text)
@@ -244,5 +245,5 @@ def _dump(value: Any) -> str:
 def _why(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
-    problem = error.errors(include_url=False)[-1]
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[-1]
     return f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}"

@@ -12,9 +12,9 @@ ended with all that it started.
 A connection may ask for no trainer, but that this process stays. When nobody has been connected for
 ``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
 workers find everything imported. An agent that ends properly ends it, too. Whoever needs it starts
-it (``app.worker.launcher_client``). If it is killed itself, the workers start another at once. That
-ends the trainers which the first one left, and their segments run again. Its own environment is that
-of its first trainers.
+it (``app.worker.launcher_client``). If it is killed itself, the workers start another at once,
+which ends the trainers that it left, and their segments run again. Its own environment is that of
+its first trainers.
 
 ``{"contract", "imports", "variables", "cores"}`` comes with three descriptors. It is answered by
 ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by ``{"status", "left"}``.

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 import penstock
 import pytest
@@ -136,14 +137,18 @@ def test_callbacks_hear_of_every_trial_once_when_it_has_ended(site):
     }
 
 
-def test_an_exception_of_a_callback_reaches_the_driver_and_the_study_goes_on(site):
+def test_an_exception_of_a_callback_reaches_the_driver_and_the_study_goes_on(site, tmp_path):
+    gate = tmp_path / "gate"
+    objective = partial(users_objectives.waits, gate=str(gate))
+
     def callback(study, trial):
         raise KeyboardInterrupt
 
     study = create_study(study_name="interrupted", sampler="random")
     with pytest.raises(KeyboardInterrupt):
-        study.optimize(users_objectives.slow, SPACE, 4, callbacks=[callback], show_progress=False)
+        study.optimize(objective, SPACE, 4, callbacks=[callback], show_progress=False)
     assert study.status == "running"
+    gate.touch()
     study.wait()
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 4
 
