@@ -263,7 +263,7 @@ def _lives(mark: str) -> bool:
     """Whether the launcher that made ``mark`` still runs."""
     pid, started, _ = mark.split(":")
     try:
-        return _started(int(pid)) == int(started)
+        return _runs(int(pid)) and _started(int(pid)) == int(started)
     except OSError:
         return False
 
