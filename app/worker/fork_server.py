@@ -42,6 +42,8 @@ WITHOUT_THREADS = {
 }
 #: Seconds for imports, also on a busy machine; after them trainers are started as new programs.
 IMPORT_TIMEOUT = 120.0
+#: Seconds that a trainer waits while others have something imported.
+LOCK_TIMEOUT = 30.0
 #: Seconds for a fork.
 FORK_TIMEOUT = 10.0
 #: Seconds after its start from which on a fork server that has ended is started again.
@@ -79,7 +81,7 @@ class ForkServer:
         self._started = math.inf
         self._imported: set[str] = set()
         self._importing = ""
-        #: Packages that start threads or open a GPU when they are imported.
+        #: Packages that start threads, open a GPU or hang when they are imported.
         self._spoiling: set[str] = set()
         self._why = ""
         self._over = False
@@ -129,9 +131,12 @@ class ForkServer:
         ``output``. Raises OSError.
         """
         process = None
-        with self._lock:
-            if self._is_ready(contract, imports):
-                process = self._fork(variables, cores, descriptors, output)
+        if self._lock.acquire(timeout=LOCK_TIMEOUT):
+            try:
+                if self._is_ready(contract, imports):
+                    process = self._fork(variables, cores, descriptors, output)
+            finally:
+                self._lock.release()
         if process is None:
             process = self._launcher.start(
                 TRAINER,
@@ -149,19 +154,24 @@ class ForkServer:
     # -- with the lock ---------------------------------------------------------------------------
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, open_log(self._output) as file:
-            told = {names.FORK_SERVER_FD: str(theirs.fileno())}
-            told[names.PRELOAD] = ",".join(n for n in self._preload if not self._spoils(n))
-            told |= WITHOUT_THREADS
-            self._process = self._launcher.start(
-                SERVER,
-                variables={**self._variables, **told},
-                descriptors=(theirs.fileno(),),
-                output=file.fileno(),
-            )
-        self._socket = ours
         self._started = time.monotonic()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs, open_log(self._output) as file:
+                told = {names.FORK_SERVER_FD: str(theirs.fileno())}
+                told[names.PRELOAD] = ",".join(n for n in self._preload if not self._spoils(n))
+                told |= WITHOUT_THREADS
+                self._process = self._launcher.start(
+                    SERVER,
+                    variables={**self._variables, **told},
+                    descriptors=(theirs.fileno(),),
+                    output=file.fileno(),
+                )
+        except OSError as error:  # no memory, no process, no disk for its log
+            ours.close()
+            log.warning("the fork server cannot be started: %s", error)
+            return
+        self._socket = ours
         self._imported = set()
         self._importing = START
 
@@ -179,7 +189,7 @@ class ForkServer:
             for name in (contract, *imports, *foreseen):
                 if name not in self._imported and not self._spoils(name):
                     self._ask({"import": name})
-                    self._until(deadline, imported=name, failed=name)
+                    self._until_imported(deadline, name)
         except _Gone as gone:
             self._lose(str(gone))
         return contract in self._imported
@@ -240,13 +250,23 @@ class ForkServer:
         except OSError as error:
             raise _Gone(str(error)) from error
 
+    def _until_imported(self, deadline: float, name: str) -> None:
+        """Wait until it has imported ``name``, as far as it can. Raises ``_Gone``."""
+        try:
+            self._until(deadline, imported=name, failed=name)
+        except _SilentError:
+            hung = self._importing or name
+            if hung not in (*CONTRACTS, START):
+                self._spoiling.add(hung.partition(".")[0])
+            raise
+
     def _until(self, deadline: float, **fields: str | None) -> dict[str, Any]:
         """The next that it says with one of these fields, of this value if one is given."""
         while said := self._next(max(0.0, deadline - time.monotonic())):
             for name, value in fields.items():
                 if name in said and value in (None, said[name]):
                     return said
-        raise _Gone("it does not answer")
+        raise _SilentError(f"it does not answer, while it imports {self._importing or 'nothing'}")
 
     def _next(self, timeout: float) -> dict[str, Any]:
         """The next thing that it says; empty if there is none in time. Raises ``_Gone``."""
@@ -280,6 +300,10 @@ class ForkServer:
 
 class _Gone(Exception):
     """The fork server does not run, or not rightly."""
+
+
+class _SilentError(_Gone):
+    """It runs, but does not answer in time."""
 
 
 class _Refused(Exception):

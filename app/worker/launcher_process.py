@@ -27,10 +27,12 @@ import logging
 import os
 import select
 import socket
+import sysconfig
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ...tasks.trainer import variables as names
@@ -70,6 +72,8 @@ class LauncherProcess:
         self._listening = listening
         self._launcher = Launcher()
         self._fork_servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
+        #: What is installed. A fork server keeps the versions that it has imported.
+        self._libraries = _libraries()
         self._lock = threading.Lock()
         self._connected = 0
         self._stays_until = time.monotonic() + LINGER
@@ -79,10 +83,7 @@ class LauncherProcess:
         self._fork_server(os.environ)
         while self._is_needed():
             if select.select([self._listening], [], [], _INTERVAL)[0]:
-                connection, _ = self._listening.accept()
-                with self._lock:
-                    self._connected += 1
-                threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+                self._accept()
             self._launcher.reap()
             with self._lock:
                 fork_servers = list(self._fork_servers.values())
@@ -91,6 +92,17 @@ class LauncherProcess:
         self._listening.close()
         for server in self._fork_servers.values():
             server.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except OSError as error:  # no descriptor is left, say
+            log.warning("a connection cannot be accepted: %s", error)
+            time.sleep(_INTERVAL)
+            return
+        with self._lock:
+            self._connected += 1
+        threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
 
     def _is_needed(self) -> bool:
         with self._lock:
@@ -153,6 +165,10 @@ class LauncherProcess:
         shared = {k: v for k, v in variables.items() if k not in _OWN}
         key = tuple(sorted(shared.items()))
         with self._lock:
+            if self._libraries != (current := _libraries()):
+                self._libraries = current
+                while self._fork_servers:
+                    self._fork_servers.popitem()[1].close()
             if key not in self._fork_servers:
                 self._fork_servers[key] = server = ForkServer(
                     self._launcher,
@@ -166,6 +182,12 @@ class LauncherProcess:
             if len(self._fork_servers) > CLASSES_KEPT:
                 self._fork_servers.popitem(last=False)[1].close()
             return self._fork_servers[key]
+
+
+def _libraries() -> tuple[int, ...]:
+    """What changes when a library is installed, upgraded or removed: the folders' times (ns)."""
+    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return tuple(Path(each).stat().st_mtime_ns for each in sorted(folders) if Path(each).is_dir())
 
 
 def main() -> None:

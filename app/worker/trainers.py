@@ -360,9 +360,10 @@ def _imports(task: SegmentTask) -> list[str]:
     if by_value.is_by_value(code.target):
         return by_value.imports_of(task.store, code.digest)
     module = code.target.rpartition(":")[0]
+    folder = Path(code.path)
     if not module.endswith(".py"):
-        return imported_names(Path(code.path, *module.split(".")).with_suffix(".py"))
-    return imported_names(Path(module))
+        return imported_names(folder.joinpath(*module.split(".")).with_suffix(".py"), folder)
+    return imported_names(Path(module), folder)
 
 
 def _is_over(trainer: Trainer) -> bool:

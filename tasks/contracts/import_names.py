@@ -1,4 +1,9 @@
-"""Which modules a Python file imports at its top: what its process will need first."""
+"""Which libraries a Python file imports before it does anything else.
+
+A process that imports them ahead must not change what the file means. So the list ends where the
+file first does something that a library could depend on as it is imported: it sets an environment
+variable, calls a function, or imports a module of the user's own.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +13,58 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def imported_names(file: Path) -> list[str]:
-    """The modules that ``file`` imports when it is run, by their full names, in order.
+def imported_names(file: Path, folder: Path | None = None) -> list[str]:
+    """The modules that ``file`` imports first when it is run, by their full names, in order.
 
-    ``from a import b`` gives ``a`` and ``a.b``, which may be no module. Imports of its own package,
-    and in functions, are left out. Empty if it is no readable Python file.
+    ``from a import b`` gives ``a`` and ``a.b``, which may be no module. Imports in functions are
+    left out. ``folder`` is where the user's own modules are, by default that of the file. Empty if
+    it is no readable Python file.
     """
     names: list[str] = []
     with suppress(OSError, SyntaxError, ValueError):
-        for node in _imports(ast.parse(file.read_bytes()).body):
-            if isinstance(node, ast.Import):
-                names += [alias.name for alias in node.names]
-            elif node.level == 0 and node.module is not None:
-                names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for node in _first_imports(ast.parse(file.read_bytes()).body):
+            found = _names_in(node)
+            if not found or any(is_in(folder or file.parent, name) for name in found):
+                break
+            names += found
     return list(dict.fromkeys(name for name in names if name.isascii() and "*" not in name))
 
 
-def _imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+def is_in(folder: Path, name: str) -> bool:
+    """Whether the user's ``folder`` has a module of its own for the module ``name``."""
+    top = name.partition(".")[0]
+    return (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file()
+
+
+def _names_in(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The modules of one import; none if it is relative, so the user's own."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if node.level or node.module is None:
+        return []
+    return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+
+
+def _first_imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports before the first statement that may do something."""
+    for node in _flat(body):
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                yield node
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                pass
+            case ast.Expr(value=ast.Constant()) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                pass
+            case ast.Assign(targets=[ast.Name()], value=ast.Constant()):
+                pass
+            case _:
+                return
+
+
+def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run one after another if no import fails."""
     for node in body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
+        if isinstance(node, ast.Try):
+            yield from _flat(node.body)
+        else:
             yield node
-        elif isinstance(node, ast.Try):
-            yield from _imports(node.body)

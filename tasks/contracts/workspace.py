@@ -4,6 +4,10 @@ Theory of operation. A trainer outlives studies, so a module that it imported ma
 (the user edits and runs again) or in the way (two folders, each with a ``model.py``). A
 ``Workspace`` therefore keeps the user's modules apart by folder, and forgets a folder's modules
 when one of their files has changed. ``__main__`` is the script of a study whose code goes by value.
+
+Libraries may have been imported ahead for the code of others (``tasks.trainer.fork_server``). Where
+a folder has a module of the same name, that one is meant, as in a process of its own: what was
+imported ahead is forgotten.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import importlib.util
 import os
 import sys
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -21,12 +26,15 @@ from typing import Any
 from ...profiling.base.errors import BackendError, TrialFailed
 from . import by_value
 from .code import IMPORT_TARGET, Found, file_digest, import_script, walk
+from .import_names import is_in
 
 
 class Workspace:
     """The user's modules in this process, kept apart by the folder that they came from."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: Collection[str] = ()) -> None:
+        """``ahead`` are the modules that were imported for the code of others."""
+        self._ahead = ahead
         self._folder: str | None = None
         self._aside: dict[str, dict[str, ModuleType]] = {}
         self._imported_at: dict[str, int] = {}
@@ -79,12 +87,23 @@ class Workspace:
             for each in (self._folder, *self._added.get(self._folder, ())):
                 with suppress(ValueError):  # the user's code may have taken it out
                     sys.path.remove(each)
+        self._uncover(folder)
         sys.modules.update(self._aside.pop(folder, {}))
         sys.path.insert(0, folder)
         sys.path += self._added.get(folder, ())
         importlib.invalidate_caches()
         self._folder = folder
         self._imported_at.setdefault(folder, time.time_ns())
+
+    def _uncover(self, folder: str) -> None:
+        """Forget the modules imported ahead for which ``folder`` has its own."""
+        found: set[str] = set()
+        with suppress(OSError):
+            found = {each.partition(".")[0] for each in os.listdir(folder)}  # noqa: PTH208 - cheap
+        covering = {name for name in found.intersection(self._ahead) if is_in(Path(folder), name)}
+        for name in list(sys.modules):
+            if name.partition(".")[0] in covering:
+                del sys.modules[name]
 
     def _forget_edited(self, folder: str) -> None:
         """Forget all modules of the folder if a file of one has changed since its import."""

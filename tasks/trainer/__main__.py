@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,12 +47,17 @@ if TYPE_CHECKING:
 class TrainerProcess:
     """Runs what the pipe brings, one thing at a time."""
 
-    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
-        """Other trainers know this one as ``identity``, and reach it at ``listen``."""
+    def __init__(
+        self, pipe: Pipe, identity: str, listen: socket.socket, ahead: Collection[str]
+    ) -> None:
+        """Other trainers know this one as ``identity``, and reach it at ``listen``.
+
+        ``ahead`` are the modules that were imported for the code of others.
+        """
         self._pipe = pipe
         self._identity = identity
         self._listen = listen
-        self._workspace = Workspace()
+        self._workspace = Workspace(ahead)
         self._surroundings = Surroundings()
         self._objectives: Objectives | None = None
         self._functions: EpochFunctions | None = None
@@ -189,8 +194,8 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def main() -> None:
-    """Serve the socket that the worker passed on."""
+def main(ahead: Collection[str] = ()) -> None:
+    """Serve the socket that the worker passed on. ``ahead``: modules that were imported ahead."""
     faulthandler.enable()
     forks.watch()
     # Ctrl-C in the terminal is for the worker, which closes the pipe when it has finished.
@@ -211,7 +216,7 @@ def main() -> None:
     catboost_threads.install()
     identity = os.environ.pop(variables.IDENTITY)
     with ending_with_us():
-        TrainerProcess(Pipe(pipe, metering), identity, listen).serve()
+        TrainerProcess(Pipe(pipe, metering), identity, listen, ahead).serve()
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -68,6 +68,8 @@ class ForkServerProcess:
         self._control = control
         self._preload = list(preload)
         self._imported: set[str] = set()
+        #: The top-level modules that came only with libraries which the code of users imports.
+        self._ahead: set[str] = set()
 
     def serve(self) -> None:
         """Return when the other end of the socket has closed."""
@@ -106,7 +108,9 @@ class ForkServerProcess:
                     for module in MODULES[name]:
                         import_module(module, __package__)
                 elif is_installed(name):
+                    before = {each.partition(".")[0] for each in sys.modules}
                     _import_module(name)
+                    self._ahead |= {each.partition(".")[0] for each in sys.modules} - before
             except BaseException as error:  # whatever a library raises
                 self._say(failed=name, reason=f"{type(error).__name__}: {error}")
                 return
@@ -126,7 +130,7 @@ class ForkServerProcess:
                 pid = fork_twice()
                 if pid == 0:
                     self._control.close()
-                    _become_trainer(told, cores, fds)
+                    _become_trainer(told, cores, fds, self._ahead)
                 self._say(pid=pid)
                 return
         except OSError as error:
@@ -191,7 +195,9 @@ def fork_twice() -> int:
         os.close(read)
 
 
-def _become_trainer(told: dict[str, str], cores: Sequence[int], fds: Sequence[int]) -> NoReturn:
+def _become_trainer(
+    told: dict[str, str], cores: Sequence[int], fds: Sequence[int], ahead: Collection[str]
+) -> NoReturn:
     with trainer.ending_with_us():
         os.setsid()
         # Before anything starts threads. A container may not have these cores.
@@ -208,7 +214,7 @@ def _become_trainer(told: dict[str, str], cores: Sequence[int], fds: Sequence[in
         _set_blas_threads(int(told["OPENBLAS_NUM_THREADS"]))
         if (numpy := sys.modules.get("numpy")) is not None:
             numpy.random.seed()  # Python's own generator reseeds itself; torch's has a fixed seed
-        trainer.main()
+        trainer.main(ahead)
     os._exit(0)
 
 

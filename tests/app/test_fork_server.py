@@ -200,7 +200,7 @@ def test_libraries_of_the_user_s_code_are_imported_once_but_none_that_starts_a_t
     (tmp_path / "mine.py").write_text("raise SystemExit")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site-packages'}:{tmp_path}")
     imports = ["plain", "plain.name", "spoils", "spoils.deep", "mine", "nowhere"]
-    monkeypatch.setattr(trainers, "imported_names", lambda _: imports)
+    monkeypatch.setattr(trainers, "imported_names", lambda *_: imports)
     server = bench.server = bench.slot._launcher = ForkServer(
         bench.launcher, dict(os.environ), tmp_path / "server.log"
     )
@@ -210,3 +210,43 @@ def test_libraries_of_the_user_s_code_are_imported_once_but_none_that_starts_a_t
     second, _ = bench.run(segment(epoch_functions.never_loads, study="b"))
     assert [is_forked(trainer.pid) for trainer in (first, second)] == [False, True]
     assert server._imported == {"epochs", "plain", "plain.name", "mine", "nowhere"}
+
+
+def test_what_hangs_when_it_is_imported_holds_nobody_up_twice(bench, tmp_path, monkeypatch):
+    bench.server.close()
+    package = tmp_path / "site-packages" / "hangs.py"
+    package.parent.mkdir()
+    package.write_text("import time, sys\nif 'fork_server' in str(sys.orig_argv): time.sleep(9e5)")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    imports = ["hangs"]
+    monkeypatch.setattr(trainers, "imported_names", lambda *_: imports)
+    server = bench.server = bench.slot._launcher = ForkServer(
+        bench.launcher, dict(os.environ), tmp_path / "server.log"
+    )
+    server.start()
+    imports.clear()
+    bench.run(segment(epoch_functions.never_loads, study="a"))
+    imports.append("hangs")
+    monkeypatch.setattr(fork_server, "IMPORT_TIMEOUT", 1.0)
+    trainer, heard = bench.run(segment(epoch_functions.never_loads, study="b"))
+    assert heard[-1]["op"] == "epoch"
+    assert not is_forked(trainer.pid)
+    assert server._spoiling == {"hangs"}
+    monkeypatch.setattr(fork_server, "IMPORT_TIMEOUT", PATIENCE)
+    trainer, _ = bench.run(segment(epoch_functions.never_loads, study="c"))
+    assert is_forked(trainer.pid)
+
+
+def test_where_no_fork_server_can_be_started_trainers_are_new_programs(bench, monkeypatch, caplog):
+    bench.server.close()
+    no_file = bench.folder / "server.log.d"
+    no_file.mkdir()
+    server = bench.server = bench.slot._launcher = ForkServer(
+        bench.launcher, dict(os.environ), no_file
+    )
+    server.start()
+    server.tend()
+    trainer, heard = bench.run(segment(epoch_functions.never_loads))
+    assert heard[-1]["op"] == "epoch"
+    assert not is_forked(trainer.pid)
+    assert "the fork server cannot be started: [Errno" in caplog.text

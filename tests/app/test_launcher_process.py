@@ -111,6 +111,23 @@ def test_its_trainers_end_when_it_is_killed_and_the_next_one_is_there_at_need(no
     assert node.start(0, "a").alive
 
 
+def test_after_an_upgrade_of_a_library_trainers_have_the_new_one(tmp_path, monkeypatch):
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    monkeypatch.setattr(launcher_process.sysconfig, "get_path", lambda _: str(library))
+    settings = Settings(home=tmp_path / "home", preload="nothing")
+    settings.ensure_home()
+    process = LauncherProcess(settings, listen(settings.run))
+    first = process._fork_server(os.environ)
+    assert process._fork_server(os.environ) is first
+    (library / "wares").mkdir()
+    second = process._fork_server(os.environ)
+    assert second is not first
+    assert first._process is None
+    second.close()
+    process._listening.close()
+
+
 def test_a_worker_starts_another_as_soon_as_it_is_killed_and_its_trainers_are_known_to_be_lost(
     node, monkeypatch
 ):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+import pytest
 from penstock.tasks.contracts import by_value
 from penstock.tasks.contracts.import_names import imported_names
 
 SCRIPT = """
+'A study.'
 from __future__ import annotations
 import numpy as np, os.path
 from sklearn import datasets
@@ -16,7 +18,7 @@ try:
     import lightgbm
 except ImportError:
     import nothing
-from . import mine
+SEED = 1
 from pandas import *
 
 def objective(trial):
@@ -34,6 +36,35 @@ def test_the_modules_that_a_script_imports_first_are_named_in_order(tmp_path):
         *("__future__", "__future__.annotations", "numpy", "os.path"),
         *("sklearn", "sklearn.datasets", "lightgbm", "pandas"),
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os.environ['HF_HOME'] = '/data'",
+        "warnings.filterwarnings('ignore')",
+        "import settings",
+        "from settings.paths import HOME",
+        "from . import settings",
+        "try:\n    setup()\nexcept OSError:\n    pass",
+        "DEVICE = choose()",
+        "if x:\n    import before",
+    ],
+)
+def test_what_is_imported_after_something_was_done_is_not_imported_ahead(tmp_path, line):
+    (tmp_path / "settings.py").touch()
+    (tmp_path / "train.py").write_text(f"import numpy\n{line}\nimport transformers\n")
+    assert imported_names(tmp_path / "train.py") == ["numpy"]
+
+
+def test_the_user_s_own_modules_are_those_of_the_folder_that_is_named(tmp_path):
+    file = tmp_path / "package" / "code.py"
+    file.parent.mkdir()
+    (file.parent / "beside.py").touch()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    file.write_text("import beside, numpy\nimport mine.part\nimport pandas\n")
+    assert imported_names(file, tmp_path) == ["beside", "numpy"]
 
 
 def test_what_is_no_python_file_names_none(tmp_path):

@@ -30,6 +30,37 @@ def test_a_class_of_a_module_is_referred_to_by_its_name_and_found_again(workspac
     assert workspace.load("s", target, path, digest) is trainees.Small
 
 
+@pytest.fixture
+def installed(tmp_path, workspace):
+    """A library of two modules, imported as if for another user's code."""
+    library = tmp_path / "site-packages" / "wares"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("WHOSE = 'installed'\n")
+    (library / "part.py").touch()
+    sys.path.append(str(library.parent))
+    return importlib.import_module("wares.part") and sys.modules["wares"]
+
+
+@pytest.mark.parametrize("own", ["wares.py", "wares/__init__.py", None])
+def test_what_was_imported_ahead_for_others_gives_way_to_the_user_s_own_module(
+    tmp_path, installed, own
+):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text("def whose():\n    import wares\n    return wares.WHOSE\n")
+    if own is not None:
+        (folder / own).parent.mkdir(exist_ok=True)
+        (folder / own).write_text("WHOSE = 'mine'\n")
+    file = folder / "train.py"
+    for ahead, expected in (((), "installed"), (("wares",), "mine" if own else "installed")):
+        space = Workspace(ahead)
+        whose = space.load("s", f"{file}:whose", str(folder), file_digest(file))
+        assert whose() == expected
+        sys.path.remove(str(folder))
+        if not own:
+            assert sys.modules["wares"] is installed
+
+
 def test_a_class_in_a_package_is_looked_up_from_above_the_package(tmp_path):
     inner = tmp_path / "outer" / "inner"
     inner.mkdir(parents=True)
