@@ -2,18 +2,19 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick test check bench bench-peers gpu-check optuna-check clean
+.PHONY: help run quick test slow check bench bench-peers gpu-check optuna-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 # The tests start some thousand processes: each would compile Penstock anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Threads that spin while they wait hold the core that another test's processes need.
-test quick: export OMP_WAIT_POLICY := passive
+test slow quick: export OMP_WAIT_POLICY := passive
 # Tests also wait: three workers keep two cores busy.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # What says most within a minute: the core, the models, the map of the house.
 QUICK := tests/scheduler tests/profiling tests/test_house.py
+PARALLEL := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -26,7 +27,10 @@ quick: .venv/dev ## the inner loop: style, and the tests of the core, the models
 	@$(BIN)/pytest -q -n logical --dist loadfile $(QUICK)
 
 test: .venv/dev ## the tests, with a real broker and real workers
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
+	@$(PARALLEL) -m "not slow"
+
+slow: .venv/dev ## the tests that take long: faults of every kind, many devices, other databases
+	@$(PARALLEL) -m slow
 
 check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@$(BIN)/ruff check
