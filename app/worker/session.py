@@ -99,6 +99,12 @@ class Session:
             with self._lock:
                 self._over = True
 
+    def without_trainer(self, why: OSError) -> Result:
+        """Report that the segment has no trainer to run in. Returns what Flower shows of it."""
+        if self._link.closing.is_set():
+            return self._lost("its worker was stopped")
+        return self._lost(f"its trainer cannot be started: {why}")
+
     def _run(self, trainer: Trainer) -> Result:
         with self._lock:
             if self.fenced_off:

@@ -309,17 +309,25 @@ class Slot:
         return self._trainers.get(_name(task))
 
     def trainer_for(self, task: SegmentTask, sockets: Sockets | None = None) -> Trainer:
-        """The trainer that runs ``task``: a new one, with these ``sockets``, if there is none."""
+        """The trainer that runs ``task``: a new one, with these ``sockets``, if there is none.
+
+        Raises OSError if it cannot be started. The ``sockets`` are closed then.
+        """
         name = _name(task)
         if name not in self._trainers:
-            self._trainers[name] = Trainer(
-                self._launcher,
-                self.device,
-                task,
-                self.output,
-                sockets or Sockets(self.address),
-                powercap=self._powercap,
-            )
+            sockets = sockets or Sockets(self.address)
+            try:
+                self._trainers[name] = Trainer(
+                    self._launcher,
+                    self.device,
+                    task,
+                    self.output,
+                    sockets,
+                    powercap=self._powercap,
+                )
+            except OSError:
+                sockets.close()
+                raise
         self._trainers.move_to_end(name)
         return self._trainers[name]
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...profiling.devices.device import Device
+from ...tasks.process.identity import Identity
 from ...tasks.process.messages import Forged
 from ..broker.dropped import Dropped
 from ..broker.server import broker_url
@@ -151,7 +152,11 @@ class Worker:
                 return {"dropped": "fenced off"}
         try:
             self._close(slot, slot.ended())
-            return self._run_in_slot(session, slot, slot.trainer_for(session.task))
+            try:
+                trainer = slot.trainer_for(session.task)
+            except OSError as error:
+                return session.without_trainer(error)
+            return self._run_in_slot(session, slot, trainer)
         finally:
             slot.lock.release()
 
@@ -162,10 +167,20 @@ class Worker:
         """
         self._close(slot, slot.ended())
         known = slot.known(session.task)
-        sockets = Sockets(slot.address) if known is None else None
+        try:
+            sockets = Sockets(slot.address) if known is None else None
+        except OSError as error:
+            why = error  # which is reported under a claim, as all else
+            nowhere = str(Identity(slot.address, 1, "none"))
+            return self._claim(session, nowhere) or self._with_lease(
+                session, lambda: session.without_trainer(why)
+            )
 
         def work() -> Result:
-            trainer = slot.trainer_for(session.task, sockets)
+            try:
+                trainer = slot.trainer_for(session.task, sockets)
+            except OSError as error:
+                return session.without_trainer(error)
             members = self._link.rendezvous(session.task, lambda: not session.fenced_off)
             if members is None:
                 return {"dropped": "not all members of its gang arrived"}
