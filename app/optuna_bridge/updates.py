@@ -162,9 +162,14 @@ class LedgerUpdates:
         return found
 
     def read_written(self) -> list[Update]:
-        """What objectives and users wrote, as far as it is new. Errors as ``read``."""
-        found = self._imported()
-        for seq, event in self._reader.written(self._study, self._seq):
+        """What objectives and users wrote, as far as it is new. Errors as ``read``.
+
+        After an error nothing counts as read.
+        """
+        found = self._imported() if self._is_new else []
+        written = self._reader.written(self._study, self._seq)
+        self._is_new = False
+        for seq, event in written:
             self._seq = seq
             update = of_event(event)
             if update is not None:
@@ -172,9 +177,8 @@ class LedgerUpdates:
         return found
 
     def _imported(self) -> list[Update]:
-        """What an import brought, at the first call."""
-        known = self._reader.imported(self._study) if self._is_new else None
-        self._is_new = False
+        """What an import brought."""
+        known = self._reader.imported(self._study)
         if known is None:
             return []
         _, event = known

@@ -16,6 +16,7 @@ objective it fails that trial. A child that was killed is started again, once fo
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -28,7 +29,7 @@ from typing import Any
 from optuna.distributions import json_to_distribution
 from optuna.trial import FrozenTrial
 
-from ...profiling.base.errors import UsageError
+from ...profiling.base.errors import BackendError, UsageError
 from ...scheduler.model.decisions import Ask
 from ...scheduler.model.events import Remarked
 from ...scheduler.model.study import StudySpec, trial_id
@@ -43,6 +44,10 @@ from ..optuna_bridge.updates import STATES, Update
 from . import answers
 from .reports import Question
 
+log = logging.getLogger(__name__)
+
+#: Seconds until a question is tried again that this machine or the ledger kept from being asked.
+RETRY_AFTER = 1.0
 #: Seconds that a sampler may take for one configuration or parameter.
 DRAW_TIMEOUT = 60.0
 #: Seconds in which the process must have imported Optuna and loaded the sampler.
@@ -79,6 +84,9 @@ class _Sampler:
         self.jobs: deque[_Job] = deque()
         #: Whether the first job was sent, and when.
         self.since: float | None = None
+        #: Not asked before this time, and why: the machine or the ledger kept it from being asked.
+        self.not_before = 0.0
+        self._trouble = ""
         #: The process has begun anew since a trial was drawn, and nobody was told yet.
         self.anew = False
         self._store = store
@@ -98,6 +106,21 @@ class _Sampler:
     # -- asking ----------------------------------------------------------------------------------
 
     def begin(self, trials: Sequence[Trial]) -> None:
+        """Send the first job, or try again later if the machine or the ledger is in trouble."""
+        try:
+            self._begin(trials)
+            self._trouble = ""
+        except (OSError, BackendError) as error:
+            if str(error) != self._trouble:
+                log.warning(
+                    "the sampler of %s cannot be asked now, so it is tried again: %s",
+                    self.spec.name,
+                    error,
+                )
+            self._trouble = str(error)
+            self.not_before = time.monotonic() + RETRY_AFTER
+
+    def _begin(self, trials: Sequence[Trial]) -> None:
         """Send the first job, after the sampler itself if the process is new."""
         if self._child is None:
             self._child = LineProcess(_COMMAND, {**os.environ, **_ONE_THREAD})
@@ -259,7 +282,8 @@ class UsersSamplers:
                 continue
             while sampler.jobs and _is_stale(sampler.jobs[0].asked, state):
                 sampler.jobs.popleft()
-            if sampler.jobs and sampler.since is None:
+            waits = sampler.jobs and sampler.since is None
+            if waits and time.monotonic() >= sampler.not_before:
                 sampler.begin(answers.trials_of(state, study))
 
     def due(self) -> float | None:

@@ -180,9 +180,16 @@ def start_ahead(settings: Settings, script: Path) -> bool:
 
 def end_unasked(settings: Settings) -> None:
     """End services that were started ahead, if nobody has asked for them."""
+    if not _is_unasked(settings):
+        return
+    with locks.hold(settings.run, CHANGE, wait=True):
+        if _is_unasked(settings):  # a client may have asked while this waited
+            _end_all(settings, AGENT_GRACE)
+
+
+def _is_unasked(settings: Settings) -> bool:
     desired = desired_state(settings)
-    if desired is not None and desired.ahead is not None:
-        take_down(settings)
+    return desired is not None and desired.ahead is not None
 
 
 def _asked_for(
@@ -309,17 +316,22 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
     """
     settings.check_home()
     with locks.hold(settings.run, CHANGE, wait=True):
-        _file(settings).unlink(missing_ok=True)
-        ended = [
-            name
-            for name, timeout in (
-                ("agent", grace),
-                ("scheduler", SCHEDULER_GRACE),
-                ("flower", FLOWER_GRACE),
-            )
-            if locks.stop(settings.run, name, grace=timeout)
-        ]
-        return ended + _stop_broker(settings)
+        return _end_all(settings, grace)
+
+
+def _end_all(settings: Settings, grace: float) -> list[str]:
+    """As ``take_down``, with the lock."""
+    _file(settings).unlink(missing_ok=True)
+    ended = [
+        name
+        for name, timeout in (
+            ("agent", grace),
+            ("scheduler", SCHEDULER_GRACE),
+            ("flower", FLOWER_GRACE),
+        )
+        if locks.stop(settings.run, name, grace=timeout)
+    ]
+    return ended + _stop_broker(settings)
 
 
 def stop_if_idle(settings: Settings, idle_since: float) -> bool:

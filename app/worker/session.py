@@ -99,6 +99,12 @@ class Session:
             with self._lock:
                 self._over = True
 
+    def without_trainer(self, why: OSError) -> Result:
+        """Report that the segment has no trainer to run in. Returns what Flower shows of it."""
+        if self._link.closing.is_set():
+            return self._lost("its worker was stopped")
+        return self._lost(f"its trainer cannot be started: {why}")
+
     def _run(self, trainer: Trainer) -> Result:
         with self._lock:
             if self.fenced_off:
@@ -137,11 +143,11 @@ class Session:
                 return {"dropped": "fenced off"}
             if now < self._stop_by:
                 return None
-            trainer.kill()
+            trainer.end()
             return {"dropped": "fenced off"}
         if not self._due or now < self._due:
             return None
-        trainer.kill()
+        trainer.end()
         if not trainer.ready:
             return self._lost(f"its trainer was not ready after {START_TIMEOUT:g} s")
         what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -221,6 +222,30 @@ def test_a_store_that_services_know_by_its_path_is_the_one_of_its_url(settings, 
     ensure_up(load(home=settings.home, devices="cpu:1x1", store=f"file://{tmp_path}"), services=())
     with pytest.raises(UsageError, match="PENSTOCK_STORE"):
         ensure_up(load(home=settings.home, devices="cpu:1x1", store=f"file://{tmp_path}/other"))
+
+
+def test_services_started_ahead_end_unasked_but_not_under_who_asks_just_then(settings, monkeypatch):
+    ensure_up(settings, services=STAND_INS)
+    asked = desired_state(settings)
+    services._write(settings, replace(asked, ahead=settings.environment()))
+    hold, waited = locks.hold, []
+
+    def hold_after_another(folder, name, **options):
+        if name == services.CHANGE and not waited:
+            waited.append(name)
+            services._write(settings, asked)  # as a client that had the lock
+        return hold(folder, name, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(locks, "hold", hold_after_another)
+        services.end_unasked(settings)
+    assert waited
+    assert desired_state(settings) == asked
+    assert pids(settings)
+    services._write(settings, replace(asked, ahead=settings.environment()))
+    services.end_unasked(settings)
+    assert desired_state(settings) is None
+    assert not any(locks.is_running(settings.run, name) for name in NAMES)
 
 
 def test_a_damaged_wish_counts_as_none(settings, caplog):

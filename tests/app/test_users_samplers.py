@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from penstock.app.services.code_files import StoredCode
 from penstock.app.spec.sampler_options import own_options
 from penstock.app.spec.space import Float, parse_space
 from penstock.app.views.story import sentence
+from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Proposed, Remarked, StudySubmitted, Suggested
 from penstock.scheduler.model.study import Code, Observation, StrategySpec
@@ -202,3 +204,36 @@ def test_a_question_that_was_not_answered_is_asked_again_by_the_next_scheduler(s
     site.until(lambda: site.over("own-1"))
     assert len(site.ledger.trials) == 4
     assert site.events(Remarked) == [], "nothing was drawn before"
+
+
+def test_a_sampler_that_cannot_be_started_now_is_asked_later_and_the_scheduler_goes_on(
+    site, monkeypatch, caplog
+):
+    monkeypatch.setattr(hosting, "RETRY_AFTER", 0.05)
+    tries, reads = [], []
+
+    class Full(hosting.LineProcess):
+        def __init__(self, *args):
+            tries.append(time.monotonic())
+            if len(tries) < 3:
+                raise OSError(11, "no more processes")
+            super().__init__(*args)
+
+    def follow():
+        reads.append(1)
+        if len(reads) == 1:
+            raise BackendError("the ledger is busy")
+        return ()
+
+    monkeypatch.setattr(hosting, "LineProcess", Full)
+    monkeypatch.setattr(site.samplers, "_follow", lambda study: follow)
+    site.submit(site.study("own-1", users_samplers.Halves(seed=1)))
+    site.until(lambda: site.over("own-1"))
+    assert len(site.ledger.trials) == 4
+    assert len(tries) == 3, "and the process was kept when the ledger did not answer"
+    assert min(b - a for a, b in pairwise(tries)) >= 0.05
+    said = [r.getMessage() for r in caplog.records if "cannot be asked now" in r.getMessage()]
+    assert [words.rpartition(": ")[2] for words in said] == [
+        "[Errno 11] no more processes",
+        "the ledger is busy",
+    ]

@@ -19,7 +19,7 @@ from penstock.app.broker.message import message
 from penstock.app.broker.sending import command_of
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects
-from penstock.scheduler.model.decisions import Cut, Release, Revoke
+from penstock.scheduler.model.decisions import Cut, Member, Release, Revoke
 from penstock.scheduler.model.study import Code
 from penstock.tasks.process.messages import SegmentTask, seal
 from worker_bench import KEY, SPEC, bench, client
@@ -483,6 +483,28 @@ def test_of_a_trainer_that_ended_while_another_one_worked_nothing_is_held(own):
     until(lambda: pidfds() == len(own.trainers()) == 2)
 
 
+def test_the_leases_are_kept_while_the_launcher_process_is_slow_to_end_an_idle_trainer(tmp_path):
+    with bench(tmp_path, slots=2, lease_ms=600) as own:
+        own.start_worker()
+        own.send("st-0001", slot=1)
+        own.reports(1)
+        (idle,) = own.trainers()
+        own.send("st-0000", objective(own, "waits"), n=9)
+        own.reports(1)
+        launcher = own.below()[0]
+        launcher.suspend()
+        try:
+            idle.kill()
+            for _ in range(20):
+                time.sleep(0.1)  # for three leases: one that lapses does so in time
+                assert own.seen().absent == ()
+        finally:
+            launcher.resume()
+        until(lambda: "an idle trainer of cpu.n.0.s1 ended: signal 9" in own.log())
+        (own.settings.home / "go").touch()
+        assert own.reports(1)[0].body["epoch"] == 2
+
+
 def test_what_a_study_started_ends_with_its_trainer(own):
     own.start_worker()
     own.send("st-0035", objective(own, "leaves_a_daemon"))
@@ -624,6 +646,44 @@ def test_a_killed_trainer_is_a_failure_of_kind_died_while_it_trains(own):
         trainer.kill()
     (failed,) = own.reports(1)
     assert (failed.body["failure"], failed.body["message"]) == ("died", "signal 9 (SIGKILL)")
+
+
+def send_to_all(bench):
+    """A segment for a gang of all the device's slots."""
+    alone = bench.dispatch()
+    each = tuple(Member(bench.device.name, slot) for slot in range(bench.device.slots))
+    dispatch = replace(alone, segment=replace(alone.segment, members=each), shards=len(each))
+    bench.transport.carry_out(Effects(dispatches=[(dispatch, SPEC)]))
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_trainer_that_cannot_be_started_is_reported_with_the_reason(tmp_path, members):
+    with bench(tmp_path, slots=members) as own:
+        own.start_worker()
+        log = own.settings.logs / "trainer-cpu.n.0.s0.log"
+        log.mkdir()  # where a file must be
+        send_to_all(own)
+        (lost,) = own.reports(1)
+        assert lost.body["kind"] == "lost"
+        assert lost.body["ranks"] == [0]
+        assert lost.body["reason"].startswith("its trainer cannot be started: ")
+        assert log.name in lost.body["reason"]
+        log.rmdir()
+        own.send("st-0001")
+        assert own.reports(1)[0].body["kind"] == "epoch"
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_trainers_at_an_address_that_is_not_the_nodes_are_reported_with_the_reason(
+    tmp_path, members
+):
+    with bench(tmp_path, slots=members) as own:
+        own.start_worker(PENSTOCK_ADDRESS="203.0.113.1")
+        send_to_all(own)
+        (lost,) = own.reports(1)
+        assert lost.body["kind"] == "lost"
+        assert "its trainer cannot be started: " in lost.body["reason"]
+        assert "address" in lost.body["reason"]
 
 
 def test_a_killed_worker_loses_its_lease_its_trainers_end_and_a_late_copy_is_stale(own):
