@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -294,6 +295,22 @@ def objective_that_waits(trial):
     trial.set_user_attr("stage", "waiting")
     while not Path("go").exists():
         time.sleep(0.01)
+    return 1.0
+
+
+def objective_with_a_thread_that_writes(trial):
+    """Its thread writes when a file comes, and makes another one then."""
+
+    def write():
+        while not Path("go").exists():
+            time.sleep(0.01)
+        trial.set_user_attr("from", "a thread")
+        Path("written").touch()
+
+    writes = threading.Thread(target=write)
+    writes.start()
+    trial.report(1.0, 1)
+    writes.join()
     return 1.0
 
 

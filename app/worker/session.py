@@ -18,6 +18,7 @@ from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import SegmentTask, dumps
 from .link import Link
 from .trainers import Trainer, TrainerGone
+from .unsent import Unsent
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Session:
         self._progress: tuple[float, int] | None = None
         self._step_seconds = 0.0
         self._probing: list[Any] = []
+        self._unsent = Unsent()
 
     def on_beat(self, beat: int) -> None:
         """The broker's answer about the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
@@ -124,6 +126,8 @@ class Session:
                 result = self._overdue(trainer)
             if result is not None:
                 return result
+            if self._unsent.due and time.monotonic() >= self._unsent.due:
+                self._send_written()
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -132,8 +136,8 @@ class Session:
         self._due = time.monotonic() + self._timeout if self._timeout else 0.0
 
     def _receive_timeout(self) -> float:
-        deadline = self._stop_by or self._due
-        return min(POLL_INTERVAL, deadline - time.monotonic()) if deadline else POLL_INTERVAL
+        deadlines = [each for each in (self._stop_by or self._due, self._unsent.due) if each]
+        return min([POLL_INTERVAL, *(each - time.monotonic() for each in deadlines)])
 
     def _overdue(self, trainer: Trainer) -> Result | None:
         now = time.monotonic()
@@ -176,6 +180,7 @@ class Session:
         self._epoch = epoch + 1
         self._set_due()
         if self.task.rank == 0:
+            self._send_written()
             body = {name: line[name] for name in _EPOCH_FIELDS}
             claimed = round(time.monotonic() - self.claimed_at, 6)
             report = {"kind": "epoch", "holder": trainer.identity, "claimed": claimed, **body}
@@ -250,6 +255,7 @@ class Session:
         return None
 
     def _on_request(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._send_written()  # the answer may depend on it
         question = {"kind": "request", "command": line["command"], "body": line["body"]}
         if not self.fenced_off and (answer := self._answer_of(trainer, question)) is not None:
             trainer.send({"op": "answer", "value": answer})
@@ -266,7 +272,7 @@ class Session:
         trainer.send({"op": "answer", "value": found})
 
     def _on_written(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._report({"kind": "written", "writing": line["writing"]}, closes=False)
+        self._unsent.add(line["writing"])
 
     def _answer_of(self, trainer: Trainer, question: dict[str, Any]) -> dict[str, Any] | None:
         """The scheduler's answer; None if the attempt does not count any more."""
@@ -286,9 +292,10 @@ class Session:
         return answer
 
     def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        names = ("value", "further", "constraints", "pruned", "unasked", "writing")
+        names = ("value", "further", "constraints", "pruned", "unasked")
         fields = {name: line[name] for name in names if name in line}
-        self._report({"kind": "returned", "left": trainer.children} | fields, closes=True)
+        body = {"kind": "returned", "left": trainer.children, "writing": self._unsent.take()}
+        self._report(body | fields, closes=True)
         trainer.causes.pop(self.task.trial, None)  # it keeps nothing of it
         return {"returned": line["value"]}
 
@@ -351,7 +358,13 @@ class Session:
             return self._failed("exit", f"{words}: raise or return instead")
         return self._failed("died", str(how))
 
+    def _send_written(self) -> None:
+        """Report what the trial has written so far. It must come before what closes the attempt."""
+        if writing := self._unsent.take():
+            self._report({"kind": "written", "writing": writing}, closes=False)
+
     def _failed(self, failure: str, message: str, traceback: str = "") -> Result:
+        self._send_written()
         body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}
         self._report(body | {"trying": self._probing}, closes=True)
         return {"failed": failure}
@@ -360,6 +373,7 @@ class Session:
         self, reason: str, *, refused: bool = False, blamed: bool = True, **signatures: str
     ) -> Result:
         """Report that the attempt is lost. ``blamed``: as far as is known by this rank's fault."""
+        self._send_written()
         ranks = [self.task.rank] if blamed else []
         body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": ranks}
         self._report(body | signatures, closes=True)

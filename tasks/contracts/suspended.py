@@ -20,7 +20,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Generic, NoReturn, TypeVar
 
 from ...profiling.base.errors import TrialFailed
@@ -33,8 +33,6 @@ PAUSED_KEPT = 4
 #: Seconds that an unwound function has for its ``finally`` blocks. If it has not ended by then, it
 #: would run beside the next trial, so the process ends instead.
 UNWIND = 30.0
-#: Seconds between two calls of ``Function.tick``.
-TICK = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +79,12 @@ class Function(ABC):
             epoch += 1
         self._pass()
         while self._mine:
-            try:
-                self._pause.get(timeout=TICK)
-            except Empty:
-                self.tick()
+            self._pause.get()
         if self._outcome is not None:
             try:
                 raise self._outcome
             finally:
                 self._forget()
-
-    def tick(self) -> None:  # noqa: B027 - epoch functions have nothing to do
-        """Called every ``TICK`` seconds while the function runs, in the serving thread."""
 
     def unwind(self) -> None:
         """End the waiting function, since the trial will not go on from here."""

@@ -6,6 +6,9 @@ epoch of a segment the thread waits inside ``report`` until the trial's next seg
 state of the global random generators is exchanged with the turn (``rng``), so a trial draws the
 same numbers whichever others ran in between.
 
+What a trial draws and writes is said to the worker at once, which sends it on. So it is known of a
+trial whose process crashes next.
+
 In another trainer an objective starts over. The parameters that were suggested and the attributes
 that were set before come with the history, and the reports accepted before are not sent again. A
 request that is repeated has the number that it had before, and is carried out once.
@@ -30,6 +33,7 @@ from ..contracts.suspended import Function, PausedFunctions, Report
 from ..process import forks
 from ..process.messages import SegmentTask
 from ..process.pipe import Run
+from .pending import PendingWrite
 from .storage import TrainerStorage
 from .study import AskingSampler, ObjectiveTrial, TrainerStudy, guard_imports
 from .wire import attributes
@@ -74,7 +78,6 @@ class Objectives:
                 constraints=session.constraints,
                 pruned=session.pruned,
                 unasked=session.unasked,
-                writing=session.writing,
             )
             return
         self._paused.put(task.trial, session)
@@ -108,16 +111,17 @@ class RunningObjective(Function):
         self._seed = rng.key("objective", run.task.seed, run.task.number)
         self._calls = 0
         self._asked: set[str] = set()
-        self._sending = threading.Lock()
-        self._unsent: TrialFailed | None = None
+        # What a thread of the objective writes while the trial waits is said when it goes on: until
+        # then the trial has no attempt that counts.
+        self._saying = threading.Lock()
+        self._waits = False
+        self._unsaid = PendingWrite()
         #: The values that the objective returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
         self.pruned = False
         #: Enqueued parameters that the objective did not ask for.
         self.unasked: list[str] = []
-        #: What was written last, which goes with what was returned: one commit for both.
-        self.writing: dict[str, Any] = {}
         super().__init__("objective", run)
 
     def call(self) -> None:
@@ -134,12 +138,7 @@ class RunningObjective(Function):
             self.run.remarks(NEW_SAMPLER)
         try:
             self._call_and_tell(objective, ObjectiveTrial(self._study, task.number))
-            with self._sending:
-                self.writing = self._storage.pending.take()
-            if self._unsent is not None:
-                raise self._unsent
         finally:
-            self._flush()
             self._storage.end(task.number)
 
     def _known_attributes(self) -> list[tuple[str, str]]:
@@ -184,7 +183,6 @@ class RunningObjective(Function):
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
         """The scheduler's answer to a command. Raises UsageError if it is refused."""
-        self._flush()
         self._calls += 1
         return self.run.request(kind, {**body, "call": f"{self.run.task.trial}.{self._calls}"})
 
@@ -210,17 +208,22 @@ class RunningObjective(Function):
             known = ", ".join(sorted(task.params)) or "nothing"
             raise UsageError(f"the objective asks for {name!r}, the study's space has {known}")
 
-    def tick(self) -> None:
-        """Send what was written and has gone with no report."""
-        try:
-            self._flush()
-        except TrialFailed as error:  # the objective runs, and fails when it ends
-            self._unsent = error
+    def write(self, writing: Mapping[str, Any]) -> None:
+        """Say what the trial has drawn or written. No answer is waited for.
 
-    def _flush(self) -> None:
-        with self._sending:  # until it is said: a report must not overtake it
-            if pending := self._storage.pending.take():
-                self.run.say("written", writing=pending)
+        What cannot be sent ends the attempt.
+        """
+        with self._saying:
+            self._unsaid.add(writing)
+            if not self._waits:
+                self._say_written()
+
+    def _say_written(self) -> None:
+        if writing := self._unsaid.take():
+            try:
+                self.run.say("written", writing=writing)
+            except TrialFailed as error:
+                self.give_up(error)
 
     def report(self, value: float, step: int) -> None:
         """End an epoch. Returns when the trial may go on."""
@@ -235,19 +238,27 @@ class RunningObjective(Function):
         if last is not None and epoch > last:
             return  # all that the strategy compares is there: the objective runs to its return
         self.reports[epoch] = Report(metrics, seconds, joules=joules)
-        self._flush()
         if epoch < run.task.first:
             run.replaying(epoch)
         elif epoch == last:
             self.send(epoch, closes=False)
-        elif self.send(epoch):
-            states = rng.save()
-            try:
-                self.wait()
-            finally:
-                rng.restore(states, self._seed)
-                self._storage.resume(run.task.number, self)
+        else:
+            with self._saying:
+                self._waits = self.send(epoch)
+            if self._waits:
+                self._wait_for_turn()
         self._begin()
+
+    def _wait_for_turn(self) -> None:
+        states = rng.save()
+        try:
+            self.wait()
+        finally:
+            rng.restore(states, self._seed)
+            self._storage.resume(self.run.task.number, self)
+        with self._saying:
+            self._waits = False
+            self._say_written()
 
     def _begin(self) -> None:
         """Begin the next epoch."""

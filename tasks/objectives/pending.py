@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...profiling.base.errors import UsageError
+from ...profiling.base.errors import PenstockError, UsageError
 
 #: Seconds for which a write may wait for others.
 SEND_AFTER = 0.2
@@ -36,6 +36,15 @@ class PendingWrite:
             for name in ("user_attrs", "system_attrs"):
                 self._attributes.setdefault(name, {}).update(writing.get(name, ()))
 
+    def put_back(self, taken: Mapping[str, Any]) -> None:
+        """What was taken has not been sent. It comes before what was added since."""
+        with self._lock:
+            self._suggestions = [*taken.get("suggestions", ()), *self._suggestions]
+            self._steps = [*taken.get("steps", ()), *self._steps]
+            for name in ("user_attrs", "system_attrs"):
+                before = dict(taken.get(name, ()))
+                self._attributes[name] = before | self._attributes.get(name, {})
+
     def take(self) -> dict[str, Any]:
         """All of it in the form of messages; nothing is pending then."""
         with self._lock:
@@ -63,25 +72,47 @@ class PendingWrites:
         """Add to what is pending of a trial, which is sent soon."""
         with self._lock:
             self._pending.setdefault(trial_id, PendingWrite()).add(writing)
-            if self._timer is None:
-                # Not a daemon: a process that ends has sent what it wrote.
-                self._timer = threading.Timer(SEND_AFTER, self.flush_all)
-                self._timer.start()
+            self._set_timer()
 
     def flush(self, trial_id: int, **body: Any) -> None:
-        """Send what is pending of a trial, along with ``body``, now: after what is being sent."""
+        """Send what is pending of a trial, along with ``body``, now: after what is being sent.
+
+        Raises as ``send``. What could not be sent is pending as before then, and is tried again
+        soon by itself, without ``body``. Dropped is a writing that was refused without a ``body``.
+        """
         with self._lock:
             pending = self._pending.setdefault(trial_id, PendingWrite())
         with pending.sending:
             writing = pending.take()
-            if writing or body:
-                self._send(trial_id, writing=writing, **body)
+            try:
+                if writing or body:
+                    self._send(trial_id, writing=writing, **body)
+            except BaseException as error:
+                if body or not isinstance(error, UsageError):
+                    pending.put_back(writing)
+                raise
+            finally:
+                self._leave(trial_id, pending)
+
+    def _leave(self, trial_id: int, pending: PendingWrite) -> None:
+        """Forget a trial of which nothing is pending; otherwise try again soon."""
         with self._lock:
             if not pending:
                 self._pending.pop(trial_id, None)
+            elif threading.main_thread().is_alive():
+                self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is None:
+            # Not a daemon: a process that ends has sent what it wrote.
+            self._timer = threading.Timer(SEND_AFTER, self.flush_all)
+            self._timer.start()
 
     def flush_all(self) -> None:
-        """Send all that is pending now."""
+        """Send all that is pending now. What cannot be sent now is tried again soon.
+
+        It is lost where the scheduler refuses it, or if the process ends meanwhile.
+        """
         with self._lock:
             timer, self._timer = self._timer, None
             waiting = list(self._pending)
@@ -90,5 +121,7 @@ class PendingWrites:
         for trial_id in waiting:
             try:
                 self.flush(trial_id)
-            except UsageError as error:  # the trial, or its study, is gone
-                warnings.warn(f"what was written of a trial is lost: {error}", stacklevel=2)
+            except PenstockError as error:
+                refused = isinstance(error, UsageError)  # the trial, or its study, is gone
+                if refused or not threading.main_thread().is_alive():
+                    warnings.warn(f"what was written of a trial is lost: {error}", stacklevel=2)

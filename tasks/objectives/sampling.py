@@ -38,6 +38,7 @@ from ..process.failure import failure_of, where
 from ..process.lifeline import end_all
 from .distributions import from_text, scalar_of
 from .history import STATES
+from .pending import PendingWrite
 from .storage import TrainerStorage
 from .study import ObjectiveTrial, TrainerStudy
 from .wire import attributes
@@ -61,6 +62,8 @@ class HostedStudy:
         self._trials: dict[int, ObjectiveTrial] = {}
         self._seen: set[int] = set()
         self._noted: dict[str, Any] = {}
+        #: What was written of the trial that was drawn last.
+        self._written = PendingWrite()
         self._stopped = False
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +109,7 @@ class HostedStudy:
         left = copy.copy(ended)
         left.system_attrs = self._storage.history.trials[number].system_attrs
         self._storage.history.replace(left)
-        self._storage.pending.take()
+        self._written.take()
 
     # -- drawing ---------------------------------------------------------------------------------
 
@@ -134,6 +137,7 @@ class HostedStudy:
         return _value(trial, name, from_text(distribution))
 
     def _begin(self, number: int, system_attrs: Sequence[tuple[str, str]]) -> ObjectiveTrial:
+        self._written.take()
         self._storage.begin(number, self, system_attrs)
         self._storage.end(number)  # it runs elsewhere
         self._study.forget_cache()
@@ -143,7 +147,7 @@ class HostedStudy:
 
     def _notes(self) -> dict[str, Any]:
         """What the sampler noted with the trial that it drew last, and with the study meanwhile."""
-        notes = _plain(self._storage.pending.take().get("system_attrs", ()))
+        notes = _plain(self._written.take().get("system_attrs", ()))
         if self._noted:
             notes[STUDY_NOTES], self._noted = self._noted, {}
         return notes
@@ -163,6 +167,10 @@ class HostedStudy:
         else:
             raise UsageError("tried to add a trial, or to write to one that it does not draw")
         return {}
+
+    def write(self, writing: Mapping[str, Any]) -> None:
+        """Keep what the sampler notes with the trial."""
+        self._written.add(writing)
 
     def told_of(self, name: str) -> bool:
         """No: every value that is drawn is in the answer."""

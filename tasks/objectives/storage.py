@@ -1,10 +1,10 @@
 """The storage of Optuna that an objective sees in a trainer: one study, its trials, its attributes.
 
 Theory of operation. Reads come from a ``History``, which is brought up to date over the pipe when
-something reads other trials. Writes about the trial that runs here are kept in its history at once,
-and travel with its next message (``PendingWrite``). The scheduler accepts them under the trial's
-fence, so a trainer that no longer counts writes nothing. Anything else that an objective may write,
-such as an enqueued trial, is a request that the scheduler answers.
+something reads other trials. Writes about the trial that runs here are kept in its history and go
+over the pipe at once, without an answer. The scheduler accepts them under the trial's fence, so a
+trainer that no longer counts writes nothing. Anything else that an objective may write, such as an
+enqueued trial, is a request that the scheduler answers.
 
 An objective that starts over in another attempt uploads its artifacts again, and Optuna gives each
 a new id. The k-th one takes the place of the k-th one before, so a trial has each of them once.
@@ -27,7 +27,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..process.messages import number_text
 from .history import History
-from .pending import PendingWrite
 from .wire import attribute, check_compatible, record_of, suggestion
 
 #: Seconds for which the other trials are taken to be as they were.
@@ -46,6 +45,9 @@ class Uplink(Protocol):
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
         """The scheduler's answer to a command about the study. Raises UsageError if refused."""
+
+    def write(self, writing: Mapping[str, Any]) -> None:
+        """Take suggestions and attributes of the running trial, in the form of messages."""
 
     def suggest(self, name: str, distribution: str) -> Any:
         """The scheduler's value for a parameter. Raises UsageError if the study has none such."""
@@ -70,7 +72,6 @@ class TrainerStorage(BaseStorage):
         self._name = name
         self._directions = list(directions)
         self.history = History()
-        self.pending = PendingWrite()
         self.link: Uplink | None = None
         self._running: int | None = None
         #: The artifacts of running trials that attempts before this one uploaded, by trial.
@@ -82,7 +83,7 @@ class TrainerStorage(BaseStorage):
 
         It has ``system_attrs`` besides what the history knows of it.
         """
-        self.link, self.pending = link, PendingWrite()
+        self.link = link
         self.sync()
         self.history.apply({"n": number, "system_attrs": system_attrs})
         trial = self.history.take(number)
@@ -264,11 +265,12 @@ class TrainerStorage(BaseStorage):
         return copy.copy(trial)
 
     def _write(self, trial_id: int, writing: dict[str, Any]) -> None:
-        """Add to what is pending of the running trial; the scheduler writes to another one."""
+        """Say what is written of the running trial; the scheduler writes to another one."""
         if trial_id != self._running:
             self._ask("write", number=trial_id, writing=writing)
             return
-        self.pending.add(writing)
+        assert self.link is not None
+        self.link.write(writing)
 
     def _told_of(self, name: str) -> bool:
         assert self.link is not None

@@ -42,6 +42,28 @@ def asks(trial):
 def dies(trial):
     os.abort()
 
+def draws_and_dies(trial):
+    trial.suggest_float("x", 0.0, 1.0)
+    trial.set_user_attr("stage", "drawn")
+    os.abort()
+
+def draws_and_raises(trial):
+    trial.suggest_float("x", 0.0, 1.0)
+    raise KeyError("missing")
+
+def draws_and_reports(trial):
+    trial.suggest_float("x", 0.0, 1.0)
+    trial.report(0.5, 1)
+    trial.suggest_float("y", 0.0, 1.0)
+    trial.set_user_attr("stage", "reported")
+    return 0.5
+
+def draws_and_waits(trial):
+    trial.suggest_float("x", 0.0, 1.0)
+    while not os.path.exists("drawn"):
+        time.sleep(0.01)
+    return 0.5
+
 def leaves_a_child_and_aborts(trial):
     if os.fork() == 0:
         while True:
@@ -367,6 +389,45 @@ def test_a_trainer_that_aborts_is_a_failure_that_names_its_signal(shared):
     (failed,) = shared.reports(1)
     assert failed.body["failure"] == "died"
     assert "SIGABRT" in failed.body["message"]
+
+
+def drawing(at, name):
+    """A spec whose scheduler is told what its trials draw: x and y were enqueued."""
+    return objective(at, name, space=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "failure"), [("draws_and_dies", "died"), ("draws_and_raises", "exception")]
+)
+def test_what_a_trial_drew_is_reported_before_its_failure_however_soon_that_comes(
+    shared, name, failure
+):
+    shared.send("st-0070", drawing(shared, name), params=(("x", 0.25),))
+    written, failed = (m.body for m in shared.reports(2))
+    assert (written["kind"], failed["kind"], failed["failure"]) == ("written", "failed", failure)
+    ((drawn, value, *_),) = written["writing"]["suggestions"]
+    assert (drawn, value) == ("x", 0.25)
+    attributes = [["stage", '"drawn"']] if name == "draws_and_dies" else None
+    assert written["writing"].get("user_attrs") == attributes
+
+
+def test_what_a_trial_drew_goes_with_its_next_report_or_with_what_it_returned(shared):
+    given = (("x", 0.25), ("y", 0.75))
+    shared.send("st-0071", drawing(shared, "draws_and_reports"), n=9, params=given)
+    said = [m.body for m in shared.reports(3)]
+    assert [each["kind"] for each in said] == ["written", "epoch", "returned"]
+    assert [each[0] for each in said[0]["writing"]["suggestions"]] == ["x"]
+    assert [each[0] for each in said[2]["writing"]["suggestions"]] == ["y"]
+    assert said[2]["writing"]["user_attrs"] == [["stage", '"reported"']]
+
+
+def test_what_a_long_trial_drew_is_reported_while_it_runs(shared):
+    shared.send("st-0072", drawing(shared, "draws_and_waits"), params=(("x", 0.25),))
+    (written,) = shared.reports(1)
+    assert [each[0] for each in written.body["writing"]["suggestions"]] == ["x"]
+    (shared.settings.home / "drawn").touch()
+    (returned,) = shared.reports(1)
+    assert (returned.body["kind"], returned.body["writing"]) == ("returned", {})
 
 
 @pytest.mark.parametrize("name", ["leaves_a_child_and_aborts", "a_pool_and_aborts"])

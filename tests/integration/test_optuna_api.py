@@ -299,8 +299,7 @@ class TestStudies:
             "Study.metric_names",
         ),
         shows="same",
-        said="values are JSON. With a strategy or a space: set them after `optimize`; what was set"
-        " before [is lost](#what-is-missing)",
+        said="values are JSON. Before, while and after the study runs",
     )
     def test_attributes_and_names(self, both, fronts):
         for study in (both.ours, both.plain):
@@ -310,6 +309,24 @@ class TestStudies:
         assert penstock.load_study("api").user_attrs == both.plain.user_attrs
         assert penstock.load_study("front").metric_names == fronts.plain.metric_names
         assert list(fronts.ours.trials_dataframe()) == list(fronts.plain.trials_dataframe())
+
+    def test_attributes_that_were_set_before_optimize_are_there_with_a_space_and_a_strategy(
+        self, home
+    ):
+        study = penstock.create_study(study_name="noted", strategy=penstock.FullBudget(1))
+        study.set_user_attr("dataset", ["digits", 2])
+        study.set_metric_names(["loss"])
+        study.optimize(
+            lambda trial: trial.suggest_float("x", 0, 1),
+            {"x": penstock.Float(0, 1)},
+            n_trials=1,
+            show_progress=False,
+        )
+        study.set_user_attr("after", True)
+        found = penstock.load_study("noted")
+        assert found.user_attrs["dataset"] == ["digits", 2]
+        assert found.user_attrs["after"]
+        assert found.metric_names == ["loss"]
 
     @optuna_api(
         *("Study.study_name", "Study.sampler", "Study.pruner"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from penstock import create_study
@@ -76,3 +77,24 @@ def test_a_working_directory_that_a_node_lacks_is_said_and_the_study_runs(
     assert f"relative paths are looked up in {site.settings.home}" in stories[1]
     assert "ValueError: no file (its working directory" in stories[1]
     assert said in site.log("trainer")
+
+
+def test_variables_that_a_script_sets_are_its_own_and_those_that_its_objective_sets_count(
+    site, monkeypatch
+):
+    """docs/optuna.md says what to do instead."""
+    study = create_study(study_name="variables")
+    study.optimize(lambda trial: 1.0, n_trials=1, show_progress=False)  # its workers have started
+    monkeypatch.setenv("HUB_HOME", "/of/the/script")
+
+    def objective(trial):
+        trial.set_user_attr("before", os.environ.get("HUB_HOME"))
+        os.environ["HUB_HOME"] = "/of/the/objective"
+        trial.set_user_attr("after", os.environ["HUB_HOME"])
+        return 1.0
+
+    study = create_study(study_name="more variables")
+    study.optimize(objective, n_trials=1, show_progress=False)
+    (trial,) = study.trials
+    assert trial.user_attrs["before"] is None
+    assert trial.user_attrs["after"] == "/of/the/objective"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 import users_objectives
 import users_trainables
@@ -113,6 +116,25 @@ def test_an_objective_goes_wrong_in_the_same_ways(site):
         assert words in failure["message"]
     story = site.penstock("story", trials["segfaults"]["id"])
     assert story.count("the trainer process died") == CRASH_LIMIT, "it was tried again"
+
+
+def test_an_objective_that_crashes_at_once_is_repeated_and_fails_with_what_it_drew(site, tmp_path):
+    file = tmp_path / "drawn"
+
+    def objective(trial):
+        x = trial.suggest_int("x", 0, 10**6)
+        with file.open("a") as drawn:
+            print(trial.number, x, file=drawn)
+        if trial.number == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return x
+
+    study = create_study(study_name="crashes")
+    study.optimize(objective, n_trials=3, show_progress=False)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "FAIL", "COMPLETE"]
+    x = study.trials[1].params["x"]
+    attempts = [line for line in file.read_text().splitlines() if line.startswith("1 ")]
+    assert attempts == [f"1 {x}"] * CRASH_LIMIT
 
 
 def test_an_objective_that_takes_more_than_its_study_allows_fails_for_memory(site):

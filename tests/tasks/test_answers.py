@@ -97,8 +97,8 @@ def test_what_cannot_be_told_is_refused_with_its_name(trainer, code, words):
 
 
 def test_the_key_of_a_constraint_is_its_text_as_in_optuna(trainer):
-    (returned,) = trainer.carry_out(segment(hostile_objectives.is_bound_by_a_pair))
-    assert returned["writing"] == {"system_attrs": [["constraints:('a', 'b')", "1.0"]]}
+    written, returned = trainer.carry_out(segment(hostile_objectives.is_bound_by_a_pair))
+    assert written["writing"] == {"system_attrs": [["constraints:('a', 'b')", "1.0"]]}
     assert (returned["op"], returned["constraints"]) == ("returned", {"('a', 'b')": 1.0})
 
 

@@ -72,7 +72,7 @@ class Scheduler:
             case "request":
                 self.requests.append(message)
                 answer = {"ok": True, "number": number + len(self.requests)}
-            case "written" | "returned":
+            case "written":
                 self._accept(message["writing"], number)
                 return [message]
             case _:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import trainees
+from patience import until
 from penstock.tasks.contracts.suspended import PAUSED_KEPT
 from trainer_process import TrainerProcess, segment
 
@@ -45,8 +46,8 @@ def test_an_objective_pauses_in_report_and_goes_on_in_place(trainer):
     heard = trainer.carry_out(segment(trainees.objective, 6, 9, params=params, fence=3))
     assert epochs(heard) == [(6, False)]
     said = {"value": 50.0, "further": [], "constraints": {}, "pruned": False, "unasked": []}
-    written = {"writing": {}}  # the scheduler sampled all, so it knows
-    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, **said, **written}
+    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, **said}
+    assert "written" not in [m["op"] for m in heard], "the scheduler sampled all, so it knows"
 
 
 def test_an_objective_in_another_trainer_starts_over_and_repeats_no_report(trainer):
@@ -92,8 +93,8 @@ def test_how_an_objective_ends_is_said_as_optuna_would(trainer):
 
 def test_an_objective_of_several_returns_as_many_numbers_and_reports_none(trainer):
     two = {"directions": ("minimize", "minimize"), "params": {"x": 0.5}}
-    (said,) = trainer.carry_out(segment(trainees.objective_of_two, **two))
-    assert said["writing"] == {"system_attrs": [["constraints:memory", "0.5"]]}
+    written, said = trainer.carry_out(segment(trainees.objective_of_two, **two))
+    assert written["writing"] == {"system_attrs": [["constraints:memory", "0.5"]]}
     assert (said["value"], said["further"]) == (0.5, [2.0])
     assert said["constraints"] == {"memory": 0.5}
     for code, n, words in [
@@ -107,7 +108,7 @@ def test_an_objective_of_several_returns_as_many_numbers_and_reports_none(traine
         assert words in failed["message"]
 
 
-def test_what_a_long_objective_writes_is_sent_while_it_runs(trainer, tmp_path):
+def test_what_an_objective_writes_is_said_at_once(trainer, tmp_path):
     trainer.run(segment(trainees.objective_that_waits, cwd=str(tmp_path)))
     written = trainer.hear()
     assert (written["op"], written["writing"]) == (
@@ -116,13 +117,26 @@ def test_what_a_long_objective_writes_is_sent_while_it_runs(trainer, tmp_path):
     )
     (tmp_path / "go").touch()
     returned = trainer.hear()
-    assert (returned["op"], returned["value"], returned["writing"]) == ("returned", 1.0, {})
+    assert (returned["op"], returned["value"]) == ("returned", 1.0)
+
+
+def test_what_a_thread_writes_while_its_trial_waits_is_said_when_the_trial_goes_on(
+    trainer, tmp_path
+):
+    code = trainees.objective_with_a_thread_that_writes
+    (reported,) = trainer.carry_out(segment(code, 1, 1, cwd=str(tmp_path)))
+    assert (reported["op"], reported["closes"]) == ("epoch", True)
+    (tmp_path / "go").touch()
+    until((tmp_path / "written").exists)
+    written, returned = trainer.carry_out(segment(code, 2, 1, cwd=str(tmp_path), fence=2))
+    assert (written["fence"], written["writing"]) == (2, {"user_attrs": [["from", '"a thread"']]})
+    assert returned["op"] == "returned"
 
 
 def test_an_objective_that_writes_more_than_can_be_sent_fails(trainer):
     (failed,) = trainer.carry_out(segment(trainees.objective_that_writes_too_much))
     assert failed["op"] == "failed"
-    assert "returned: writing has 1,0" in failed["message"]
+    assert "written: writing has 1,0" in failed["message"]
     assert "too many to be sent" in failed["message"]
 
 
@@ -188,6 +202,7 @@ def test_an_objective_that_will_not_end_takes_the_process_with_it():
     code = """
 from types import SimpleNamespace
 import trainees
+from patience import until
 from penstock.tasks.contracts import suspended
 from penstock.tasks.objectives import objective
 from penstock.tasks.process import pipe

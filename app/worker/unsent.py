@@ -1,0 +1,38 @@
+"""What the trial of a session has drawn and written, and the scheduler has not been told yet.
+
+A trainer says each parameter when it is drawn, so that none is lost with it. A message to the
+scheduler and a commit for each would be too much. So they wait here for the next report, which
+most often is what the trial returns, but no longer than ``SEND_AFTER``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ...tasks.objectives.pending import SEND_AFTER, PendingWrite
+from ...tasks.process.messages import MAX_MESSAGE, dumps
+
+
+class Unsent:
+    """What is to be sent, and by when."""
+
+    def __init__(self) -> None:
+        self._writing = PendingWrite()
+        self._size = 0
+        #: When it is to be sent at the latest (monotonic seconds); 0: nothing is there.
+        self.due = 0.0
+
+    def add(self, writing: Mapping[str, Any]) -> None:
+        self._writing.add(writing)
+        self._size += len(dumps(writing))
+        if self._size > MAX_MESSAGE:
+            self.due = time.monotonic()
+        elif not self.due:
+            self.due = time.monotonic() + SEND_AFTER
+
+    def take(self) -> dict[str, Any]:
+        """All of it in the form of messages; nothing is left then."""
+        self._size, self.due = 0, 0.0
+        return self._writing.take()
