@@ -187,13 +187,17 @@ def run(
         UsageError: an unknown policy or one twice, or devices that no trial can use.
         BackendError: the simulation does not end in 1e9 simulated seconds.
     """
+    across = {}
     for name in policies:
-        check_policy(name)
+        across[name] = check_policy(name)
         if policies.count(name) > 1:
             raise UsageError.refuse("policy", name, "each policy once")
     check_usable(workload, devices)
     outcomes = tuple(
-        _outcome(workload, devices, name, partial(tell, name), known=known) for name in policies
+        _outcome(
+            workload, devices, name, partial(tell, name), known=known, cross_study=across[name]
+        )
+        for name in policies
     )
     return Simulation(workload, tuple(devices), outcomes, known)
 
@@ -216,6 +220,7 @@ def _outcome(
     tell: Callable[[float, int], None],
     *,
     known: bool,
+    cross_study: bool,
 ) -> ExperimentResult:
     costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
     arrivals = {study.spec.id: study.arrives for study in workload.studies}
@@ -224,6 +229,7 @@ def _outcome(
         devices,
         SimulatedTraining(workload),
         policy=policy,
+        cross_study=cross_study,
         costs=costs,
         strategies=workload.strategy,
         arrivals=arrivals,

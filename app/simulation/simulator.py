@@ -27,6 +27,7 @@ from ...scheduler.model.decisions import Cut, Dispatch
 from ...scheduler.model.events import Event, PolicyChosen, StudySubmitted
 from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch
+from ...scheduler.policies.registry import CROSS_STUDY
 from ...scheduler.state.state import EngineState
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy
@@ -271,6 +272,7 @@ def simulate(
     work: SimulatedWork,
     *,
     policy: str = "fifo",
+    cross_study: bool | None = None,
     longest: float = 1e9,
     costs: CostTable | None = None,
     sharing: SharingTable | None = None,
@@ -282,7 +284,8 @@ def simulate(
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
-    ``costs`` and ``sharing`` are what the engine knows from the start. ``strategies`` makes the
+    ``cross_study``: whether ``policy`` orders the trials of all studies; by default what is known of
+    our own policies. ``costs`` and ``sharing`` are what the engine knows from the start. ``strategies`` makes the
     strategy of each study. ``arrivals`` are the times of submission by study id, 0 by default;
     ``enqueued`` are the configurations that each study tries first. ``tell`` is called repeatedly
     with the simulated time and the number of epochs trained. Raises BackendError if the studies are
@@ -304,8 +307,10 @@ def simulate(
             policies=policies,
         )
         runner.snapshot()  # what the engine knows from the start comes from no event
-        chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
-        runner.start(*chosen)
+        across = policy in CROSS_STUDY if cross_study is None else cross_study
+        stands = (policy, across) == (engine.state.policy, engine.state.cross_study)
+        chosen = PolicyChosen(at=0.0, policy=policy, cross_study=across)
+        runner.start(*(() if stands else (chosen,)))
         runner.turn(0.0)  # the devices join
         at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
         first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
