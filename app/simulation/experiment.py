@@ -24,8 +24,10 @@ from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
 from ...scheduler.policies.planner.width_plan import curve_of
 from ...scheduler.policies.registry import POLICIES
+from ...scheduler.strategies.base import rungs_of
 from ..advice.policy_host import check_policy
 from ..common.text import count
+from ..views.delays import Completion, Delays, summary, trial_delays
 from .simulator import simulate
 from .workload import KnownCosts, SimulatedTraining, Workload
 
@@ -46,8 +48,8 @@ class ExperimentResult:
     bound: float
     #: The share of the devices' time until the end in which they trained, 0 to 1.
     utilisation: float
-    #: The mean time from a study's arrival to the last epoch of each of its trials.
-    completion: float
+    #: How long trials waited and took.
+    delays: Delays
     #: The mean time from a study's arrival to its last epoch.
     response: float
     #: How often a trial went on at another width.
@@ -61,6 +63,17 @@ class ExperimentResult:
     def ratio(self) -> float:
         """The makespan divided by the bound."""
         return self.makespan / self.bound
+
+    @property
+    def ended(self) -> Completion:
+        """The completion times of its trials, all of which are over."""
+        assert self.delays.completion is not None
+        return self.delays.completion
+
+    @property
+    def completion(self) -> float:
+        """The mean time from a study's arrival to the last epoch of each of its trials."""
+        return self.ended.mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +104,13 @@ class Simulation:
                     "bound_s": each.bound,
                     "ratio": each.ratio,
                     "utilisation": each.utilisation,
+                    "mean_start_delay_s": each.delays.start,
+                    "mean_waiting_s": each.delays.waiting,
                     "mean_completion_s": each.completion,
+                    "completion_p50_s": each.ended.median,
+                    "completion_p95_s": each.ended.p95,
                     "mean_response_s": each.response,
+                    "mean_slowdown": each.ended.slowdown,
                     "epochs": len(each.epochs),
                     "resizes": each.resizes,
                 }
@@ -246,6 +264,19 @@ def _outcome(
         widths[row.trial].append(len(row.members))
     study_of = {trial: trial.rpartition("-")[0] for trial in ends}
     last = {study_of[trial]: at for trial, at in sorted(ends.items(), key=lambda item: item[1])}
+    rows: dict[str, list[AcceptedEpoch]] = defaultdict(list)
+    for row in done.epochs:
+        rows[study_of[row.trial]].append(row)
+    delays = summary(
+        [
+            trial
+            for study in workload.studies
+            for trial in trial_delays(
+                study.arrives, rows[study.spec.id], rungs_of(study.spec.strategy)
+            )
+        ]
+    )
+    assert delays is not None  # every study has an epoch
     makespan = max(ends.values())
     held = ((m.device, row.at - row.seconds, row.at) for row in done.epochs for m in row.members)
     busy = sum(end - begin for begin, end in occupied(held))
@@ -254,7 +285,7 @@ def _outcome(
         makespan=makespan,
         bound=lower_bound(workload, trained, len(devices), max(d.slots for d in devices)),
         utilisation=busy / (makespan * len(devices)),
-        completion=fmean(at - arrivals[study_of[trial]] for trial, at in ends.items()),
+        delays=delays,
         response=fmean(at - arrivals[study] for study, at in last.items()),
         resizes=sum(a != b for each in widths.values() for a, b in pairwise(each)),
         epochs=done.epochs,

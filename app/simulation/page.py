@@ -88,13 +88,18 @@ def _bars(simulation: Simulation) -> str:
 
 
 def _table(simulation: Simulation) -> str:
-    titles = ("policy", "makespan", "over the bound", "busy", "mean completion", "mean response")
+    titles = (
+        *("policy", "makespan", "over the bound", "busy", "start delay", "waiting", "completion"),
+        *("p50", "p95", "response", "slowdown"),
+    )
     head = "".join(f"<th>{title}</th>" for title in (*titles, "resizes"))
     rows = "".join(
         f"<tr><td>{escape(each.policy)}</td><td>{duration(each.makespan)}</td>"
         f"<td>{each.ratio:.3f}</td><td>{each.utilisation:.0%}</td>"
-        f"<td>{duration(each.completion)}</td><td>{duration(each.response)}</td>"
-        f"<td>{each.resizes}</td></tr>"
+        f"<td>{duration(each.delays.start)}</td><td>{duration(each.delays.waiting)}</td>"
+        f"<td>{duration(each.completion)}</td><td>{duration(each.ended.median)}</td>"
+        f"<td>{duration(each.ended.p95)}</td><td>{duration(each.response)}</td>"
+        f"<td>{each.ended.slowdown:.2f}</td><td>{each.resizes}</td></tr>"
         for each in simulation.outcomes
     )
     return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'

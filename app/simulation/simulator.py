@@ -284,9 +284,10 @@ def simulate(
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
-    ``cross_study``: whether ``policy`` orders the trials of all studies; by default what is known of
-    our own policies. ``costs`` and ``sharing`` are what the engine knows from the start. ``strategies`` makes the
-    strategy of each study. ``arrivals`` are the times of submission by study id, 0 by default;
+    ``cross_study`` is whether ``policy`` orders the trials of all studies; by default it is looked
+    up among our own policies. ``costs`` and ``sharing`` are what the engine knows from the start.
+    ``strategies`` makes the strategy of each study. ``arrivals`` are the times of submission by
+    study id, 0 by default;
     ``enqueued`` are the configurations that each study tries first. ``tell`` is called repeatedly
     with the simulated time and the number of epochs trained. Raises BackendError if the studies are
     not over after ``longest`` simulated seconds.

@@ -1,4 +1,4 @@
-"""Shows a simulation on the terminal: one row per policy, and the assumptions."""
+"""Shows a simulation on the terminal: two tables with a row per policy, and the assumptions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,41 @@ from .experiment import Simulation
 
 
 def simulation_view(of: Simulation) -> RenderableType:
-    """The table, with a headline above and the assumptions below."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("policy", overflow="fold")
+    """The tables, with a headline above and the assumptions below."""
     several = len(of.workload.studies) > 1
-    titles = ["makespan", "/ bound", "busy", "completion", *(["response"] if several else [])]
-    for title in (*titles, "resizes"):
-        table.add_column(title, justify="right", no_wrap=True)
+    devices = _table("makespan", "/ bound", "busy", *(["response"] if several else []), "resizes")
+    trials = _table("start delay", "waiting", "completion", "p50", "p95", "slowdown")
     for each in of.outcomes:
-        table.add_row(
+        devices.add_row(
             each.policy,
             duration(each.makespan),
             f"{each.ratio:.3f}",
             f"{each.utilisation:.0%}",
-            duration(each.completion),
             *([duration(each.response)] if several else []),
             str(each.resizes),
+        )
+        trials.add_row(
+            each.policy,
+            duration(each.delays.start),
+            duration(each.delays.waiting),
+            duration(each.completion),
+            duration(each.ended.median),
+            duration(each.ended.p95),
+            f"{each.ended.slowdown:.2f}",
         )
     notes = [f"assumed: {each}" for each in of.notes()]
     heads = [headline(of), *([of.workload.about] if of.workload.about else [])]
     below = (Text(each, "dim") for each in notes)
-    return Group(*map(Text, heads), Text(), table, *([Text(), *below] if notes else []))
+    tables = (devices, Text(), trials)
+    return Group(*map(Text, heads), Text(), *tables, *([Text(), *below] if notes else []))
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("policy", overflow="fold")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
 
 
 def headline(of: Simulation) -> str:

@@ -27,9 +27,7 @@ class Rank(NamedTuple):
     patience: float
 
 
-def preemptive_plan(
-    snapshot: Snapshot, rank: Callable[[Candidate], Rank], until: float
-) -> Plan:
+def preemptive_plan(snapshot: Snapshot, rank: Callable[[Candidate], Rank], until: float) -> Plan:
     """The plan that runs the trials of the lowest rank.
 
     ``until`` is when a rank changes although nothing happens (the runner's clock).
