@@ -1,4 +1,4 @@
-"""Writes a simulation as one HTML file: for each policy which trial held which device when.
+"""Writes a simulation as one HTML file: for each policy who held which device and who waited.
 
 The page's frame (style, footer) is the report's. Its charts are SVG, so it needs no library.
 """
@@ -17,6 +17,7 @@ from ..report.page import page
 from .experiment import ExperimentResult, Simulation
 from .gantt import busy, colour, colours, gantt
 from .table import headline
+from .waits import MAX_LANES, waits_chart
 
 
 def write_simulation(simulation: Simulation, path: Path) -> Path:
@@ -30,7 +31,8 @@ def render(simulation: Simulation, now: datetime) -> str:
     longest = max(each.makespan for each in simulation.outcomes)
     sections = [
         f'<section id="gantt{index}"><div class="head"><h2>{escape(each.policy)}</h2>'
-        f"<p>{_sentence(each)}</p></div>{gantt(simulation, each, longest)}</section>"
+        f"<p>{_sentence(each)}</p></div>{gantt(simulation, each, longest)}"
+        f"{_waits(simulation, each, longest)}</section>"
         for index, each in enumerate(simulation.outcomes)
     ]
     work = simulation.workload
@@ -61,6 +63,20 @@ def _sentence(of: ExperimentResult) -> str:
     return (
         f"{duration(of.makespan)}, {of.ratio:.3f} times the bound; {of.utilisation:.0%} busy,"
         f" {count(of.resizes, 'resize')}"
+    )
+
+
+def _waits(simulation: Simulation, of: ExperimentResult, longest: float) -> str:
+    """The chart of who waited for whom, with a sentence above it; empty if nobody waited."""
+    chart = waits_chart(simulation, of, longest)
+    if not chart:
+        return ""
+    many = sum(len(study.trials) for study in simulation.workload.studies) > MAX_LANES
+    whose = f"The {MAX_LANES} trials that waited longest" if many else "Trials"
+    return (
+        f"<h3>Who waited for whom</h3><p>{whose}, in order of arrival. A thick bar is a trial at"
+        " work. A thin one is a trial that waits, in the colour of who ran on the device that it"
+        f" then got; under the pointer it says why.</p>{chart}"
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from ..model.decisions import Cut, Dispatch, Member, Segment
-from ..model.events import Planned, PolicyFailed
+from ..model.events import Planned, PolicyChosen, PolicyFailed
 from ..model.study import shards_of
 from ..model.trial import Step, Trial
 from ..policies.segments import segment_length
@@ -316,6 +316,12 @@ class Dispatcher:
             dispatch.id, study.spec.id, segment, self._core.at, began=self._core.at, resized=resized
         )
         self._core.out.append(dispatch)
+
+    def on_policy_chosen(self, event: PolicyChosen) -> None:
+        shared = not self._state.cross_study
+        self._planning.on_policy_chosen(event)
+        if shared == event.cross_study:  # shares begin or end
+            self.fill()
 
     def on_planned(self, event: Planned) -> None:
         self._planning.accept_plans(event.cause, event.plans)

@@ -225,7 +225,7 @@ class Engine:
     def _table(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""
         return {
-            PolicyChosen: self._planning.on_policy_chosen,
+            PolicyChosen: self._dispatcher.on_policy_chosen,
             Planned: self._dispatcher.on_planned,
             PolicyFailed: self._dispatcher.on_policy_failed,
             StudySubmitted: self._lifecycle.on_study_submitted,

@@ -5,9 +5,9 @@ device came or went, an estimate moved, or the wide part of a width plan ended. 
 computed again when a slot is to be filled, at most once in ``REPLAN_INTERVAL_PER_TRIAL`` seconds
 for each trial, or in ``MAX_REPLAN_INTERVAL`` seconds if there are many. In between, new trials
 queue in order of arrival. A policy that orders the trials of all studies is also asked when a trial
-waits and no slot is free, because running trials may have to give way. The engine keeps count for width plans: each accepted wide epoch leaves
-one fewer, and after the last one the trial becomes narrow. If a policy fails, the last good plan
-stands.
+waits and no slot is free, because running trials may have to give way. The engine keeps count for
+width plans: each accepted wide epoch leaves one fewer, and after the last one the trial becomes
+narrow. If a policy fails, the last good plan stands.
 
 A user's policy is not part of the engine, so that a replay does not depend on it. Like a sampler it
 is asked (``AskPlan``), and its answer is an event. Until the answer comes, slots are given by the

@@ -172,8 +172,8 @@ class Plan:
     deadline: float = 0.0
     #: Running trials that go back to the queue when their epoch ends, if any trial waits.
     hold: tuple[str, ...] = ()
-    #: Let a device with several slots hold as many trials as its memory allows, whatever their total
-    #: speed. A trial that fits nowhere is overtaken unless ``patient``.
+    #: Let a device with several slots hold as many trials as its memory allows, whatever their
+    #: total speed. A trial that fits nowhere is overtaken unless ``patient``.
     packed: bool = False
     #: From when on the order may be another although nothing has happened (the runner's clock).
     until: float = math.inf

@@ -26,19 +26,19 @@ def las(snapshot: Snapshot) -> Plan:
     return preemptive_plan(snapshot, _rank, until)
 
 
-def _level(service: float) -> int:
+def level(service: float) -> int:
     """The level: 0 below ``QUANTUM``, 1 below 3 ``QUANTUM``, 2 below 7 ``QUANTUM``, and so on."""
     return math.floor(math.log2(1.0 + service / QUANTUM))
 
 
 def _rank(candidate: Candidate) -> Rank:
     service = candidate.service
-    return Rank(float(_level(service)), PATIENCE * max(QUANTUM, service))
+    return Rank(float(level(service)), PATIENCE * max(QUANTUM, service))
 
 
 def _left(candidate: Candidate) -> float:
     """Seconds until it has the service that ends its level, with the epoch that it is in."""
-    end = QUANTUM * (2.0 ** (_level(candidate.service) + 1) - 1.0)
+    end = QUANTUM * (2.0 ** (level(candidate.service) + 1) - 1.0)
     begun = 0.0
     if candidate.epoch_seconds is not None and candidate.boundary > 0.0:
         begun = max(0.0, candidate.epoch_seconds - candidate.boundary)

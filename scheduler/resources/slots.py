@@ -97,6 +97,12 @@ def slot_limit(state: EngineState, name: str, newcomer: Trial | None = None) -> 
             return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
     if state.packed:
         return _packed_limit(state, device, trials)
+    return _gaining_limit(state, name, trials)
+
+
+def _gaining_limit(state: EngineState, name: str, trials: Sequence[Trial]) -> SlotLimit:
+    """How many trials the device may hold so that each of them gains total speed."""
+    device = state.devices[name].device
     max_slots = device.slots
     known = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
     if device.memory is not None and known:
