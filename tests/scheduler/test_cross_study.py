@@ -261,12 +261,12 @@ def test_nobody_waits_for_ever_behind_newcomers(policy, sizes, known):
 
 
 def test_without_patience_the_long_one_would_end_last(monkeypatch):
-    jobs = [(0.0, 20.0, 6), *((28.5 * k, 10.0, 3) for k in range(120))]
+    jobs = [(0.0, 20.0, 6), *((28.5 * k, 10.0, 3) for k in range(200))]
     guarded = ends(workload(*jobs), "srtf")
     monkeypatch.setattr(srtf, "PATIENCE", 1e9)
     unguarded = ends(workload(*jobs), "srtf")
     assert unguarded[0] == max(unguarded)
-    assert guarded[0] < 0.5 * unguarded[0]
+    assert guarded[0] < 0.6 * unguarded[0]
 
 
 def test_pack_lets_smaller_ones_pass_only_for_a_while():
