@@ -18,7 +18,7 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...profiling.devices.discovery import parse_spec
-from ...scheduler.model.events import PolicyFailed
+from ...scheduler.model.events import AttemptFailed, Event, PolicyFailed
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
@@ -28,6 +28,7 @@ from ...scheduler.strategies.base import rungs_of
 from ..advice.policy_host import check_policy
 from ..common.text import count
 from ..views.delays import Completion, Delays, summary, trial_delays
+from .device_memory import GIB, MAX_MEMORY, MIN_MEMORY
 from .simulator import simulate
 from .workload import KnownCosts, SimulatedTraining, Workload
 
@@ -56,6 +57,11 @@ class ExperimentResult:
     resizes: int
     #: All accepted epochs, in order.
     epochs: tuple[AcceptedEpoch, ...]
+    #: How often a trial ran out of memory beside others.
+    out_of_memory: int = 0
+    #: The share of the devices' memory until the end that trials at work needed; None if it is not
+    #: limited.
+    memory: float | None = None
     #: Why a user's policy gave no plan, once for each time.
     planless: tuple[str, ...] = ()
 
@@ -113,6 +119,8 @@ class Simulation:
                     "mean_slowdown": each.ended.slowdown,
                     "epochs": len(each.epochs),
                     "resizes": each.resizes,
+                    "out_of_memory": each.out_of_memory,
+                    "memory": each.memory,
                 }
                 for each in self.outcomes
             },
@@ -160,14 +168,18 @@ class Simulation:
         return tuple(found)
 
 
-def simulated_devices(spec: str) -> tuple[Device, ...]:
+def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, ...]:
     """Devices in the form of ``profiling.devices.discovery.parse_spec``, which need not exist here.
 
     ``gpu:8`` means eight GPUs, because there are no GPU numbers to choose from; ``gpu:0,1`` is two.
+    ``memory`` is what each has (GiB); with None nobody runs out of memory.
 
     Raises:
-        UsageError: for ``auto`` and ``gpu:all``, which depend on a machine, and malformed text.
+        UsageError: for ``auto`` and ``gpu:all``, which depend on a machine, malformed text, and a
+            memory out of range.
     """
+    if memory is not None and not MIN_MEMORY <= memory <= MAX_MEMORY:
+        raise UsageError.refuse("--memory", memory, f"{MIN_MEMORY:g} to {MAX_MEMORY:g} GiB")
     form = parse_spec(spec, _ALLOWED)
     count = int(form.gpus) if form.gpus.isdecimal() else len(set(form.gpus.split(",")))
     count = form.count if form.kind == "cpu" else count
@@ -181,7 +193,7 @@ def simulated_devices(spec: str) -> tuple[Device, ...]:
             "sim",
             kind,
             tuple(range(k * form.cores, (k + 1) * form.cores)),
-            None,
+            None if memory is None else round(memory * GIB),
             form.slots or 1,
         )
         for k in range(count)
@@ -202,7 +214,8 @@ def run(
     ``tell`` is called with the policy, the simulated seconds and the epochs trained so far.
 
     Raises:
-        UsageError: an unknown policy or one twice, or devices that no trial can use.
+        UsageError: an unknown policy or one twice, devices that no trial can use, or a trial that
+            needs more memory than a device has.
         BackendError: the simulation does not end in 1e9 simulated seconds.
     """
     across = {}
@@ -221,8 +234,21 @@ def run(
 
 
 def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
-    """Raise UsageError if the workload's times were taken on another kind of device."""
+    """Raise UsageError if the workload's times were taken on another kind of device.
+
+    The same if a trial needs more memory alone than a device has.
+    """
+    needs = [
+        (trial.memory.peak(), study.spec.name)
+        for study in workload.studies
+        for trial in study.trials
+    ]
+    most, name = max(needs)
     for device in devices:
+        if device.memory is not None and most > device.memory:
+            raise UsageError.refuse(
+                "memory", f"{most / GIB:g} GiB, in {name}", f"at most {device.memory / GIB:g} GiB"
+            )
         if workload.kind and device.kind != workload.kind:
             raise UsageError(
                 f"no trial can use {device.name}: the times of {workload.name} are of"
@@ -253,6 +279,8 @@ def _outcome(
         arrivals=arrivals,
         enqueued=workload.enqueued,
         overhead=workload.overhead,
+        needs=workload.memory,
+        sharing=workload.peaks({device.kind for device in devices}) if known else None,
         tell=tell,
     )
     ends: dict[str, float] = {}
@@ -289,8 +317,31 @@ def _outcome(
         response=fmean(at - arrivals[study] for study, at in last.items()),
         resizes=sum(a != b for each in widths.values() for a, b in pairwise(each)),
         epochs=done.epochs,
+        out_of_memory=sum(_is_out_of_memory(each) for each in done.trace),
+        memory=_memory_share(workload, devices, done.epochs, makespan),
         planless=tuple(each.reason for each in done.trace if isinstance(each, PolicyFailed)),
     )
+
+
+def _is_out_of_memory(event: Event) -> bool:
+    return isinstance(event, AttemptFailed) and event.kind == "memory"
+
+
+def _memory_share(
+    workload: Workload,
+    devices: Sequence[Device],
+    epochs: Iterable[AcceptedEpoch],
+    makespan: float,
+) -> float | None:
+    """The share of all memory in the time until ``makespan`` that trials at work needed."""
+    sizes = [device.memory for device in devices if device.memory is not None]
+    if len(sizes) < len(devices):
+        return None
+    used = 0.0
+    for row in epochs:
+        need = workload.trial(row.trial.rpartition("-")[0], row.trial).memory
+        used += row.seconds * len(row.members) * need.peak(len(row.members))
+    return used / (sum(sizes) * makespan)
 
 
 def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:

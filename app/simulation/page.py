@@ -108,14 +108,22 @@ def _table(simulation: Simulation) -> str:
         *("policy", "makespan", "over the bound", "busy", "start delay", "waiting", "completion"),
         *("p50", "p95", "response", "slowdown"),
     )
-    head = "".join(f"<th>{title}</th>" for title in (*titles, "resizes"))
+    limited = any(each.memory is not None for each in simulation.outcomes)
+    last = ("resizes", "memory", "out of memory") if limited else ("resizes",)
+    head = "".join(f"<th>{title}</th>" for title in (*titles, *last))
     rows = "".join(
         f"<tr><td>{escape(each.policy)}</td><td>{duration(each.makespan)}</td>"
         f"<td>{each.ratio:.3f}</td><td>{each.utilisation:.0%}</td>"
         f"<td>{duration(each.delays.start)}</td><td>{duration(each.delays.waiting)}</td>"
         f"<td>{duration(each.completion)}</td><td>{duration(each.ended.median)}</td>"
         f"<td>{duration(each.ended.p95)}</td><td>{duration(each.response)}</td>"
-        f"<td>{each.ended.slowdown:.2f}</td><td>{each.resizes}</td></tr>"
+        f"<td>{each.ended.slowdown:.2f}</td><td>{each.resizes}</td>"
+        + (
+            ""
+            if each.memory is None
+            else f"<td>{each.memory:.0%}</td><td>{each.out_of_memory}</td>"
+        )
+        + "</tr>"
         for each in simulation.outcomes
     )
     return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'

@@ -14,7 +14,9 @@ from .experiment import Simulation
 def simulation_view(of: Simulation) -> RenderableType:
     """The tables, with a headline above and the assumptions below."""
     several = len(of.workload.studies) > 1
-    devices = _table("makespan", "/ bound", "busy", *(["response"] if several else []), "resizes")
+    limited = any(each.memory is not None for each in of.outcomes)
+    further = ["response"] * several + ["resizes"] + ["memory", "out of it"] * limited
+    devices = _table("makespan", "/ bound", "busy", *further)
     trials = _table("start delay", "waiting", "completion", "p50", "p95", "slowdown")
     for each in of.outcomes:
         devices.add_row(
@@ -24,6 +26,7 @@ def simulation_view(of: Simulation) -> RenderableType:
             f"{each.utilisation:.0%}",
             *([duration(each.response)] if several else []),
             str(each.resizes),
+            *([f"{each.memory:.0%}", str(each.out_of_memory)] if each.memory is not None else []),
         )
         trials.add_row(
             each.policy,

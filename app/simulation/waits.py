@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from ...scheduler.model.study import number_of
@@ -22,11 +22,14 @@ from ...scheduler.strategies.base import rungs_of
 from ..common.text import duration
 from .experiment import ExperimentResult, Simulation
 from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg
+from .simulator import INSTANT
 
 #: A chart has at most so many trials: those that waited longest.
 MAX_LANES = 40
 #: Pixels: a lane's height.
 LANE = 16
+#: The reason where a trial arrived in the middle of another's epoch.
+BEGUN = "its epoch had begun"
 
 
 class Wait(NamedTuple):
@@ -40,7 +43,7 @@ class Wait(NamedTuple):
 
 
 def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
-    """All waiting of a simulation under one policy during which another trial ran, by trial."""
+    """All waiting of a simulation under one policy during which another trial ran."""
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
     rungs = {s.spec.id: {*rungs_of(s.spec.strategy)} for s in simulation.workload.studies}
     on_device: defaultdict[str, list[AcceptedEpoch]] = defaultdict(list)
@@ -54,27 +57,25 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
         gaps = [(arrives[study], chain[0])]
         gaps += [(a.at, b) for a, b in pairwise(chain) if a.epoch not in rungs[study]]
         for begin, after in gaps:
-            end = after.at - after.seconds
+            end, in_gap = after.at - after.seconds, list[Wait]()
             for row in on_device[after.device]:
                 first, last = max(begin, row.at - row.seconds), min(end, row.at)
                 if row.trial != trial and last > first:
                     why = _why(simulation, outcome.policy, chains, trial, row)
-                    found.append(Wait(trial, row.trial, first, last, why))
-    return list(_joined(found))
+                    in_gap.append(Wait(trial, row.trial, first, last, why))
+            found += _joined(in_gap)
+    return found
 
 
-def _joined(found: list[Wait]) -> Iterator[Wait]:
-    """Waits for one trial in a row, for one reason, as one."""
-    before: Wait | None = None
-    for wait in sorted(found, key=lambda each: (each.trial, each.begin, each.end)):
-        if before is not None and (wait[:2], wait.why) == (before[:2], before.why):
-            before = before._replace(end=wait.end)
-            continue
-        if before is not None:
-            yield before
-        before = wait
-    if before is not None:
-        yield before
+def _joined(in_gap: list[Wait]) -> Iterator[Wait]:
+    """Waits for epochs of one trial in a row as one, with the reason of the first.
+
+    An epoch that had begun is apart: then no policy had a choice.
+    """
+    in_gap.sort(key=lambda each: (each.begin, each.end))
+    for _, group in groupby(in_gap, key=lambda each: (each.ahead, each.why == BEGUN)):
+        waits = list(group)
+        yield waits[0]._replace(end=waits[-1].end)
 
 
 def _why(
@@ -91,8 +92,8 @@ def _why(
     why = "it came first" if other.arrives <= mine.arrives else "it had a place already"
     if policy not in CROSS_STUDY:
         why = "its study put it first" if mine is other else "its study had a share of the device"
-    elif mine.arrives > began:
-        why = "its epoch had begun"
+    elif mine.arrives + INSTANT > began:
+        why = BEGUN
     elif policy == "srtf":
         left, needed = _left(chains[row.trial], began), _left(chains[trial], began)
         why = "it was not known to be longer, or it had waited too long"

@@ -66,6 +66,7 @@ class Dispatcher:
             self._recompute_shares(competing)
         if self._state.cross_study:
             self._proposals.pull_next()
+            self._planning.replan(free_slots(self._state))
         free = free_slots(self._state)
         while free:
             self._planning.replan(free)
@@ -75,9 +76,7 @@ class Dispatcher:
                 break
         if not free:
             self._cut_windows()
-        if self._state.cross_study:
-            self._planning.replan(free)
-            self._giving_way.cut_held()
+        self._giving_way.cut_held()
         self._packing.rebalance(free)
         self._resize(free)
         if competing:

@@ -38,7 +38,7 @@ def told(policy, *of):
     done, outcome = simulated(policy, *of)
     return [
         (wait.trial[:2], wait.ahead[:2], round(wait.begin), round(wait.end), wait.why)
-        for wait in waits(done, outcome)
+        for wait in sorted(waits(done, outcome))
     ]
 
 
