@@ -10,7 +10,8 @@ epochs. The ideal schedules come from an event simulation that shares nothing wi
 ``srtf.of_ideal`` is ideal SRTF's mean completion time over ours, the lowest of all loads (means of
 the seeds); ``fifo.of_ideal`` is the same of FIFO, the farthest from 1. FIFO's mean completion over
 SRTF's depends on the load and on how much sizes differ, so it is a curve. Salus (Yu, Chowdhury,
-MLSys 2020) reports 3.19, for a workload and a device of its own: it is shown, and no goal.
+MLSys 2020) reports 3.19, for a workload and a device of its own: it is shown, and no goal. At the
+end is what packing by memory comes to (``_packing_figures``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from penstock.app.simulation.experiment import ExperimentResult, run, simulated_
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 from ._ideal_queue import RULES, mean_completion
+from ._packing_figures import packing_figures
 from ._philly import MEAN, QueueJob, philly_jobs
 
 JOBS, SEEDS, EPOCHS, FEW_EPOCHS = 100, 10, 27, 9
@@ -153,6 +155,7 @@ def main() -> None:
             for name, value in cells[top, load].items():
                 figures[f"p{100 * top:.0f}.load{load}.{_key(name)}"] = value
     _print_losses(rows, loads, seeds)
+    figures |= packing_figures(seeds)
     figures["load_after"] = os.getloadavg()[0]
     print(f"load after {figures['load_after']:.1f}")
     if given.json:
