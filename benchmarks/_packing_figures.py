@@ -1,7 +1,7 @@
 """What `pack` is worth, by memory: jobs of ``_philly`` on one simulated device of 24 GiB.
 
-A job's peak memory follows quantiles of Lucid's table of single jobs (Hu et al., ASPLOS 2023): 2055,
-3001 and 8281 MiB at the 10th, 50th and 90th percentile, the logarithm interpolated between them.
+A job's peak memory follows quantiles of Lucid's table of single jobs (Hu et al., ASPLOS 2023):
+2055, 3001 and 8281 MiB at the 10th, 50th and 90th percentile, the logarithm interpolated between.
 Sharing gains nothing (two trials take twice as long), or two and more together have 1.48 times the
 speed of one, as Lucid's pairs of the most demanding class have. What a job needs is known in
 advance, as by a profile.
