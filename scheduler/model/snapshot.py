@@ -100,7 +100,7 @@ class Candidate:
     arrived: float = 0.0
     #: Its study's priority. The highest goes first.
     priority: int = 0
-    #: How long it has waited for a slot, in all (seconds).
+    #: How long it has waited for a slot since it was entered (seconds).
     waited: float = 0.0
     #: What its accepted epochs have had (device-seconds).
     service: float = 0.0

@@ -216,7 +216,7 @@ class Trial:
     #: Since when it has been in the queue (the runner's clock). This and the fields below are kept
     #: while a policy orders the trials of all studies.
     queued_at: float | None = None
-    #: How long it was in the queue before (seconds).
+    #: How long it was in the queue before, since it was entered (seconds).
     waited: float = 0.0
     #: What its accepted epochs have had (device-seconds).
     service: float = 0.0

@@ -67,7 +67,7 @@ class Core:
         trial.story.append(f"#{self.state.seq} {what}{cause}: {moved}")
         del trial.story[:-STORY_KEPT]
         if self.state.cross_study:
-            self._count_waiting(trial)
+            self._count_waiting(trial, step)
         if trial.state in FINAL:
             trial.finished_at = self.at
             if trial.id in self.state.ready:
@@ -76,7 +76,9 @@ class Core:
             study.succeeded += 1
         self.changes.trials[trial.id] = trial
 
-    def _count_waiting(self, trial: Trial) -> None:
+    def _count_waiting(self, trial: Trial, step: Step) -> None:
+        if step is Step.ENTER:
+            trial.waited = 0.0
         if trial.state is TrialState.WAITING:
             trial.queued_at = self.at
         elif trial.queued_at is not None:

@@ -26,6 +26,7 @@ from penstock.scheduler.model.decisions import Cut, Dispatch
 from penstock.scheduler.model.events import DeviceJoined, PolicyChosen, StudyWeighed
 from penstock.scheduler.model.snapshot import Candidate, Plan, Snapshot, find_fault
 from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.policies import las, pack, srtf
 from penstock.scheduler.policies.registry import CROSS_STUDY, POLICIES, find_policy
 
@@ -171,6 +172,9 @@ def test_a_segment_of_several_epochs_is_cut():
     assert running.segment.n > 1
     cuts = [each for each in world.trace if isinstance(each, Cut)]
     assert [each.fence for each in cuts] == [running.segment.fence]
+    [shown] = outlook(world.engine, world.at)["running"]
+    assert "gives way to a trial that the policy puts first" in shown["why"]
+    assert shown["ends"] == shown["epoch_ends"]
     world.at += 0.5
     first = running.segment.first
     world.send(world.epoch(running, first, closes=True))
