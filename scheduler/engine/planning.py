@@ -34,7 +34,7 @@ from ..model.snapshot import (
     steady,
 )
 from ..model.study import shards_of
-from ..model.trial import Trial
+from ..model.trial import Trial, TrialState
 from ..policies.registry import find_policy, is_plugin
 from ..resources.fair_share import apportion
 from ..resources.slots import can_move
@@ -387,6 +387,9 @@ class Planning:
         if chosen == (self._state.policy, self._state.cross_study):
             raise Refused("this policy stands already")
         self._state.policy, self._state.cross_study = chosen
+        for trial in self._state.trials.values():  # waiting is counted from now on
+            waits = event.cross_study and trial.state is TrialState.WAITING
+            trial.queued_at, trial.waited = self._core.at if waits else None, 0.0
         self._state.hold, self._state.plan_until, self._state.packed = [], math.inf, False
         self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
         self._state.planned_at = None

@@ -324,6 +324,19 @@ def test_a_policy_that_an_older_version_chose_shares_as_it_did_there():
     assert [study.share for study in world.engine.state.studies.values()] == [None, None]
 
 
+def test_waiting_is_counted_from_when_the_policy_was_chosen():
+    world = World()
+    world.join("d0")
+    for name in ("s-1", "s-2"):
+        world.submit(spec(StrategySpec("full", max_epochs=9), id=name, name=name, n_trials=1))
+    world.at = 100.0
+    world.send(PolicyChosen(at=100.0, policy="srtf", cross_study=True))
+    [waiting] = world.engine.state.ready
+    assert world.engine.state.trials[waiting].queued_at == 100.0
+    world.send(PolicyChosen(at=200.0, policy="fair"))
+    assert {trial.queued_at for trial in world.engine.state.trials.values()} == {None}
+
+
 def test_one_device_studies_have_other_means_under_each_policy():
     """What was wrong: with weighted sharing above all policies, they were the same to a digit."""
     jobs = workload(*((20.0 * k, (12.0, 1.0, 4.0)[k % 3], 9) for k in range(30)))
