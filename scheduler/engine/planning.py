@@ -98,8 +98,8 @@ class Planning:
         if not (state.dirty and (state.elastic() or state.cross_study)):
             return None
         ready = self._core.ready()
-        wanted = self._can_plan(ready) if state.cross_study else ready or state.attempts
-        return self.due() if wanted else None
+        useful = self._can_plan(ready) if state.cross_study else ready or state.attempts
+        return self.due() if useful else None
 
     def accept_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
         """Take in a user's policy's answer.
