@@ -51,7 +51,7 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
     for row in outcome.epochs:
         chains[row.trial].append(row)
         on_device[row.device].append(row)
-    found = []
+    found = list[Wait]()
     for trial, chain in chains.items():
         study = _study(trial)
         gaps = [(arrives[study], chain[0])]

@@ -193,7 +193,7 @@ def test_a_users_policy_may_have_the_trials_of_one_study_give_way_to_those_of_an
     trial = TrialWork(10.0, ((1, 1.0),), 6)
     studies = tuple(
         StudyWork(
-            study_spec(f"job {number}", 1, 1, number=number), (trial,), 15.0 * number, budgets=True
+            study_spec(f"job {number}", 1, 1, number=number), (trial,), 14.0 * number, budgets=True
         )
         for number in range(3)
     )
@@ -205,4 +205,4 @@ def test_a_users_policy_may_have_the_trials_of_one_study_give_way_to_those_of_an
     [outcome] = done.outcomes
     assert outcome.planless == ()
     ends = {row.trial[:2]: row.at for row in outcome.epochs}
-    assert ends == pytest.approx({"s2": 90.0, "s1": 130.0, "s0": 180.0}, abs=1.0)
+    assert ends == pytest.approx({"s2": 90.0, "s1": 140.0, "s0": 180.0}, abs=1.0)
