@@ -33,7 +33,12 @@ def simulate(
     ],
     memory: Annotated[
         float | None,
-        typer.Option(metavar="GIB", help="Memory of each device, in GiB; by default enough."),
+        typer.Option(
+            min=1e-3,
+            max=1e5,
+            metavar="GIB",
+            help="Memory of each device, in GiB; by default enough.",
+        ),
     ] = None,
     policy: Annotated[
         list[str] | None,
