@@ -15,7 +15,8 @@ from random import Random
 from statistics import fmean
 
 from penstock.app.simulation.device_memory import MemoryNeed
-from penstock.app.simulation.experiment import ExperimentResult, run, simulated_devices
+from penstock.app.simulation.experiment import run, simulated_devices
+from penstock.app.simulation.outcome import ExperimentResult
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 from ._philly import philly_jobs

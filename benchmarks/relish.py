@@ -25,7 +25,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from penstock.app.simulation.experiment import ExperimentResult, run, simulated_devices
+from penstock.app.simulation.experiment import run, simulated_devices
+from penstock.app.simulation.outcome import ExperimentResult
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 from ._ideal_queue import RULES, mean_completion

@@ -6,8 +6,9 @@ from html import escape
 from pathlib import Path
 
 from penstock.app.report.charts import STUDIES
-from penstock.app.simulation.experiment import Simulation, run, simulated_devices
+from penstock.app.simulation.experiment import run, simulated_devices
 from penstock.app.simulation.gantt import spans
+from penstock.app.simulation.outcome import Simulation
 from penstock.app.simulation.waits import waits
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
 from penstock.profiling.costs.hull import hull

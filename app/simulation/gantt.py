@@ -16,7 +16,8 @@ from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ..common.text import number
 from ..report.charts import STUDIES, WIDE_LANES, unit_of
-from .experiment import ExperimentResult, Simulation, occupied
+from .experiment import occupied
+from .outcome import ExperimentResult, Simulation
 
 #: Pixels: the width of a chart, the margins right of its plot and below it, a character's width.
 WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7

@@ -14,8 +14,8 @@ from ..common.text import count, duration
 from ..report.charts import STUDIES
 from ..report.html import Markup, pairs
 from ..report.page import page
-from .experiment import ExperimentResult, Simulation
 from .gantt import busy, colour, colours, gantt
+from .outcome import ExperimentResult, Simulation
 from .table import headline
 from .waits import MAX_LANES, waits_chart
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ..common.console import PlainConsole
 from ..common.text import count, duration
-from .experiment import Simulation
+from .outcome import Simulation
 
 
 def simulation_view(of: Simulation) -> RenderableType:

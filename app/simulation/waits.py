@@ -20,8 +20,8 @@ from ...scheduler.policies.las import level
 from ...scheduler.policies.registry import CROSS_STUDY
 from ...scheduler.strategies.base import rungs_of
 from ..common.text import duration
-from .experiment import ExperimentResult, Simulation
 from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg
+from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT
 
 #: A chart has at most so many trials: those that waited longest.
