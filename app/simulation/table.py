@@ -17,7 +17,7 @@ def simulation_view(of: Simulation) -> RenderableType:
     limited = any(each.memory is not None for each in of.outcomes)
     further = ["response"] * several + ["resizes"] + ["memory", "out of it"] * limited
     devices = _table("makespan", "/ bound", "busy", *further)
-    trials = _table("start delay", "waiting", "completion", "p50", "p95", "slowdown")
+    trials = _table("to start", "waiting", "completion", "p50", "p95", "slowdown")
     for each in of.outcomes:
         devices.add_row(
             each.policy,
@@ -45,7 +45,7 @@ def simulation_view(of: Simulation) -> RenderableType:
 
 
 def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("policy", overflow="fold")
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
