@@ -57,11 +57,12 @@ MAX_EPOCHS = 4000
 LOADS = (0.3, 0.7, 1.5)
 #: What decides where trials are placed, and what is known of them.
 _POLICY = ("scheduler/policies", "scheduler/engine/planning.py", "profiling/costs")
-#: The policies that ``best_simple`` is the best of, and whether they may widen trials.
+#: The policies that ``best_simple`` is the best of, and whether they may widen trials. Each study
+#: has a share under all of them, as under the policy that is judged.
 SIMPLE = (
-    ("fifo", False),
+    ("fair", False),
     ("longest_first", False),
-    ("fifo", True),
+    ("fair", True),
     ("longest_first", True),
 )
 

@@ -6,8 +6,10 @@ from html import escape
 from pathlib import Path
 
 from penstock.app.report.charts import STUDIES
-from penstock.app.simulation.experiment import Simulation, run, simulated_devices
+from penstock.app.simulation.experiment import run, simulated_devices
 from penstock.app.simulation.gantt import spans
+from penstock.app.simulation.outcome import Simulation
+from penstock.app.simulation.waits import waits
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
 from penstock.profiling.costs.hull import hull
 from penstock.profiling.costs.reference_curves import curve
@@ -20,6 +22,8 @@ EPOCHS = (3, 4, 3, 5, 4, 16)
 CURVE = ((1, 60.0), (2, 33.0), (3, 25.0), (4, 21.0))
 DEVICES = 4
 RESIZE = 5.0
+#: Jobs of one device: when each arrives (seconds), and how many epochs of 10 s it has.
+JOBS = ((0, 12), (15, 3), (25, 6), (73, 1), (84, 2))
 HULL = "epochs an hour: YOLOv3 on nodes of four T4s, our fit (dots), and its hull (line)"
 #: Pixels: of a lane, of the pictures' width, and beside the lanes.
 LANE, WIDTH, LEFT = 22, 760, 70
@@ -30,7 +34,7 @@ STYLE = (
 
 
 def main() -> None:
-    """Write both."""
+    """Write them all."""
     level, shape = shape_of(CURVE)
     trials = tuple(TrialWork(level, shape, epochs) for epochs in EPOCHS)
     study = StudyWork(study_spec("six", len(trials), DEVICES), trials, budgets=True)
@@ -38,6 +42,18 @@ def main() -> None:
     simulation = run(work, simulated_devices(f"gpu:{DEVICES}"), POLICIES, known=True)
     (PICTURES / "gantt.svg").write_text(gantts(simulation))
     (PICTURES / "hull.svg").write_text(hulls())
+    studies = tuple(
+        StudyWork(
+            study_spec(f"job {number}", 1, 1, number=number),
+            (TrialWork(10.0, ((1, 1.0),), epochs),),
+            float(arrives),
+            budgets=True,
+        )
+        for number, (arrives, epochs) in enumerate(JOBS)
+    )
+    jobs = Workload("five jobs", studies, overhead=0.0)
+    done = run(jobs, simulated_devices("gpu:1"), ("fifo", "srtf"), known=True)
+    (PICTURES / "waits.svg").write_text(waiting(done))
 
 
 def gantts(simulation: Simulation) -> str:
@@ -73,6 +89,46 @@ def gantts(simulation: Simulation) -> str:
         parts.append(_line(x(each.bound), top - 4, x(each.bound), below + 4, dashed=True))
         top = below + 12
     return _svg(WIDTH, top, parts)
+
+
+def waiting(simulation: Simulation) -> str:
+    """A lane per job: thick while it ran, thin in the colour of who ran while it waited."""
+    longest = max(each.makespan for each in simulation.outcomes)
+    room, parts, top = 420, [], 0.0
+    studies = [each.spec.id for each in simulation.workload.studies]
+
+    def bar(trial: str, begin: float, end: float, thick: int, whose: str) -> str:
+        at = studies.index(trial.rpartition("-")[0])
+        fill = STUDIES[studies.index(whose.rpartition("-")[0])]
+        x, wide = LEFT + room * begin / longest, room * (end - begin) / longest
+        return (
+            f'<rect x="{x:.1f}" y="{top + LANE * (at + 0.5) - thick / 2:.1f}" width="{wide:.1f}"'
+            f' height="{thick}" fill="{fill}"/>'
+        )
+
+    for outcome in simulation.outcomes:
+        words = f"{outcome.policy}: mean completion {outcome.completion:.0f} s (simulated)"
+        parts.append(f'<text class="h" x="{LEFT}" y="{top + 18}">{escape(words)}</text>')
+        top += 26
+        found = waits(simulation, outcome)
+        for at, study in enumerate(simulation.workload.studies):
+            middle = top + LANE * (at + 0.5) + 4
+            parts.append(
+                f'<text class="e" x="{LEFT - 8}" y="{middle:.0f}">{study.spec.name}</text>'
+            )
+            mine = [wait for wait in found if wait.trial.rpartition("-")[0] == study.spec.id]
+            if mine:
+                most = max(mine, key=lambda wait: wait.end - wait.begin)
+                ahead = simulation.workload.by_id[most.ahead.rpartition("-")[0]].spec.name
+                words = f"{most.end - most.begin:.0f} s for {ahead}: {most.why}"
+                parts.append(f'<text x="{LEFT + room + 8}" y="{middle:.0f}">{escape(words)}</text>')
+        parts += [bar(*wait[:1], wait.begin, wait.end, 4, wait.ahead) for wait in found]
+        parts += [
+            bar(row.trial, row.at - row.seconds, row.at, LANE - 4, row.trial)
+            for row in outcome.epochs
+        ]
+        top += LANE * len(studies) + 12
+    return _svg(WIDTH + 100, top, parts)
 
 
 def hulls() -> str:

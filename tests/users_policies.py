@@ -14,6 +14,17 @@ def youngest_first(snapshot: Snapshot) -> Plan:
     return Plan(tuple(each.trial for each in reversed(snapshot.waiting)))
 
 
+def across(snapshot: Snapshot) -> Plan:
+    """The last study first; who runs for another one gives way."""
+    last = max(each.arrived for each in (*snapshot.running, *snapshot.waiting))
+    order = sorted(snapshot.waiting, key=lambda each: -each.arrived)
+    hold = tuple(each.trial for each in snapshot.running if each.arrived < last)
+    return Plan(tuple(each.trial for each in order), hold=hold)
+
+
+across.cross_study = True
+
+
 def raises(snapshot: Snapshot) -> Plan:
     raise ZeroDivisionError("no devices")
 

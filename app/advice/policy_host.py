@@ -26,7 +26,7 @@ from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.snapshot import Plan, Policy, Snapshot, find_fault
-from ...scheduler.policies.registry import find_policy, is_plugin
+from ...scheduler.policies.registry import CROSS_STUDY, find_policy, is_plugin
 from ..ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 
 #: The most CPU seconds for one plan.
@@ -37,14 +37,18 @@ PLAN_TIMEOUT = 3.0
 START_WITHIN = 60.0
 
 
-def check_policy(policy: str) -> None:
-    """Raise UsageError if no policy has that name, or if the user's cannot be imported."""
+def check_policy(policy: str) -> bool:
+    """Whether the policy orders the trials of all studies, so that no shares apply.
+
+    A user's function says so by an attribute ``cross_study`` that is true. UsageError if no policy
+    has that name, or if the user's cannot be imported.
+    """
     if not is_plugin(policy):
         find_policy(policy)
-        return
+        return policy in CROSS_STUDY
     host = PluginHost()
     try:
-        host.load(policy)
+        return host.load(policy)
     finally:
         host.close()
 
@@ -59,12 +63,17 @@ class PluginHost:
         self._file: Path | None = None
         self._read_at = 0
         self._failed = False
+        self._cross_study = False
 
-    def load(self, policy: str) -> None:
-        """Import ``policy``. UsageError says why it cannot be imported."""
+    def load(self, policy: str) -> bool:
+        """Import ``policy``, and say whether it orders the trials of all studies.
+
+        UsageError says why it cannot be imported.
+        """
         if why := self._start(policy):
             allowed = f"module:function that can be imported ({why})"
             raise UsageError.refuse("policy", policy, allowed)
+        return self._cross_study
 
     def _start(self, policy: str) -> str:
         """Make sure that ``policy`` is loaded. Returns why it is not, in words, or nothing."""
@@ -83,6 +92,7 @@ class PluginHost:
             self.close()
             return str(answer["error"])
         self._file = Path(answer["ready"]) if answer["ready"] else None
+        self._cross_study = answer["cross_study"] is True
         self._read_at = self._written_at()
         return ""
 
@@ -189,7 +199,7 @@ def main() -> None:
         return
     module = sys.modules[sys.argv[1].partition(":")[0]]
     file = module.__file__ or ""
-    say(ready=file)
+    say(ready=file, cross_study=bool(getattr(policy, "cross_study", False)))
     reported = set()
     for line in sys.stdin:
         try:

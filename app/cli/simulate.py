@@ -31,6 +31,15 @@ def simulate(
             metavar="DEVICES", help="cpu:8x1, gpu:8 or cpu:8x1*2. This machine need not have them."
         ),
     ],
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-3,
+            max=1e5,
+            metavar="GIB",
+            help="Memory of each device, in GiB; by default enough.",
+        ),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(metavar="POLICY", help="May be repeated; by default all."),
@@ -66,7 +75,7 @@ def simulate(
     from ..simulation.experiment import run, simulated_devices
     from ..simulation.table import Progress, simulation_view
 
-    simulated = simulated_devices(devices)
+    simulated = simulated_devices(devices, memory)
     found = _workload(workload, len(simulated), max_width=max_width, seed=seed, count=count)
     # What a user's policy did instead of planning is reported once, beside its figures.
     logging.getLogger(answers.__name__).addHandler(logging.NullHandler())

@@ -39,6 +39,7 @@ from ..host.settings import Settings
 from ..ledger.codec import state_from_json, state_to_json
 from ..ledger.reader import Reader
 from ..ledger.restore import follow, restore
+from .delay_metrics import DelayHistograms
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Collector:
         self._settings = settings
         self._reader = Reader(settings.ledger_url)
         self._engine: Engine | None = None
+        self._delays = DelayHistograms()
         #: The demand for devices, and the event after which it was computed: an idle installation
         #: computes it once.
         self._demand: tuple[int, int] | None = None
@@ -89,6 +91,8 @@ class Collector:
         """The metrics from the ledger, and the queues of each device that is there."""
         state = self._newest()
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
+        self._delays.update(self._reader)
+        families += self._delays.families()
         if self._demand is None or self._demand[0] != state.seq:
             self._demand = state.seq, device_demand(state_from_json(state_to_json(state)))
         words = "Devices that would have work at once if they joined."
@@ -102,7 +106,7 @@ class Collector:
     def _newest(self) -> EngineState:
         engine, self._engine = self._engine, None
         if engine is None or self._reader.newest() < engine.state.seq:  # another ledger
-            engine, self._demand = restore(self._reader), None
+            engine, self._demand, self._delays = restore(self._reader), None, DelayHistograms()
         else:
             follow(engine, self._reader)
         self._engine = engine

@@ -20,6 +20,7 @@ from ..common.text import count, duration, label, number
 from ..ledger.codec import spec_from_json
 from ..optuna_bridge.importances import LEAST, Importances, importances
 from ..views import device_sharing
+from ..views.delays import delay_words, delays_of, summary
 from ..views.energy import energy_words
 from ..views.progress import (
     StudyProgress,
@@ -261,6 +262,7 @@ def _facts(  # noqa: PLR0917 - all that it tells of
 ) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
+    delays = summary(delays_of(study, spec.strategy, trials, epochs))
     facts: dict[str, object] = {
         "Objective": objective_words(study),
         **({"Constraints": _constraints(spec)} if spec.constraints else {}),
@@ -273,6 +275,7 @@ def _facts(  # noqa: PLR0917 - all that it tells of
         "Finished": moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
         **({"Use": words(used)} if used is not None else {}),
+        **({"Waiting": delay_words(delays)} if delays is not None else {}),
         **(
             {"System parameters": configurations_line(spec, trials)}
             if spec.contract == "torch"

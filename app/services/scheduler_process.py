@@ -58,7 +58,7 @@ def main(settings: Settings) -> None:
     # Alembic logs every plug-in it loads, and psycopg logs consequences of errors that we log.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("psycopg").setLevel(logging.ERROR)
-    check_policy(settings.policy)
+    cross_study = check_policy(settings.policy)
     settings.ensure_home()
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -76,14 +76,18 @@ def main(settings: Settings) -> None:
         with Supervisor(settings), LogKeeper(settings):
             if settings.broker is None:
                 server.start(settings)
-            Scheduler(settings, held.is_current).serve(stop)
+            Scheduler(settings, held.is_current, cross_study=cross_study).serve(stop)
 
 
 class Scheduler:
     """Builds the runner from the ledger, and rebuilds it whenever the ledger has failed."""
 
-    def __init__(self, settings: Settings, is_current: Callable[[], bool]) -> None:
+    def __init__(
+        self, settings: Settings, is_current: Callable[[], bool], *, cross_study: bool
+    ) -> None:
         self._settings = settings
+        #: Whether its policy orders the trials of all studies.
+        self._cross_study = cross_study
         #: Whether the file of this process's lock is where others look for it, and when it was.
         self._is_current = is_current
         self._in_place = time.monotonic()
@@ -221,7 +225,8 @@ class Scheduler:
 
     def _begin(self, runner: Runner, stop: threading.Event) -> bool:
         at, restored = self._clock.now(), self._settings.restored
-        chosen = PolicyChosen(at=at, policy=self._settings.policy)
+        policy = self._settings.policy
+        chosen = PolicyChosen(at=at, policy=policy, cross_study=self._cross_study)
         last_error = ""
         while not stop.is_set():
             try:

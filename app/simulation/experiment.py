@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...profiling.devices.discovery import parse_spec
-from ...scheduler.model.events import PolicyFailed
+from ...scheduler.model.events import AttemptFailed, Event, PolicyFailed
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
 from ...scheduler.policies.planner.width_plan import curve_of
 from ...scheduler.policies.registry import POLICIES
+from ...scheduler.strategies.base import rungs_of
 from ..advice.policy_host import check_policy
-from ..common.text import count
+from ..views.delays import summary, trial_delays
+from .device_memory import GIB, MAX_MEMORY, MIN_MEMORY
+from .outcome import ExperimentResult, Simulation
 from .simulator import simulate
 from .workload import KnownCosts, SimulatedTraining, Workload
 
@@ -35,121 +36,18 @@ _ALLOWED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentResult:
-    """The outcome of a workload under one policy. Times are simulated seconds."""
-
-    policy: str
-    #: When the last study ended.
-    makespan: float
-    #: A makespan that no plan can beat for the epochs that were trained here.
-    bound: float
-    #: The share of the devices' time until the end in which they trained, 0 to 1.
-    utilisation: float
-    #: The mean time from a study's arrival to the last epoch of each of its trials.
-    completion: float
-    #: The mean time from a study's arrival to its last epoch.
-    response: float
-    #: How often a trial went on at another width.
-    resizes: int
-    #: All accepted epochs, in order.
-    epochs: tuple[AcceptedEpoch, ...]
-    #: Why a user's policy gave no plan, once for each time.
-    planless: tuple[str, ...] = ()
-
-    @property
-    def ratio(self) -> float:
-        """The makespan divided by the bound."""
-        return self.makespan / self.bound
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """A workload, the devices that it was simulated on, and the outcome under each policy."""
-
-    workload: Workload
-    devices: tuple[Device, ...]
-    outcomes: tuple[ExperimentResult, ...]
-    known: bool
-
-    def facts(self) -> dict[str, Any]:
-        """The figures as plain values."""
-        return {
-            "simulated": True,
-            "workload": self.workload.name,
-            "about": self.workload.about,
-            "studies": len(self.workload.studies),
-            "trials": sum(len(study.trials) for study in self.workload.studies),
-            "devices": len(self.devices),
-            "resize_s": self.workload.resize,
-            "overhead_s": self.workload.overhead,
-            "curves_known": self.known,
-            "assumed": list(self.notes()),
-            "policies": {
-                each.policy: {
-                    "makespan_s": each.makespan,
-                    "bound_s": each.bound,
-                    "ratio": each.ratio,
-                    "utilisation": each.utilisation,
-                    "mean_completion_s": each.completion,
-                    "mean_response_s": each.response,
-                    "epochs": len(each.epochs),
-                    "resizes": each.resizes,
-                }
-                for each in self.outcomes
-            },
-        }
-
-    def notes(self) -> tuple[str, ...]:
-        """The assumptions behind the figures beyond the workload, a sentence each."""
-        failed = [
-            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the previous"
-            f" plan stayed in force: it {each.planless[-1]}"
-            for each in self.outcomes
-            if each.planless
-        ]
-        shared = []
-        if max(device.slots for device in self.devices) > 1 and not self.workload.sharing:
-            shared.append("trials that share a device gain nothing: two of them take twice as long")
-        return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
-
-    def uneven(self) -> tuple[str, ...]:
-        """A note if policies have different bounds because trials were stopped at other epochs."""
-        epochs = [len(each.epochs) for each in self.outcomes]
-        if min(epochs) == max(epochs):
-            return ()
-        note = (
-            f"the tuner stopped different trials under each policy: {min(epochs)} to {max(epochs)}"
-        )
-        return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
-
-    def unseen(self) -> tuple[str, ...]:
-        """A note for each policy under which epochs ran that the workload has no record of."""
-        work = self.workload
-        if not any(trial.levels for study in work.studies for trial in study.trials):
-            return ()
-        found = []
-        for each in self.outcomes:
-            new = sum(
-                row.epoch > len(work.trial(row.trial.rpartition("-")[0], row.trial).levels)
-                for row in each.epochs
-            )
-            if new:
-                found.append(
-                    f"under {each.policy} {new} of {len(each.epochs)} epochs were not recorded:"
-                    " each takes its trial's mean, and has its last value"
-                )
-        return tuple(found)
-
-
-def simulated_devices(spec: str) -> tuple[Device, ...]:
+def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, ...]:
     """Devices in the form of ``profiling.devices.discovery.parse_spec``, which need not exist here.
 
     ``gpu:8`` means eight GPUs, because there are no GPU numbers to choose from; ``gpu:0,1`` is two.
+    ``memory`` is what each has (GiB); with None nobody runs out of memory.
 
     Raises:
-        UsageError: for ``auto`` and ``gpu:all``, which depend on a machine, and malformed text.
+        UsageError: for ``auto`` and ``gpu:all``, which depend on a machine, malformed text, and a
+            memory out of range.
     """
+    if memory is not None and not MIN_MEMORY <= memory <= MAX_MEMORY:
+        raise UsageError.refuse("--memory", memory, f"{MIN_MEMORY:g} to {MAX_MEMORY:g} GiB")
     form = parse_spec(spec, _ALLOWED)
     count = int(form.gpus) if form.gpus.isdecimal() else len(set(form.gpus.split(",")))
     count = form.count if form.kind == "cpu" else count
@@ -163,7 +61,7 @@ def simulated_devices(spec: str) -> tuple[Device, ...]:
             "sim",
             kind,
             tuple(range(k * form.cores, (k + 1) * form.cores)),
-            None,
+            None if memory is None else round(memory * GIB),
             form.slots or 1,
         )
         for k in range(count)
@@ -184,23 +82,41 @@ def run(
     ``tell`` is called with the policy, the simulated seconds and the epochs trained so far.
 
     Raises:
-        UsageError: an unknown policy or one twice, or devices that no trial can use.
+        UsageError: an unknown policy or one twice, devices that no trial can use, or a trial that
+            needs more memory than a device has.
         BackendError: the simulation does not end in 1e9 simulated seconds.
     """
+    across = {}
     for name in policies:
-        check_policy(name)
+        across[name] = check_policy(name)
         if policies.count(name) > 1:
             raise UsageError.refuse("policy", name, "each policy once")
     check_usable(workload, devices)
     outcomes = tuple(
-        _outcome(workload, devices, name, partial(tell, name), known=known) for name in policies
+        _outcome(
+            workload, devices, name, partial(tell, name), known=known, cross_study=across[name]
+        )
+        for name in policies
     )
     return Simulation(workload, tuple(devices), outcomes, known)
 
 
 def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
-    """Raise UsageError if the workload's times were taken on another kind of device."""
+    """Raise UsageError if the workload's times were taken on another kind of device.
+
+    The same if a trial needs more memory alone than a device has.
+    """
+    needs = [
+        (trial.memory.peak(), study.spec.name)
+        for study in workload.studies
+        for trial in study.trials
+    ]
+    most, name = max(needs)
     for device in devices:
+        if device.memory is not None and most > device.memory:
+            raise UsageError.refuse(
+                "memory", f"{most / GIB:g} GiB, in {name}", f"at most {device.memory / GIB:g} GiB"
+            )
         if workload.kind and device.kind != workload.kind:
             raise UsageError(
                 f"no trial can use {device.name}: the times of {workload.name} are of"
@@ -216,6 +132,7 @@ def _outcome(
     tell: Callable[[float, int], None],
     *,
     known: bool,
+    cross_study: bool,
 ) -> ExperimentResult:
     costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
     arrivals = {study.spec.id: study.arrives for study in workload.studies}
@@ -224,11 +141,14 @@ def _outcome(
         devices,
         SimulatedTraining(workload),
         policy=policy,
+        cross_study=cross_study,
         costs=costs,
         strategies=workload.strategy,
         arrivals=arrivals,
         enqueued=workload.enqueued,
         overhead=workload.overhead,
+        needs=workload.memory,
+        sharing=workload.peaks({device.kind for device in devices}) if known else None,
         tell=tell,
     )
     ends: dict[str, float] = {}
@@ -240,6 +160,19 @@ def _outcome(
         widths[row.trial].append(len(row.members))
     study_of = {trial: trial.rpartition("-")[0] for trial in ends}
     last = {study_of[trial]: at for trial, at in sorted(ends.items(), key=lambda item: item[1])}
+    rows: dict[str, list[AcceptedEpoch]] = defaultdict(list)
+    for row in done.epochs:
+        rows[study_of[row.trial]].append(row)
+    delays = summary(
+        [
+            trial
+            for study in workload.studies
+            for trial in trial_delays(
+                study.arrives, rows[study.spec.id], rungs_of(study.spec.strategy)
+            )
+        ]
+    )
+    assert delays is not None  # every study has an epoch
     makespan = max(ends.values())
     held = ((m.device, row.at - row.seconds, row.at) for row in done.epochs for m in row.members)
     busy = sum(end - begin for begin, end in occupied(held))
@@ -248,12 +181,35 @@ def _outcome(
         makespan=makespan,
         bound=lower_bound(workload, trained, len(devices), max(d.slots for d in devices)),
         utilisation=busy / (makespan * len(devices)),
-        completion=fmean(at - arrivals[study_of[trial]] for trial, at in ends.items()),
+        delays=delays,
         response=fmean(at - arrivals[study] for study, at in last.items()),
         resizes=sum(a != b for each in widths.values() for a, b in pairwise(each)),
         epochs=done.epochs,
+        out_of_memory=sum(_is_out_of_memory(each) for each in done.trace),
+        memory=_memory_share(workload, devices, done.epochs, makespan),
         planless=tuple(each.reason for each in done.trace if isinstance(each, PolicyFailed)),
     )
+
+
+def _is_out_of_memory(event: Event) -> bool:
+    return isinstance(event, AttemptFailed) and event.kind == "memory"
+
+
+def _memory_share(
+    workload: Workload,
+    devices: Sequence[Device],
+    epochs: Iterable[AcceptedEpoch],
+    makespan: float,
+) -> float | None:
+    """The share of all memory in the time until ``makespan`` that trials at work needed."""
+    sizes = [device.memory for device in devices if device.memory is not None]
+    if len(sizes) < len(devices):
+        return None
+    used = 0.0
+    for row in epochs:
+        need = workload.trial(row.trial.rpartition("-")[0], row.trial).memory
+        used += row.seconds * len(row.members) * need.peak(len(row.members))
+    return used / (sum(sizes) * makespan)
 
 
 def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:

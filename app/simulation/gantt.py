@@ -16,7 +16,8 @@ from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ..common.text import number
 from ..report.charts import STUDIES, WIDE_LANES, unit_of
-from .experiment import ExperimentResult, Simulation, occupied
+from .experiment import occupied
+from .outcome import ExperimentResult, Simulation
 
 #: Pixels: the width of a chart, the margins right of its plot and below it, a character's width.
 WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7
@@ -61,7 +62,7 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
     height = lane * len(lanes)
     plot_width = WIDTH - left - RIGHT
     lane_of = {slot: at for at, slot in enumerate(lanes)}
-    parts = _axis(left, plot_width, height, longest)
+    parts = axis(left, plot_width, height, longest)
     for at, name in enumerate(lanes.values()):
         parts.append(
             f'<text class="e" x="{left - 8:.0f}" y="{lane * (at + 0.5) + 4:.0f}">'
@@ -86,7 +87,7 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
         parts += map(_bar, bars, fills, repeat(lane), titles)
     bound = left + plot_width * min(1.0, outcome.bound / longest)
     parts.append(f'<line class="bound" x1="{bound:.1f}" y1="0" x2="{bound:.1f}" y2="{height}"/>')
-    return _svg(height + BELOW, parts, f"who held which device when under {outcome.policy}")
+    return svg(height + BELOW, parts, f"who held which device when under {outcome.policy}")
 
 
 def busy(simulation: Simulation, longest: float) -> str:
@@ -94,7 +95,7 @@ def busy(simulation: Simulation, longest: float) -> str:
     most = len(simulation.devices)
     left = CHARACTER * len(str(most)) + 20
     plot_width = WIDTH - left - RIGHT
-    parts = _axis(left, plot_width, BUSY, longest)
+    parts = axis(left, plot_width, BUSY, longest)
     for tick in _ticks(most):
         y = 8 + (BUSY - 8) * (1 - tick / most)
         parts.append(f'<text class="e" x="{left - 8:.0f}" y="{y + 4:.0f}">{number(tick)}</text>')
@@ -110,7 +111,7 @@ def busy(simulation: Simulation, longest: float) -> str:
             f'<polyline points="{line}" stroke="{colour(index)}">'
             f"<title>{escape(outcome.policy)}</title></polyline>"
         )
-    return _svg(BUSY + BELOW, parts, "devices at work over simulated time")
+    return svg(BUSY + BELOW, parts, "devices at work over simulated time")
 
 
 def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
@@ -209,7 +210,7 @@ def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[str]:
     return [f'<path d="{"".join(each)}" fill="{fill}"/>' for fill, each in paths.items()]
 
 
-def _axis(left: float, plot_width: float, height: float, longest: float) -> list[str]:
+def axis(left: float, plot_width: float, height: float, longest: float) -> list[str]:
     """Lines and numbers of the time axis, and its unit."""
     scale, unit = unit_of(longest)
     parts = []
@@ -231,7 +232,7 @@ def _ticks(high: float) -> list[float]:
     return [index * step for index in range(int(high / step) + 1)]
 
 
-def _svg(height: float, parts: Iterable[str], what: str) -> str:
+def svg(height: float, parts: Iterable[str], what: str) -> str:
     return (
         f'<svg class="drawn" viewBox="0 0 {WIDTH} {height:.0f}" role="img"'
         f' aria-label="{escape(what)}">{"".join(parts)}</svg>'

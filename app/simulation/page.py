@@ -1,4 +1,4 @@
-"""Writes a simulation as one HTML file: for each policy which trial held which device when.
+"""Writes a simulation as one HTML file: for each policy who held which device and who waited.
 
 The page's frame (style, footer) is the report's. Its charts are SVG, so it needs no library.
 """
@@ -14,9 +14,10 @@ from ..common.text import count, duration
 from ..report.charts import STUDIES
 from ..report.html import Markup, pairs
 from ..report.page import page
-from .experiment import ExperimentResult, Simulation
 from .gantt import busy, colour, colours, gantt
+from .outcome import ExperimentResult, Simulation
 from .table import headline
+from .waits import MAX_LANES, waits_chart
 
 
 def write_simulation(simulation: Simulation, path: Path) -> Path:
@@ -30,7 +31,8 @@ def render(simulation: Simulation, now: datetime) -> str:
     longest = max(each.makespan for each in simulation.outcomes)
     sections = [
         f'<section id="gantt{index}"><div class="head"><h2>{escape(each.policy)}</h2>'
-        f"<p>{_sentence(each)}</p></div>{gantt(simulation, each, longest)}</section>"
+        f"<p>{_sentence(each)}</p></div>{gantt(simulation, each, longest)}"
+        f"{_waits(simulation, each, longest)}</section>"
         for index, each in enumerate(simulation.outcomes)
     ]
     work = simulation.workload
@@ -64,6 +66,20 @@ def _sentence(of: ExperimentResult) -> str:
     )
 
 
+def _waits(simulation: Simulation, of: ExperimentResult, longest: float) -> str:
+    """The chart of who waited for whom, with a sentence above it; empty if nobody waited."""
+    chart = waits_chart(simulation, of, longest)
+    if not chart:
+        return ""
+    many = sum(len(study.trials) for study in simulation.workload.studies) > MAX_LANES
+    whose = f"The {MAX_LANES} trials that waited longest" if many else "Trials"
+    return (
+        f"<h3>Who waited for whom</h3><p>{whose}, in order of arrival. A thick bar is a trial at"
+        " work. A thin one is a trial that waits, in the colour of who ran on the device that it"
+        f" then got; under the pointer it says why.</p>{chart}"
+    )
+
+
 def _legend(simulation: Simulation) -> str:
     return "".join(
         _swatch(colour(index), each.policy) for index, each in enumerate(simulation.outcomes)
@@ -88,13 +104,26 @@ def _bars(simulation: Simulation) -> str:
 
 
 def _table(simulation: Simulation) -> str:
-    titles = ("policy", "makespan", "over the bound", "busy", "mean completion", "mean response")
-    head = "".join(f"<th>{title}</th>" for title in (*titles, "resizes"))
+    titles = (
+        *("policy", "makespan", "over the bound", "busy", "start delay", "waiting", "completion"),
+        *("p50", "p95", "response", "slowdown"),
+    )
+    limited = any(each.memory is not None for each in simulation.outcomes)
+    last = ("resizes", "memory", "out of memory") if limited else ("resizes",)
+    head = "".join(f"<th>{title}</th>" for title in (*titles, *last))
     rows = "".join(
         f"<tr><td>{escape(each.policy)}</td><td>{duration(each.makespan)}</td>"
         f"<td>{each.ratio:.3f}</td><td>{each.utilisation:.0%}</td>"
-        f"<td>{duration(each.completion)}</td><td>{duration(each.response)}</td>"
-        f"<td>{each.resizes}</td></tr>"
+        f"<td>{duration(each.delays.start)}</td><td>{duration(each.delays.waiting)}</td>"
+        f"<td>{duration(each.completion)}</td><td>{duration(each.ended.median)}</td>"
+        f"<td>{duration(each.ended.p95)}</td><td>{duration(each.response)}</td>"
+        f"<td>{each.ended.slowdown:.2f}</td><td>{each.resizes}</td>"
+        + (
+            ""
+            if each.memory is None
+            else f"<td>{each.memory:.0%}</td><td>{each.out_of_memory}</td>"
+        )
+        + "</tr>"
         for each in simulation.outcomes
     )
     return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'

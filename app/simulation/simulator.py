@@ -23,10 +23,11 @@ from ...profiling.costs.table import CostTable
 from ...profiling.costs.width_window import COUNTED, MIN_STEPS, STEPS, WidthWindow
 from ...profiling.devices.device import Device
 from ...scheduler.engine.engine import Engine
-from ...scheduler.model.decisions import Cut, Dispatch
+from ...scheduler.model.decisions import Cut, Dispatch, Segment
 from ...scheduler.model.events import Event, PolicyChosen, StudySubmitted
 from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch
+from ...scheduler.policies.registry import CROSS_STUDY
 from ...scheduler.state.state import EngineState
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy
@@ -37,6 +38,7 @@ from ..common.ports import AttemptStatus, Effects, LiveDevice, Message, OpenAtte
 from ..ledger.ledger import MemoryLedger
 from ..optuna_bridge.samplers import SamplerHost
 from ..runner.runner import Runner
+from .device_memory import GIB, UNKNOWN, DeviceMemory, MemoryNeed
 
 #: Simulated seconds from a dispatch to the first step, and from the last step to the report.
 OVERHEAD = 0.004
@@ -73,6 +75,8 @@ class SimulatedTransport:
     work: SimulatedWork
     #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
+    #: What the trial of a segment needs of memory.
+    needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
     #: Reports to come: simulated time, tie-breaking counter, fence, and the report itself.
     _heap: list[tuple[float, int, int, dict[str, Any]]] = field(default_factory=list)
     #: The fence of the open segment of each trial.
@@ -87,6 +91,9 @@ class SimulatedTransport:
     _ends: dict[int, list[float]] = field(default_factory=dict)
     #: Breaks ties in the heap.
     _count: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self._memory = DeviceMemory(self.devices)
 
     def open(self) -> None:
         """Do nothing: there is nothing to create."""
@@ -138,6 +145,11 @@ class SimulatedTransport:
         self._open[segment.trial] = segment.fence
         at = self.clock.now() + self.overhead
         width = len(segment.members)
+        peak = self.needs(segment).peak(width)
+        full = self._memory.claim(segment.fence, [m.device for m in segment.members], peak)
+        if full:
+            self._run_out_of_memory(dispatch, full, peak)
+            return
         if not segment.widths and self._widths.setdefault(segment.trial, width) != width:
             at += self.work.resize(dispatch, spec)
             self._widths[segment.trial] = width
@@ -166,10 +178,27 @@ class SimulatedTransport:
                 "state_hash": f"simulated {dispatch.number}@{epoch}",
                 "signature": "simulated",
                 "seconds": seconds,
+                "memory": peak,
                 "claimed": at - self.clock.now() - self.overhead,
                 "closes": epoch == segment.last,
             }
             heapq.heappush(self._heap, (at, next(self._count), segment.fence, body))
+
+    def _run_out_of_memory(self, dispatch: Dispatch, device: str, peak: int) -> None:
+        """Schedule the report of an attempt that found too little memory on ``device``."""
+        segment = dispatch.segment
+        left = self._memory.free(device)
+        body = {
+            "kind": "failed",
+            "trial": segment.trial,
+            "fence": segment.fence,
+            "cause": dispatch.id,
+            "failure": "memory",
+            "message": f"{peak / GIB:.2f} GiB are needed on {device}, {left / GIB:.2f} are free",
+            "traceback": "",
+            "closes": True,
+        }
+        heapq.heappush(self._heap, (self.clock.now(), next(self._count), segment.fence, body))
 
     def _measure(self, dispatch: Dispatch, spec: StudySpec, at: float) -> None:
         """Schedule the report of a width window."""
@@ -216,6 +245,7 @@ class SimulatedTransport:
 
     def _end(self, trial: str) -> None:
         fence = self._open.pop(trial)
+        self._memory.release(fence)
         self._ends.pop(fence, None)
         device = self._device_of.pop(fence, None)
         if device is not None:
@@ -271,6 +301,7 @@ def simulate(
     work: SimulatedWork,
     *,
     policy: str = "fifo",
+    cross_study: bool | None = None,
     longest: float = 1e9,
     costs: CostTable | None = None,
     sharing: SharingTable | None = None,
@@ -278,13 +309,17 @@ def simulate(
     arrivals: Mapping[str, float] | None = None,
     enqueued: Mapping[str, Sequence[Params]] | None = None,
     overhead: float = OVERHEAD,
+    needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN,
     tell: Callable[[float, int], None] = lambda now, epochs: None,
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
-    ``costs`` and ``sharing`` are what the engine knows from the start. ``strategies`` makes the
-    strategy of each study. ``arrivals`` are the times of submission by study id, 0 by default;
-    ``enqueued`` are the configurations that each study tries first. ``tell`` is called repeatedly
+    ``cross_study`` is whether ``policy`` orders the trials of all studies; by default it is looked
+    up among our own policies. ``costs`` and ``sharing`` are what the engine knows from the start.
+    ``strategies`` makes the strategy of each study. ``arrivals`` are the times of submission by
+    study id, 0 by default;
+    ``enqueued`` are the configurations that each study tries first. ``needs`` is what memory the
+    trial of a segment needs, nothing by default. ``tell`` is called repeatedly
     with the simulated time and the number of epochs trained. Raises BackendError if the studies are
     not over after ``longest`` simulated seconds.
     """
@@ -292,7 +327,7 @@ def simulate(
     ledger = MemoryLedger()
     known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
     engine = Engine(known, strategies)
-    transport = SimulatedTransport(clock, devices, work, overhead)
+    transport = SimulatedTransport(clock, devices, work, overhead, needs)
     with closing(PluginHost()) as policies:
         runner = Runner(
             engine,
@@ -304,8 +339,10 @@ def simulate(
             policies=policies,
         )
         runner.snapshot()  # what the engine knows from the start comes from no event
-        chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
-        runner.start(*chosen)
+        across = policy in CROSS_STUDY if cross_study is None else cross_study
+        stands = (policy, across) == (engine.state.policy, engine.state.cross_study)
+        chosen = PolicyChosen(at=0.0, policy=policy, cross_study=across)
+        runner.start(*(() if stands else (chosen,)))
         runner.turn(0.0)  # the devices join
         at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
         first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}

@@ -1,4 +1,4 @@
-"""Shows a simulation on the terminal: one row per policy, and the assumptions."""
+"""Shows a simulation on the terminal: two tables with a row per policy, and the assumptions."""
 
 from __future__ import annotations
 
@@ -8,31 +8,48 @@ from rich.text import Text
 
 from ..common.console import PlainConsole
 from ..common.text import count, duration
-from .experiment import Simulation
+from .outcome import Simulation
 
 
 def simulation_view(of: Simulation) -> RenderableType:
-    """The table, with a headline above and the assumptions below."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("policy", overflow="fold")
+    """The tables, with a headline above and the assumptions below."""
     several = len(of.workload.studies) > 1
-    titles = ["makespan", "/ bound", "busy", "completion", *(["response"] if several else [])]
-    for title in (*titles, "resizes"):
-        table.add_column(title, justify="right", no_wrap=True)
+    limited = any(each.memory is not None for each in of.outcomes)
+    further = ["response"] * several + ["resizes"] + ["memory", "out of it"] * limited
+    devices = _table("makespan", "/ bound", "busy", *further)
+    trials = _table("to start", "waiting", "completion", "p50", "p95", "slowdown")
     for each in of.outcomes:
-        table.add_row(
+        devices.add_row(
             each.policy,
             duration(each.makespan),
             f"{each.ratio:.3f}",
             f"{each.utilisation:.0%}",
-            duration(each.completion),
             *([duration(each.response)] if several else []),
             str(each.resizes),
+            *([f"{each.memory:.0%}", str(each.out_of_memory)] if each.memory is not None else []),
+        )
+        trials.add_row(
+            each.policy,
+            duration(each.delays.start),
+            duration(each.delays.waiting),
+            duration(each.completion),
+            duration(each.ended.median),
+            duration(each.ended.p95),
+            f"{each.ended.slowdown:.2f}",
         )
     notes = [f"assumed: {each}" for each in of.notes()]
     heads = [headline(of), *([of.workload.about] if of.workload.about else [])]
     below = (Text(each, "dim") for each in notes)
-    return Group(*map(Text, heads), Text(), table, *([Text(), *below] if notes else []))
+    tables = (devices, Text(), trials)
+    return Group(*map(Text, heads), Text(), *tables, *([Text(), *below] if notes else []))
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("policy", overflow="fold")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
 
 
 def headline(of: Simulation) -> str:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from optuna.distributions import FloatDistribution, distribution_to_json
 
 from ...profiling.costs.fitting import fit
+from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.study_model import Expected
 from ...profiling.costs.table import CostTable
 from ...profiling.costs.throughput import Measured, Shape, packed_allocation
-from ...scheduler.model.decisions import Dispatch
+from ...scheduler.model.decisions import Dispatch, Segment
 from ...scheduler.model.study import Code, Params, Scalar, StrategySpec, StudySpec, number_of
 from ...scheduler.model.trial_group import Entry, TrialGroup
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.full import FullBudget
 from ...scheduler.strategies.registry import make_strategy
 from ..spec.space import parse_space
+from .device_memory import UNKNOWN, MemoryNeed
 from .simulator import OVERHEAD
 
 #: Steps of an epoch where a workload says nothing of them.
@@ -46,6 +48,8 @@ class TrialWork:
     params: Params = ()
     #: How many steps an epoch has.
     steps: int = STEPS_PER_EPOCH
+    #: What it needs of memory.
+    memory: MemoryNeed = UNKNOWN
 
     def seconds(self, epoch: int, width: int) -> float:
         """The seconds that ``epoch`` (from 1) takes on ``width`` devices."""
@@ -114,6 +118,22 @@ class Workload:
         """The work of a trial by id. Forked trials reuse the work of the first ones in turn."""
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
+
+    def memory(self, segment: Segment) -> MemoryNeed:
+        """What the trial of a segment needs of memory."""
+        return self.trial(segment.trial.rpartition("-")[0], segment.trial).memory
+
+    def peaks(self, kinds: Collection[str]) -> SharingTable:
+        """What the engine knows of memory if it knows the largest trial of each study.
+
+        ``kinds`` are the kinds of devices.
+        """
+        table = SharingTable()
+        for study in self.studies:
+            largest = max(trial.memory.peak() for trial in study.trials)
+            for kind in kinds:
+                table.of(study.spec.id, kind).memory = largest
+        return table
 
     def strategy(self, spec: StudySpec) -> Strategy:
         """A new strategy for one of its studies."""

@@ -18,12 +18,17 @@ from ...profiling.costs.throughput import Shape
 from ...scheduler.model.study import StrategySpec
 from ..common.yaml_file import KeyPath, YamlFile
 from ..study.study_file import strategy_from
+from .device_memory import GIB, MAX_MEMORY, UNKNOWN, MemoryNeed
 from .simulator import OVERHEAD
 from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, widest
 
 _FILE = ("studies", "curves", "resize", "overhead", "kind", "seed", "sharing")
-_STUDY = ("arrives", "max_width", "trials", "tuner", "n_trials", "seconds", "spread", "curve")
-_TRIAL = ("epochs", "seconds", "curve", "count")
+_STUDY = (
+    *("arrives", "max_width", "trials", "tuner", "n_trials", "seconds", "spread", "curve"),
+    "memory",
+)
+_TRIAL = ("epochs", "seconds", "curve", "count", "memory")
+_MEMORY = ("persistent", "ephemeral")
 _LEARNING = ("start", "best", "rate")
 _FAMILY = ("application", "cluster", "batch")
 _AMDAHL = ("serial", "cost", "widest")
@@ -124,7 +129,8 @@ class _Reading:
             epochs = self._whole(item_path, given, "epochs", low=1)
             level, shape = self._timed(item_path, given)
             copies = self._whole(item_path, given, "count", low=1, default=1)
-            found += [TrialWork(level, shape, epochs)] * copies
+            memory = self._memory(item_path, given)
+            found += [TrialWork(level, shape, epochs, memory=memory)] * copies
         return tuple(found)
 
     def _tuned(
@@ -141,6 +147,7 @@ class _Reading:
             allowed = f"so many that n_trials times max_epochs is at most {MAX_VALUES}"
             raise self._refused((*key_path, "n_trials"), count, allowed)
         level, shape = self._timed(key_path, given)
+        memory = self._memory(key_path, given)
         deviation = self._number(key_path, given, "spread", default=0.0, high=MAX_DEVIATION)
         inner = (*key_path, "learning")
         learning = self._mapping(inner, given.get("learning", {}))
@@ -154,8 +161,20 @@ class _Reading:
             end, power = rng.uniform(*best), rng.uniform(*rate)
             epochs = range(1, plan.max_epochs + 1)
             values = tuple(end + (start - end) * epoch**-power for epoch in epochs)
-            found.append(TrialWork(own, shape, values=values))
+            found.append(TrialWork(own, shape, values=values, memory=memory))
         return tuple(found)
+
+    def _memory(self, key_path: KeyPath, given: dict[str, Any]) -> MemoryNeed:
+        """What a trial needs, stated in GiB; nothing where it is left out."""
+        if "memory" not in given:
+            return UNKNOWN
+        inner = (*key_path, "memory")
+        stated = self._mapping(inner, given["memory"])
+        self._document.check_keys(inner, stated, _MEMORY, "memory")
+        persistent, ephemeral = (
+            self._number(inner, stated, name, high=MAX_MEMORY) for name in _MEMORY
+        )
+        return MemoryNeed(round(persistent * GIB), round(ephemeral * GIB))
 
     def _timed(self, key_path: KeyPath, given: dict[str, Any]) -> tuple[float, Shape]:
         """The seconds of an epoch on one device, and the shape, from a curve, seconds or both."""

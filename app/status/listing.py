@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..common.text import duration, number, share_words
+from ..ledger.codec import spec_from_json
+from ..views.delays import Delays, delay_words, delays_of, summary
 from ..views.live import Watcher
 from ..views.progress import View
 from ..views.screen import STATUS_STYLE, study_screen
@@ -131,11 +133,19 @@ def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> F
     """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``)."""
     view = Watcher(reader, study.id).poll()
     found = usage_of(reader, study)
+    delays = _delays(reader, study, view)
     return _facts(view) | {
         "waits": waits,
         "all_trials": [_trial(trial) for trial in view.trials],
         "usage": None if found is None else asdict(found) | {"share": found.share},
+        "delays": None if delays is None else asdict(delays),
     }
+
+
+def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
+    """How long the study's trials waited and took so far; None before the first epoch."""
+    plan = spec_from_json(study.spec_json).strategy
+    return summary(delays_of(study, plan, view.trials, reader.epochs(study.id)))
 
 
 def status_view(
@@ -151,6 +161,8 @@ def status_view(
         parts.append(Text(waits, style="yellow"))
     if (found := usage_of(reader, study)) is not None:
         parts.append(Text(words(found), style="dim"))
+    if (delays := _delays(reader, study, view)) is not None:
+        parts.append(Text(delay_words(delays), style="dim"))
     for trial in view.trials:
         if trial.failure_kind:
             what = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"

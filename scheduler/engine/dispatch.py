@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 
 from ..model.decisions import Cut, Dispatch, Member, Segment
-from ..model.events import Planned, PolicyFailed
+from ..model.events import Planned, PolicyChosen, PolicyFailed
 from ..model.study import shards_of
 from ..model.trial import Step, Trial
 from ..policies.segments import segment_length
 from ..resources.fair_share import FairShare
+from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..state.core import Core
@@ -41,6 +42,7 @@ class Dispatcher:
         planning: Planning,
         tuning: Tuning,
         packing: Packing,
+        giving_way: GivingWay,
         proposals: Proposals,
     ) -> None:
         self._core = core
@@ -50,6 +52,7 @@ class Dispatcher:
         self._planning = planning
         self._tuning = tuning
         self._packing = packing
+        self._giving_way = giving_way
         self._proposals = proposals
 
     def fill(self) -> None:
@@ -61,6 +64,9 @@ class Dispatcher:
         competing = self._shares.competing()
         if competing or self._state.shared_at is not None:
             self._recompute_shares(competing)
+        if self._state.cross_study:
+            self._proposals.pull_next()
+            self._planning.replan(free_slots(self._state))
         free = free_slots(self._state)
         while free:
             self._planning.replan(free)
@@ -70,10 +76,18 @@ class Dispatcher:
                 break
         if not free:
             self._cut_windows()
+        self._giving_way.cut_held()
         self._packing.rebalance(free)
         self._resize(free)
         if competing:
             self._shares.release_unused(competing)
+
+    def reconsider(self) -> None:
+        """Plan again before a trial goes on, if the policy orders the trials of all studies."""
+        if self._state.cross_study and self._state.ready:
+            if self._core.at >= self._state.plan_until:
+                self._core.invalidate_plan()
+            self._planning.replan(free_slots(self._state))
 
     def _recompute_shares(self, competing: list[StudyState]) -> None:
         """Compute the studies' shares.
@@ -104,7 +118,7 @@ class Dispatcher:
         """Give free slots to waiting trials in their order; returns whether any got one.
 
         When a trial may join no device that is in use, no later trial may either. Otherwise it
-        could be overtaken for ever.
+        could be overtaken for ever. A packed plan allows that until it is patient.
         """
         dispatched = False
         shared = self._state.shared_at is not None
@@ -120,6 +134,8 @@ class Dispatcher:
                 for s in free
                 if s.device not in study.refused and self._packing.may_join(trial, s)
             ]
+            if not joinable and self._state.packed and not self._state.patient:
+                continue
             if not joinable:
                 free[:] = [slot for slot in free if self._state.is_free(slot.device)]
                 continue
@@ -299,6 +315,12 @@ class Dispatcher:
             dispatch.id, study.spec.id, segment, self._core.at, began=self._core.at, resized=resized
         )
         self._core.out.append(dispatch)
+
+    def on_policy_chosen(self, event: PolicyChosen) -> None:
+        shared = not self._state.cross_study
+        self._planning.on_policy_chosen(event)
+        if shared == event.cross_study:  # shares begin or end
+            self.fill()
 
     def on_planned(self, event: Planned) -> None:
         self._planning.accept_plans(event.cause, event.plans)

@@ -69,6 +69,7 @@ from ..model.events import (
 )
 from ..model.study import StudySpec
 from ..resources.fair_share import FairShare
+from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..state.core import Core, Refused
 from ..state.state import Changes, EngineState
@@ -107,6 +108,7 @@ class Engine:
         self._probing = probing = Probing(core)
         self._tuning = tuning = Tuning(core, probing=probing)
         self._packing = packing = Packing(core)
+        self._giving_way = giving_way = GivingWay(core)
         self._signatures = signatures = Signatures(core)
         self._proposals = proposals = Proposals(core, checkpoints=checkpoints)
         self._dispatcher = dispatcher = Dispatcher(
@@ -116,6 +118,7 @@ class Engine:
             planning=planning,
             tuning=tuning,
             packing=packing,
+            giving_way=giving_way,
             proposals=proposals,
         )
         self._attempts = attempts = Attempts(
@@ -134,6 +137,7 @@ class Engine:
             planning=planning,
             tuning=tuning,
             packing=packing,
+            giving_way=giving_way,
             signatures=signatures,
             proposals=proposals,
             dispatcher=dispatcher,
@@ -213,16 +217,15 @@ class Engine:
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (the runner's clock); None if nothing waits for time."""
         deadlines = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
-        plans = self.state.dirty and self.state.elastic()
-        if plans and (self.state.attempts or self._core.ready()):
-            deadlines.append(self._planning.due())
+        if (planned := self._planning.wake_at()) is not None:
+            deadlines.append(planned)
         deadlines += self._devices.deadlines()
         return min(deadlines, default=None)
 
     def _table(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""
         return {
-            PolicyChosen: self._planning.on_policy_chosen,
+            PolicyChosen: self._dispatcher.on_policy_chosen,
             Planned: self._dispatcher.on_planned,
             PolicyFailed: self._dispatcher.on_policy_failed,
             StudySubmitted: self._lifecycle.on_study_submitted,

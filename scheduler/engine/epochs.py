@@ -17,6 +17,7 @@ from ..model.decisions import Member, Parent, Release
 from ..model.events import EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
 from ..resources.fair_share import FairShare
+from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..state.core import Core, Refused
 from ..state.state import ERA, Attempt, StudyState
@@ -42,6 +43,7 @@ class Epochs:
         planning: Planning,
         tuning: Tuning,
         packing: Packing,
+        giving_way: GivingWay,
         signatures: Signatures,
         proposals: Proposals,
         dispatcher: Dispatcher,
@@ -54,6 +56,7 @@ class Epochs:
         self._planning = planning
         self._tuning = tuning
         self._packing = packing
+        self._giving_way = giving_way
         self._signatures = signatures
         self._proposals = proposals
         self._dispatcher = dispatcher
@@ -87,6 +90,8 @@ class Epochs:
         self._signatures.record(study, trial, event.epoch, event.signature)
         capacity_changed = self._accept(study, trial, event, value)
         if event.closes:
+            if trial.epoch < trial.target:
+                self._dispatcher.reconsider()
             self._close(study, trial)
         if capacity_changed:
             self._dispatcher.fill()
@@ -137,6 +142,8 @@ class Epochs:
         self._tuning.observe_training(study, trial, event.seconds)
         self._state.tally.observe("accepted")
         self._state.tally.trained += event.seconds
+        if self._state.cross_study:
+            trial.service += event.seconds * len(members)
         if event.epoch == attempt.segment.first:
             self._state.tally.observe_first(event.at - attempt.dispatched_at, event.claimed)
         features = self._state.features(trial)
@@ -196,13 +203,17 @@ class Epochs:
             and self._may_continue_on(study, members)
             and self._planning.width(study, trial) == len(members)
             and not self._planning.has_window(trial)
+            and not self._giving_way.should_give_way(trial)
             and not self._shares.should_yield(study, trial, len(members))
             # If the estimates changed, its width may be wrong.
             and not (self._state.dirty and len(members) > 1)
         ):
             self._dispatcher.dispatch(study, trial, members)
             return
-        self._proposals.wait(trial, first=True)
+        if self._giving_way.should_give_way(trial):
+            self._giving_way.give_way(trial)
+        else:
+            self._proposals.wait(trial, first=True)
         self._dispatcher.fill()
 
     def _may_continue_on(self, study: StudyState, members: tuple[Member, ...]) -> bool:

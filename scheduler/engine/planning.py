@@ -4,9 +4,10 @@ Theory of operation. The plan becomes *dirty* when its input changes: a trial wa
 device came or went, an estimate moved, or the wide part of a width plan ended. A dirty plan is
 computed again when a slot is to be filled, at most once in ``REPLAN_INTERVAL_PER_TRIAL`` seconds
 for each trial, or in ``MAX_REPLAN_INTERVAL`` seconds if there are many. In between, new trials
-queue in order of arrival. The engine keeps count for width plans: each accepted wide epoch leaves
-one fewer, and after the last one the trial becomes narrow. If a policy fails, the last good plan
-stands.
+queue in order of arrival. A policy that orders the trials of all studies is also asked when a trial
+waits and no slot is free, because running trials may have to give way. The engine keeps count for
+width plans: each accepted wide epoch leaves one fewer, and after the last one the trial becomes
+narrow. If a policy fails, the last good plan stands.
 
 A user's policy is not part of the engine, so that a replay does not depend on it. Like a sampler it
 is asked (``AskPlan``), and its answer is an event. Until the answer comes, slots are given by the
@@ -16,9 +17,10 @@ previous plan. A policy that fails, or whose plan is impossible, is not asked ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 from ..model.decisions import AskPlan, Member
 from ..model.events import PolicyChosen
@@ -32,9 +34,10 @@ from ..model.snapshot import (
     steady,
 )
 from ..model.study import shards_of
-from ..model.trial import Trial
+from ..model.trial import Trial, TrialState
 from ..policies.registry import find_policy, is_plugin
 from ..resources.fair_share import apportion
+from ..resources.slots import can_move
 from ..state.core import Core, Refused
 from ..state.state import EngineState, StudyState
 from ..strategies.base import rungs_of, staged
@@ -65,7 +68,7 @@ class Planning:
         if not (state.dirty and self.due() <= self._core.at):
             return
         ready = self._core.ready()
-        if len(ready) < 2 and not (state.elastic() and (ready or state.attempts)):
+        if not self._can_plan(ready):
             return
         state.dirty = False
         state.planned_at = self._core.at
@@ -81,6 +84,22 @@ class Planning:
             state.plan_error = f"policy {state.policy} failed: {error!r}"
             return
         self._adopt(snapshots, plans)
+
+    def _can_plan(self, ready: Sequence[str]) -> bool:
+        """Whether there is anything to plan."""
+        state = self._state
+        if len(ready) > 1 or (state.elastic() and (ready or state.attempts)):
+            return True
+        return state.cross_study and bool(ready and state.attempts)
+
+    def wake_at(self) -> float | None:
+        """When a dirty plan should be made again although no slot is free; None if it need not."""
+        state = self._state
+        if not (state.dirty and (state.elastic() or state.cross_study)):
+            return None
+        ready = self._core.ready()
+        useful = self._can_plan(ready) if state.cross_study else ready or state.attempts
+        return self.due() if useful else None
 
     def accept_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
         """Take in a user's policy's answer.
@@ -115,11 +134,13 @@ class Planning:
         known = set(order)
         state.ready = [*order, *(name for name in state.ready if name not in known)]
         state.widths, state.courses, state.windows = {}, {}, {}
+        state.hold = [name for plan in plans for name in plan.hold if name in state.trials]
+        state.plan_until = min((plan.until for plan in plans), default=math.inf)
         for (study, _), plan in zip(snapshots, plans, strict=True):
             state.widths |= {name: n for name, n in plan.widths.items() if name in state.trials}
             state.courses |= {name: c for name, c in plan.courses.items() if name in state.trials}
             state.windows |= {name: w for name, w in plan.windows.items() if name in state.trials}
-            state.patient = plan.patient
+            state.patient, state.packed = plan.patient, plan.packed
             holder = state.studies.get(study, state)
             holder.rule, holder.deadline = plan.rule, plan.deadline
 
@@ -343,14 +364,33 @@ class Planning:
             ahead=ahead,
             measuring=measuring,
             measurable=study.vain_windows < MAX_VAIN_WINDOWS,
+            **self._among_studies(study, trial),
         )
+
+    def _among_studies(self, study: StudyState, trial: Trial) -> dict[str, Any]:
+        """The fields of a candidate for policies that order the trials of all studies."""
+        if not self._state.cross_study:
+            return {}
+        waits = 0.0 if trial.queued_at is None else self._core.at - trial.queued_at
+        return {
+            "arrived": study.created_at,
+            "priority": study.spec.priority,
+            "waited": trial.waited + max(0.0, waits),
+            "service": trial.service,
+            "movable": can_move(self._state, trial),
+        }
 
     def on_policy_chosen(self, event: PolicyChosen) -> None:
         if not is_plugin(event.policy):
             find_policy(event.policy)
-        if event.policy == self._state.policy:
+        chosen = event.policy, event.cross_study
+        if chosen == (self._state.policy, self._state.cross_study):
             raise Refused("this policy stands already")
-        self._state.policy = event.policy
+        self._state.policy, self._state.cross_study = chosen
+        for trial in self._state.trials.values():  # waiting is counted from now on
+            waits = event.cross_study and trial.state is TrialState.WAITING
+            trial.queued_at, trial.waited = self._core.at if waits else None, 0.0
+        self._state.hold, self._state.plan_until, self._state.packed = [], math.inf, False
         self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
         self._state.planned_at = None
         self._core.invalidate_plan()

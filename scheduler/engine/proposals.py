@@ -78,6 +78,19 @@ class Proposals:
             free -= len(pull.group) + pull.ask
         return entered
 
+    def pull_next(self) -> None:
+        """Have the next trial of each study in the queue, so that a policy can compare them.
+
+        One study alone is pulled for free slots only: its sampler then knows the most.
+        """
+        runnable = [study for study in self._state.studies.values() if study.runnable]
+        if len(runnable) < 2:
+            return
+        waiting = {self._state.trials[name].study for name in self._state.ready}
+        for study in runnable:
+            if study.spec.id not in waiting and not study.asks:
+                self.pull_study(study, 1)
+
     def pull_study(self, study: StudyState, free: int) -> Pull:
         ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
         pull = study.strategy.pull(free, ahead)

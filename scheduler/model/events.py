@@ -27,10 +27,12 @@ class Event:
 class PolicyChosen(Event):
     """The operator chose the policy that applies from now on.
 
-    It is an event so that a replay makes the same plans.
+    It is an event so that a replay makes the same plans. ``cross_study``: the policy orders the
+    trials of all studies, so that no shares apply.
     """
 
     policy: str
+    cross_study: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

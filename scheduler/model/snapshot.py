@@ -95,6 +95,17 @@ class Candidate:
     measuring: bool = False
     #: Whether widths of its study can be measured in windows.
     measurable: bool = True
+    #: When its study was submitted (the runner's clock). This and the fields below have their
+    #: defaults unless the policy orders the trials of all studies.
+    arrived: float = 0.0
+    #: Its study's priority. The highest goes first.
+    priority: int = 0
+    #: How long it has waited for a slot since it was entered (seconds).
+    waited: float = 0.0
+    #: What its accepted epochs have had (device-seconds).
+    service: float = 0.0
+    #: Whether it can go on from where it is on any device.
+    movable: bool = True
 
     @property
     def seconds(self) -> float | None:
@@ -159,6 +170,13 @@ class Plan:
     rule: str = ""
     #: A time that the policy notes for its next plan (the runner's clock).
     deadline: float = 0.0
+    #: Running trials that go back to the queue when their epoch ends, if any trial waits.
+    hold: tuple[str, ...] = ()
+    #: Let a device with several slots hold as many trials as its memory allows, whatever their
+    #: total speed. A trial that fits nowhere is overtaken unless ``patient``.
+    packed: bool = False
+    #: From when on the order may be another although nothing has happened (the runner's clock).
+    until: float = math.inf
 
 
 def find_fault(snapshot: Snapshot, plan: Plan) -> str:
@@ -181,6 +199,10 @@ def find_fault(snapshot: Snapshot, plan: Plan) -> str:
         planned += [(trial, width) for width in window.widths]
         if window.widths[:1] != (1,) or not 0 < window.epochs < math.inf:
             return f"gave {trial} a {window}, which does not begin with one device, or never ends"
+    running = {each.trial for each in snapshot.running}
+    for trial in plan.hold:
+        if trial not in running:
+            return f"holds {trial}, which does not run"
     return _width_fault(snapshot, planned)
 
 

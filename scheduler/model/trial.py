@@ -213,6 +213,13 @@ class Trial:
     window: int = 0
     #: How many of its width windows were cut before they had measured two widths.
     cut_windows: int = 0
+    #: Since when it has been in the queue (the runner's clock). This and the fields below are kept
+    #: while a policy orders the trials of all studies.
+    queued_at: float | None = None
+    #: How long it was in the queue before, since it was entered (seconds).
+    waited: float = 0.0
+    #: What its accepted epochs have had (device-seconds).
+    service: float = 0.0
 
     @property
     def feasible(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..model.trial import TrialState
-from ..resources.slots import devices_are_reserved_for, free_slots, slot_limit
+from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
 from ..state.state import Attempt, EngineState
 
 if TYPE_CHECKING:
@@ -51,19 +51,26 @@ def _outlook(engine: Engine, at: float) -> Facts:
 
 
 def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Facts:
-    """A running trial. It keeps its slots until its target; if cut, until its epoch ends."""
+    """A running trial. It keeps its slots until its target.
+
+    One that is cut or gives way keeps them until its epoch ends.
+    """
     segment = attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
     seconds = state.seconds_at(trial, len(segment.members))
     if seconds is not None:
         seconds *= state.slowdown(attempt)
     epoch_ends, ends = state.epoch_ends(attempt), None
+    gives_way = trial.id in state.hold and can_move(state, trial)
+    leaves = attempt.cut or gives_way
     if epoch_ends is not None and seconds is not None:
         epoch_ends = max(0.0, epoch_ends - at)
-        ends = epoch_ends + (0 if attempt.cut else trial.target - trial.epoch - 1) * seconds
+        ends = epoch_ends + (0 if leaves else trial.target - trial.epoch - 1) * seconds
     reason = "until its target"
     if segment.widths:
         reason = f"measures its steps on {', '.join(map(str, sorted(segment.widths)))} devices"
+    elif gives_way and study.runnable:
+        reason = "until this epoch's end: it gives way to a trial that the policy puts first"
     elif attempt.cut:
         drained = any(state.cordoned(member.device) for member in segment.members)
         reason = "until this epoch's end: another width"

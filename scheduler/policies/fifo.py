@@ -1,11 +1,21 @@
-"""Policy ``fifo``: first come, first served. It is the reference for tests."""
+"""Policy ``fifo``: first come, first served, across all studies. It is the reference for tests.
+
+The trials of the study that was submitted first go first, and nobody gives way. So a trial waits at
+most for what came before it.
+"""
 
 from __future__ import annotations
 
-from ..model.snapshot import Plan, Snapshot
+from ..model.snapshot import Candidate, Plan, Snapshot
 from .planner.widen import widen_equally
 
 
 def fifo(snapshot: Snapshot) -> Plan:
-    """Plan waiting trials in order of arrival."""
-    return Plan(tuple(candidate.trial for candidate in snapshot.waiting), widen_equally(snapshot))
+    """Plan waiting trials by their studies' submission, and in order of arrival within a study."""
+    order = sorted(snapshot.waiting, key=by_submission)
+    return Plan(tuple(candidate.trial for candidate in order), widen_equally(snapshot))
+
+
+def by_submission(candidate: Candidate) -> tuple[int, float]:
+    """The key of ``fifo``: the highest priority first, then the study that was submitted first."""
+    return -candidate.priority, candidate.arrived

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from ...profiling.base.errors import UsageError
 from ..model.snapshot import Policy
+from .fair import fair
 from .fifo import fifo
 from .fluid import dynamic_fluid, static_fluid
+from .las import las
 from .longest_first import longest_first
+from .pack import pack
+from .srtf import srtf
 from .waterfill import waterfill
 
 POLICIES: dict[str, Policy] = {
@@ -15,7 +19,14 @@ POLICIES: dict[str, Policy] = {
     "static_fluid": static_fluid,
     "dynamic_fluid": dynamic_fluid,
     "waterfill": waterfill,
+    "srtf": srtf,
+    "las": las,
+    "pack": pack,
+    "fair": fair,
 }
+
+#: The policies that order the trials of all studies. Under the others each study has a share.
+CROSS_STUDY = frozenset({"fifo", "srtf", "las", "pack"})
 
 
 def is_plugin(name: str) -> bool:

@@ -14,7 +14,8 @@ another study with waiting trials is below the whole part of its share or has wa
 study gains no credit for slots that it does not want: while it has no waiting trial, its share is
 at most what it holds.
 
-With one study at work there is nothing to share, and nothing is counted.
+With one study at work there is nothing to share, and nothing is counted. Nor is it under a policy
+that orders the trials of all studies.
 """
 
 from __future__ import annotations
@@ -91,7 +92,12 @@ class FairShare:
         self._state = core.state
 
     def competing(self) -> list[StudyState]:
-        """The studies that share the devices; none if fewer than two are at work."""
+        """The studies that share the devices.
+
+        There are none if fewer than two are at work, or if the policy orders the trials of all.
+        """
+        if self._state.cross_study:
+            return []
         found = [study for study in self._state.studies.values() if study.runnable]
         return found if len(found) > 1 else []
 

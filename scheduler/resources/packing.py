@@ -14,7 +14,7 @@ from ..model.decisions import Cut, Member
 from ..model.trial import Trial
 from ..state.core import Core
 from ..state.state import Attempt
-from .slots import epochs_left, slot_limit
+from .slots import can_move, epochs_left, slot_limit
 
 
 class Packing:
@@ -77,7 +77,8 @@ class Packing:
             for attempt in reversed(attempts[1:]):
                 if excess <= 0:
                     break
-                if not (epochs_left(self._state, attempt) and self._can_move(attempt)):
+                trial = self._state.trials[attempt.segment.trial]
+                if not (epochs_left(self._state, attempt) and can_move(self._state, trial)):
                     continue
                 refused = self._state.studies[attempt.study].refused
                 if empty and refused.keys() >= set(empty):
@@ -85,13 +86,6 @@ class Packing:
                 self._leave_device(attempt)
                 excess -= 1
                 empty = empty[1:]
-
-    def _can_move(self, attempt: Attempt) -> bool:
-        """Whether its trial can continue on any device from where it is."""
-        trial = self._state.trials[attempt.segment.trial]
-        contract = self._state.studies[attempt.study].spec.contract
-        kept = bool(trial.parents) and trial.parents[0].epoch == trial.epoch
-        return contract in ("torch", "empty") or (contract == "epochs" and kept)
 
     def _leave_device(self, attempt: Attempt) -> None:
         attempt.leaves = True

@@ -11,9 +11,11 @@ whatever the slots.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...profiling.costs.interference import Interference
+from ...profiling.devices.device import Device
 from ..model.decisions import Member
 from ..model.trial import Trial
 from ..state.state import Attempt, EngineState
@@ -69,6 +71,17 @@ def epochs_left(state: EngineState, attempt: Attempt) -> int:
     return trial.target - trial.epoch - 1
 
 
+def can_move(state: EngineState, trial: Trial) -> bool:
+    """Whether the trial can go on from where it is on any device.
+
+    An Optuna objective would begin anew elsewhere, and so would an epoch function whose last epoch
+    has no checkpoint.
+    """
+    contract = state.studies[trial.study].spec.contract
+    kept = bool(trial.parents) and trial.parents[0].epoch == trial.epoch
+    return contract in ("torch", "empty") or (contract == "epochs" and kept)
+
+
 def slot_limit(state: EngineState, name: str, newcomer: Trial | None = None) -> SlotLimit:
     """How many trials the device ``name`` may hold: those at work there, and ``newcomer``."""
     device = state.devices[name].device
@@ -82,6 +95,14 @@ def slot_limit(state: EngineState, name: str, newcomer: Trial | None = None) -> 
     for trial in trials:
         if trial.alone:
             return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
+    if state.packed:
+        return _packed_limit(state, device, trials)
+    return _gaining_limit(state, name, trials)
+
+
+def _gaining_limit(state: EngineState, name: str, trials: Sequence[Trial]) -> SlotLimit:
+    """How many trials the device may hold so that each of them gains total speed."""
+    device = state.devices[name].device
     max_slots = device.slots
     known = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
     if device.memory is not None and known:
@@ -95,6 +116,23 @@ def slot_limit(state: EngineState, name: str, newcomer: Trial | None = None) -> 
             )
     limits = [_measured_limit(state, name, study, each, max_slots) for study, each in known.items()]
     return min(limits, default=SlotLimit(1, "nothing runs there"))
+
+
+def _packed_limit(state: EngineState, device: Device, trials: Sequence[Trial]) -> SlotLimit:
+    """How many of ``trials`` the device's memory holds, or more if nobody else is named.
+
+    Trials of several studies need what the largest of each study was seen to need.
+    """
+    if device.memory is None:
+        return SlotLimit(device.slots, "its slots are filled, and its memory is not known")
+    needs = [state.sharing.of(trial.study, device.kind).memory for trial in trials]
+    if not all(needs):
+        return SlotLimit(1, "what memory its trials need is not known yet")
+    usable = (1.0 - RESERVE) * device.memory
+    words = f"its trials need {_gib(sum(needs))} of {_gib(device.memory)}"
+    if sum(needs) > usable:
+        return SlotLimit(max(1, len(trials) - 1), words)
+    return SlotLimit(device.slots, words)
 
 
 def _measured_limit(

@@ -66,6 +66,8 @@ class Core:
         moved = " ".join((before, step, trial.state))
         trial.story.append(f"#{self.state.seq} {what}{cause}: {moved}")
         del trial.story[:-STORY_KEPT]
+        if self.state.cross_study:
+            self._count_waiting(trial, step)
         if trial.state in FINAL:
             trial.finished_at = self.at
             if trial.id in self.state.ready:
@@ -73,6 +75,15 @@ class Core:
         if step in (Step.REACH, Step.FINISH, Step.PRUNE):
             study.succeeded += 1
         self.changes.trials[trial.id] = trial
+
+    def _count_waiting(self, trial: Trial, step: Step) -> None:
+        if step is Step.ENTER:
+            trial.waited = 0.0
+        if trial.state is TrialState.WAITING:
+            trial.queued_at = self.at
+        elif trial.queued_at is not None:
+            trial.waited += max(0.0, self.at - trial.queued_at)
+            trial.queued_at = None
 
     def close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)

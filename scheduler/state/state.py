@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from ...profiling.costs.failure_rate import FaultTable
@@ -220,6 +221,8 @@ class EngineState:
     fence: int = 0
     #: The name of the policy.
     policy: str = "fifo"
+    #: Whether the policy orders the trials of all studies, so that no shares apply.
+    cross_study: bool = False
     #: Studies that are not over, by id.
     studies: dict[str, StudyState] = field(default_factory=dict)
     #: Names of studies that are over, by id.
@@ -249,6 +252,12 @@ class EngineState:
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).
     deadline: float = 0.0
+    #: ``Plan.hold`` of the standing plan.
+    hold: list[str] = field(default_factory=list)
+    #: ``Plan.packed`` of the standing plan.
+    packed: bool = False
+    #: ``Plan.until`` of the standing plan (the runner's clock).
+    plan_until: float = math.inf
     #: How the policy failed last; empty since a plan of it was good.
     plan_error: str = ""
     #: The question to a user's policy that is unanswered.

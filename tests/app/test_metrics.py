@@ -64,6 +64,29 @@ def test_what_prometheus_reads_is_what_the_ledger_has(server, tmp_path):
     assert found["penstock_devices_wanted",] == 0
 
 
+def test_delays_of_trials_are_counted_once_their_study_is_over(server, tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(n_trials=9))
+    [study] = reader.studies()
+    begins, ends = {}, {}
+    for epoch in reader.epochs(study.id):
+        begins.setdefault(epoch.trial, epoch.at - epoch.seconds - study.created_at)
+        ends[epoch.trial] = epoch.at - study.created_at
+    for _ in range(2):  # a second scrape counts nothing again
+        found = scraped(server)
+        for kind, times in (("start_delay", begins), ("completion", ends)):
+            name = f"penstock_trial_{kind}_seconds"
+            assert found[f"{name}_count",] == found[f"{name}_bucket", "+Inf"] == len(times)
+            assert found[f"{name}_sum",] == pytest.approx(sum(times.values()))
+            assert found[f"{name}_bucket", "1"] == sum(each <= 1.0 for each in times.values())
+        waiting = found["penstock_trial_waiting_seconds_sum",]
+        assert sum(begins.values()) <= waiting < sum(ends.values())
+
+
+def test_no_delay_is_counted_of_a_study_at_work(server, tmp_path):
+    make_study(tmp_path / "home", study_spec(n_trials=9), turns=12)
+    assert scraped(server)["penstock_trial_completion_seconds_count",] == 0
+
+
 def test_a_study_at_work_shows_what_waits_and_how_long_claims_take(server, tmp_path):
     reader = make_study(tmp_path / "home", study_spec(n_trials=9), turns=12)
     found = scraped(server)

@@ -13,12 +13,15 @@ import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import check_invariants, device, spec
 from penstock.app.advice import policy_host
-from penstock.app.advice.policy_host import PluginHost
+from penstock.app.advice.policy_host import PluginHost, check_policy
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.codec import state_to_json
 from penstock.app.ledger.ledger import MemoryLedger
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
+from penstock.app.simulation.experiment import run as simulation
+from penstock.app.simulation.experiment import simulated_devices
+from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 from penstock.app.views.plan import plan_view
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.engine.engine import Engine
@@ -113,6 +116,16 @@ def test_a_policy_that_failed_is_imported_anew_once_its_file_has_changed(
     assert host.plan("mended:policy", [snapshot()])
 
 
+@pytest.mark.parametrize(("policy", "across"), [("across", True), ("youngest_first", False)])
+def test_a_users_policy_says_by_an_attribute_that_it_orders_all_trials(policy, across):
+    assert check_policy(f"users_policies:{policy}") is across
+
+
+@pytest.mark.parametrize(("policy", "across"), [("fifo", True), ("fair", False)])
+def test_our_own_policies_are_known_to_order_all_trials_or_not(policy, across):
+    assert check_policy(policy) is across
+
+
 def run(policy: str):
     """A study under the user's policy on two simulated devices, to its end."""
     clock, ledger, engine = SimulatedClock(), MemoryLedger(), Engine()
@@ -174,3 +187,22 @@ def test_a_study_goes_on_under_a_bad_policy_and_the_plan_says_so(name, words):
     if not engine.state.studies:
         engine.state.plan_error = ""
     check_invariants(engine)
+
+
+def test_a_users_policy_may_have_the_trials_of_one_study_give_way_to_those_of_another():
+    trial = TrialWork(10.0, ((1, 1.0),), 6)
+    studies = tuple(
+        StudyWork(
+            study_spec(f"job {number}", 1, 1, number=number), (trial,), 14.0 * number, budgets=True
+        )
+        for number in range(3)
+    )
+    done = simulation(
+        Workload("by hand", studies, overhead=0.0),
+        simulated_devices("gpu:1"),
+        ["users_policies:across"],
+    )
+    [outcome] = done.outcomes
+    assert outcome.planless == ()
+    ends = {row.trial[:2]: row.at for row in outcome.epochs}
+    assert ends == pytest.approx({"s2": 90.0, "s1": 140.0, "s0": 180.0}, abs=1.0)

@@ -382,9 +382,9 @@ class EngineMachine(RuleBasedStateMachine):
     def enqueue(self, number):
         self.send(TrialEnqueued(at=self.world.at, study=f"s-{number}", params=(("x", 1),)))
 
-    @rule(policy=st.sampled_from(sorted(POLICIES)))
-    def choose_policy(self, policy):
-        self.send(PolicyChosen(at=self.world.at, policy=policy))
+    @rule(policy=st.sampled_from(sorted(POLICIES)), cross_study=st.booleans())
+    def choose_policy(self, policy, cross_study):
+        self.send(PolicyChosen(at=self.world.at, policy=policy, cross_study=cross_study))
 
     @invariant()
     def invariants_hold(self):

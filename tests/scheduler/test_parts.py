@@ -21,14 +21,14 @@ from penstock.scheduler.engine import (
     trials,
     user_trials,
 )
-from penstock.scheduler.resources import fair_share, packing
+from penstock.scheduler.resources import fair_share, giving_way, packing
 from penstock.scheduler.state import core
 from penstock.scheduler.state.state import EngineState
 from penstock.scheduler.tuning import probing, tuning
 
 PARTS = (
     *(ask_tell, attempts, checkpoints, core, devices, dispatch, engine, epochs, fair_share),
-    *(lifecycle, packing, planning, probing, proposals, signatures, trials, tuning),
+    *(giving_way, lifecycle, packing, planning, probing, proposals, signatures, trials, tuning),
     user_trials,
 )
 FIELDS = {field.name for field in fields(EngineState)}
@@ -50,7 +50,7 @@ WRITERS = {
     "seq": {"core"},
     "dirty": {"core", "planning"},
     "attempts": {"core", "dispatch"},
-    "ready": {"core", "dispatch", "planning", "proposals"},
+    "ready": {"core", "dispatch", "giving_way", "planning", "proposals"},
     "fence": {"devices", "dispatch"},
     "devices": {"devices"},
     "held": {"devices"},
@@ -59,6 +59,10 @@ WRITERS = {
     "ended": {"checkpoints", "lifecycle"},
     "trials": {"lifecycle", "proposals", "trials"},
     "policy": {"planning"},
+    "cross_study": {"planning"},
+    "hold": {"giving_way", "planning"},
+    "packed": {"planning"},
+    "plan_until": {"planning"},
     "widths": {"planning"},
     "courses": {"planning", "proposals"},
     "windows": {"planning", "proposals"},

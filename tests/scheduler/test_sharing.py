@@ -16,9 +16,11 @@ from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import EpochReported, StudyWeighed
 from penstock.scheduler.model.study import StrategySpec, StudySpec
+from penstock.scheduler.policies import registry as policies
 from penstock.scheduler.resources.fair_share import Claim, apportion, divide
 
-POLICIES = ("fifo", "longest_first", "static_fluid", "dynamic_fluid", "waterfill")
+#: The policies under which each study has a share.
+POLICIES = tuple(sorted(policies.POLICIES.keys() - policies.CROSS_STUDY))
 CLAIMS = st.lists(
     st.builds(Claim, st.floats(0.1, 10), st.integers(-1, 1), st.floats(0, 20)), max_size=6
 )
@@ -118,7 +120,7 @@ def test_weights_of_two_to_one_give_device_seconds_of_two_to_one(policy, devices
     assert both == pytest.approx(devices * until, rel=0.02), "a device was idle"
 
 
-@pytest.mark.parametrize("policy", ["fifo", "longest_first", "waterfill"])
+@pytest.mark.parametrize("policy", ["fair", "longest_first", "waterfill"])
 def test_weights_hold_for_trials_on_several_devices(policy):
     """Fluid's two do not: they take no device from a trial that loses speed by it."""
     wide = {"n_trials": 2, "max_width": 8, "shards": 8, "epochs": 30}

@@ -1,0 +1,145 @@
+"""The outcome of a workload under one policy and under several, as values.
+
+``app.simulation.experiment`` makes them; tables, pages and pictures show them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...profiling.devices.device import Device
+from ...scheduler.model.trial import AcceptedEpoch
+from ..common.text import count
+from ..views.delays import Completion, Delays
+from .workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentResult:
+    """The outcome of a workload under one policy. Times are simulated seconds."""
+
+    policy: str
+    #: When the last study ended.
+    makespan: float
+    #: A makespan that no plan can beat for the epochs that were trained here.
+    bound: float
+    #: The share of the devices' time until the end in which they trained, 0 to 1.
+    utilisation: float
+    #: How long trials waited and took.
+    delays: Delays
+    #: The mean time from a study's arrival to its last epoch.
+    response: float
+    #: How often a trial went on at another width.
+    resizes: int
+    #: All accepted epochs, in order.
+    epochs: tuple[AcceptedEpoch, ...]
+    #: How often a trial ran out of memory beside others.
+    out_of_memory: int = 0
+    #: The share of the devices' memory until the end that trials at work needed; None if it is not
+    #: limited.
+    memory: float | None = None
+    #: Why a user's policy gave no plan, once for each time.
+    planless: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """The makespan divided by the bound."""
+        return self.makespan / self.bound
+
+    @property
+    def ended(self) -> Completion:
+        """The completion times of its trials, all of which are over."""
+        assert self.delays.completion is not None
+        return self.delays.completion
+
+    @property
+    def completion(self) -> float:
+        """The mean time from a study's arrival to the last epoch of each of its trials."""
+        return self.ended.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A workload, the devices that it was simulated on, and the outcome under each policy."""
+
+    workload: Workload
+    devices: tuple[Device, ...]
+    outcomes: tuple[ExperimentResult, ...]
+    known: bool
+
+    def facts(self) -> dict[str, Any]:
+        """The figures as plain values."""
+        return {
+            "simulated": True,
+            "workload": self.workload.name,
+            "about": self.workload.about,
+            "studies": len(self.workload.studies),
+            "trials": sum(len(study.trials) for study in self.workload.studies),
+            "devices": len(self.devices),
+            "resize_s": self.workload.resize,
+            "overhead_s": self.workload.overhead,
+            "curves_known": self.known,
+            "assumed": list(self.notes()),
+            "policies": {
+                each.policy: {
+                    "makespan_s": each.makespan,
+                    "bound_s": each.bound,
+                    "ratio": each.ratio,
+                    "utilisation": each.utilisation,
+                    "mean_start_delay_s": each.delays.start,
+                    "mean_waiting_s": each.delays.waiting,
+                    "mean_completion_s": each.completion,
+                    "completion_p50_s": each.ended.median,
+                    "completion_p95_s": each.ended.p95,
+                    "mean_response_s": each.response,
+                    "mean_slowdown": each.ended.slowdown,
+                    "epochs": len(each.epochs),
+                    "resizes": each.resizes,
+                    "out_of_memory": each.out_of_memory,
+                    "memory": each.memory,
+                }
+                for each in self.outcomes
+            },
+        }
+
+    def notes(self) -> tuple[str, ...]:
+        """The assumptions behind the figures beyond the workload, a sentence each."""
+        failed = [
+            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the previous"
+            f" plan stayed in force: it {each.planless[-1]}"
+            for each in self.outcomes
+            if each.planless
+        ]
+        shared = []
+        if max(device.slots for device in self.devices) > 1 and not self.workload.sharing:
+            shared.append("trials that share a device gain nothing: two of them take twice as long")
+        return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
+
+    def uneven(self) -> tuple[str, ...]:
+        """A note if policies have different bounds because trials were stopped at other epochs."""
+        epochs = [len(each.epochs) for each in self.outcomes]
+        if min(epochs) == max(epochs):
+            return ()
+        note = (
+            f"the tuner stopped different trials under each policy: {min(epochs)} to {max(epochs)}"
+        )
+        return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
+
+    def unseen(self) -> tuple[str, ...]:
+        """A note for each policy under which epochs ran that the workload has no record of."""
+        work = self.workload
+        if not any(trial.levels for study in work.studies for trial in study.trials):
+            return ()
+        found = []
+        for each in self.outcomes:
+            new = sum(
+                row.epoch > len(work.trial(row.trial.rpartition("-")[0], row.trial).levels)
+                for row in each.epochs
+            )
+            if new:
+                found.append(
+                    f"under {each.policy} {new} of {len(each.epochs)} epochs were not recorded:"
+                    " each takes its trial's mean, and has its last value"
+                )
+        return tuple(found)

@@ -1,0 +1,177 @@
+"""Who waited for whom, and why: the waiting of each trial of a simulation, and a chart of it.
+
+A trial waits from its study's arrival to its first epoch, and between two epochs of one rung. It
+waits *for* the trials that ran meanwhile on the device that it then got. The reason is worked out
+from the workload's own times, by the rule of the policy, so it says when a trial was only ahead
+because its epoch had not ended.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from html import escape
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from ...scheduler.model.study import number_of
+from ...scheduler.model.trial import AcceptedEpoch
+from ...scheduler.policies.las import level
+from ...scheduler.policies.registry import CROSS_STUDY
+from ...scheduler.strategies.base import rungs_of
+from ..common.text import duration
+from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg
+from .outcome import ExperimentResult, Simulation
+from .simulator import INSTANT
+
+#: A chart has at most so many trials: those that waited longest.
+MAX_LANES = 40
+#: Pixels: a lane's height.
+LANE = 16
+#: The reason where a trial arrived in the middle of another's epoch.
+BEGUN = "its epoch had begun"
+
+
+class Wait(NamedTuple):
+    """``trial`` waited from ``begin`` to ``end`` (simulated seconds) while ``ahead`` ran."""
+
+    trial: str
+    ahead: str
+    begin: float
+    end: float
+    why: str
+
+
+def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
+    """All waiting of a simulation under one policy during which another trial ran."""
+    arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
+    rungs = {s.spec.id: {*rungs_of(s.spec.strategy)} for s in simulation.workload.studies}
+    on_device: defaultdict[str, list[AcceptedEpoch]] = defaultdict(list)
+    chains: defaultdict[str, list[AcceptedEpoch]] = defaultdict(list)
+    for row in outcome.epochs:
+        chains[row.trial].append(row)
+        on_device[row.device].append(row)
+    found = list[Wait]()
+    for trial, chain in chains.items():
+        study = _study(trial)
+        gaps = [(arrives[study], chain[0])]
+        gaps += [(a.at, b) for a, b in pairwise(chain) if a.epoch not in rungs[study]]
+        for begin, after in gaps:
+            end, in_gap = after.at - after.seconds, list[Wait]()
+            for row in on_device[after.device]:
+                first, last = max(begin, row.at - row.seconds), min(end, row.at)
+                if row.trial != trial and last > first:
+                    why = _why(simulation, outcome.policy, chains, trial, row)
+                    in_gap.append(Wait(trial, row.trial, first, last, why))
+            found += _joined(in_gap)
+    return found
+
+
+def _joined(in_gap: list[Wait]) -> Iterator[Wait]:
+    """Waits for epochs of one trial in a row as one, with the reason of the first.
+
+    An epoch that had begun is apart: then no policy had a choice.
+    """
+    in_gap.sort(key=lambda each: (each.begin, each.end))
+    for _, group in groupby(in_gap, key=lambda each: (each.ahead, each.why == BEGUN)):
+        waits = list(group)
+        yield waits[0]._replace(end=waits[-1].end)
+
+
+def _why(
+    simulation: Simulation,
+    policy: str,
+    chains: dict[str, list[AcceptedEpoch]],
+    trial: str,
+    row: AcceptedEpoch,
+) -> str:
+    """Why the epoch ``row`` of another trial was ahead of ``trial``."""
+    began = row.at - row.seconds
+    mine = simulation.workload.by_id[_study(trial)]
+    other = simulation.workload.by_id[_study(row.trial)]
+    why = "it came first" if other.arrives <= mine.arrives else "it had a place already"
+    if policy not in CROSS_STUDY:
+        why = "its study put it first" if mine is other else "its study had a share of the device"
+    elif mine.arrives + INSTANT > began:
+        why = BEGUN
+    elif policy == "srtf":
+        left, needed = _left(chains[row.trial], began), _left(chains[trial], began)
+        why = "it was not known to be longer, or it had waited too long"
+        if left <= needed:
+            why = f"it had {duration(left)} left, against {duration(needed)}"
+    elif policy == "las":
+        had, got = _had(chains[row.trial], began), _had(chains[trial], began)
+        if level(had) < level(got):
+            why = f"it had been served {duration(had)}, against {duration(got)}"
+    return why
+
+
+def _left(chain: list[AcceptedEpoch], at: float) -> float:
+    """Seconds that a trial still trains after ``at``."""
+    return sum(row.seconds for row in chain if row.at > at)
+
+
+def _had(chain: list[AcceptedEpoch], at: float) -> float:
+    """Device-seconds that a trial has trained until ``at``."""
+    return sum(row.seconds * len(row.members) for row in chain if row.at <= at)
+
+
+def _study(trial: str) -> str:
+    return trial.rpartition("-")[0]
+
+
+def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: float) -> str:
+    """A lane per trial: thick bars while it ran, thin ones while it waited, as SVG.
+
+    A thin bar has the colour of who ran meanwhile, and its description says who and why. The axis
+    ends at ``longest`` (seconds). Empty if nobody waited for anybody.
+    """
+    found = waits(simulation, outcome)
+    waited: defaultdict[str, float] = defaultdict(float)
+    for wait in found:
+        waited[wait.trial] += wait.end - wait.begin
+    if not waited:
+        return ""
+    arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
+    shown = sorted(waited, key=lambda trial: -waited[trial])[:MAX_LANES]
+    shown.sort(key=lambda trial: (arrives[_study(trial)], number_of(trial)))
+    lanes = {trial: at for at, trial in enumerate(shown)}
+    order = sorted({row.trial for row in outcome.epochs}, key=lambda t: (arrives[_study(t)], t))
+    colours = {trial: colour(index) for index, trial in enumerate(order)}
+    names = {trial: _name(simulation, trial) for trial in order}
+    left = CHARACTER * max(len(names[trial]) for trial in shown) + 12
+    plot_width, height = WIDTH - left - RIGHT, float(LANE * len(shown))
+
+    def bar(trial: str, span: tuple[float, float], thick: int, fill: str, title: str) -> str:
+        begin, end = span
+        x, y = left + plot_width * begin / longest, LANE * (lanes[trial] + 0.5) - thick / 2
+        width = max(0.3, plot_width * (end - begin) / longest)
+        return (
+            f'<g><title>{escape(title)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}"'
+            f' height="{thick}" fill="{fill}"/></g>'
+        )
+
+    parts = axis(left, plot_width, height, longest)
+    for trial, at in lanes.items():
+        parts.append(
+            f'<text class="e" x="{left - 8:.0f}" y="{LANE * (at + 0.5) + 4:.0f}">'
+            f"{escape(names[trial])}</text>"
+        )
+    for wait in found:
+        if wait.trial in lanes:
+            title = f"{names[wait.trial]} waited {duration(wait.end - wait.begin)} for"
+            title += f" {names[wait.ahead]}: {wait.why}"
+            parts.append(bar(wait.trial, wait[2:4], 4, colours[wait.ahead], title))
+    for row in outcome.epochs:
+        if row.trial in lanes:
+            title = f"{names[row.trial]} ran epoch {row.epoch}"
+            span = row.at - row.seconds, row.at
+            parts.append(bar(row.trial, span, LANE - 4, colours[row.trial], title))
+    return svg(height + BELOW, parts, f"who waited for whom under {outcome.policy}")
+
+
+def _name(simulation: Simulation, trial: str) -> str:
+    study = simulation.workload.by_id[_study(trial)]
+    if len(study.trials) == 1:
+        return study.spec.name
+    return f"{study.spec.name}/{number_of(trial)}"

@@ -1,0 +1,34 @@
+"""Policy ``pack``: as many trials at once as memory holds, across all studies, in order of arrival.
+
+A device with several slots takes trials as long as what they need fits into its memory, whatever
+that does to their speed. So trials begin early, and a short one is not kept by a long one. A trial
+that fits nowhere is overtaken by smaller ones; once it has waited for ``PATIENCE`` seconds, nobody
+joins others before it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..model.snapshot import Plan, Snapshot
+from .fifo import by_submission
+from .planner.widen import widen_equally
+
+#: How long the first in line may be overtaken (seconds).
+PATIENCE = 600.0
+
+
+def pack(snapshot: Snapshot) -> Plan:
+    """Plan waiting trials as ``fifo`` does, and fill devices."""
+    order = sorted(snapshot.waiting, key=by_submission)
+    waited = max((each.waited for each in order), default=0.0)
+    starved = [each for each in order if each.waited >= PATIENCE]
+    order = [*starved, *(each for each in order if each.waited < PATIENCE)]
+    until = snapshot.at + PATIENCE - waited if order and not starved else math.inf
+    return Plan(
+        tuple(each.trial for each in order),
+        widen_equally(snapshot),
+        packed=True,
+        patient=bool(starved),
+        until=until,
+    )

@@ -1,0 +1,59 @@
+"""Preemption at epoch boundaries: who runs, who gives way, and from when on a trial is starved.
+
+Of all trials that wait or run, those of the lowest rank get the slots there are. A running trial
+beyond them is held: it gives way when its epoch ends. A trial that could not go on elsewhere from
+where it is keeps its slot.
+
+No trial is starved. Each policy says for how long a trial may wait. One that has waited longer goes
+before all others of its priority, by arrival, and gives way to nobody of its priority who has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...model.snapshot import Candidate, Plan, Snapshot
+from .widen import widen_equally
+
+
+class Rank(NamedTuple):
+    """How soon a trial is to run.
+
+    The lowest ``value`` goes first. ``patience`` is how long it may wait in all (seconds).
+    """
+
+    value: float
+    patience: float
+
+
+def preemptive_plan(snapshot: Snapshot, rank: Callable[[Candidate], Rank], until: float) -> Plan:
+    """The plan that runs the trials of the lowest rank.
+
+    ``until`` is when a rank changes although nothing happens (the runner's clock).
+    """
+    running = {candidate.trial for candidate in snapshot.running}
+    ranks = {each.trial: rank(each) for each in (*snapshot.running, *snapshot.waiting)}
+
+    def key(candidate: Candidate) -> tuple[int, bool, float, bool, float]:
+        value, patience = ranks[candidate.trial]
+        starved = candidate.waited >= patience
+        return (
+            -candidate.priority,
+            not starved,
+            candidate.since if starved else value,
+            candidate.trial not in running,
+            candidate.since,
+        )
+
+    slots = snapshot.free_slots + sum(max(1, each.width) for each in snapshot.running)
+    slots -= sum(not each.movable for each in snapshot.running)
+    ordered = sorted(
+        (*(each for each in snapshot.running if each.movable), *snapshot.waiting), key=key
+    )
+    hold = [each.trial for each in ordered[max(0, slots) :] if each.trial in running]
+    for each in snapshot.waiting:
+        if (patience := ranks[each.trial].patience) > each.waited:
+            until = min(until, snapshot.at + patience - each.waited)
+    order = [each.trial for each in ordered if each.trial not in running]
+    return Plan(tuple(order), widen_equally(snapshot), hold=tuple(hold), until=until)

@@ -1,0 +1,48 @@
+"""Giving way: a running trial goes back to the queue at the end of its epoch.
+
+Theory of operation. A plan may hold running trials (``Plan.hold``), so that trials that wait come
+before them. Nothing is interrupted within an epoch: a segment of several epochs is cut, and when it
+closes the trial joins the end of the queue. It keeps its time of arrival, and the next plan orders
+it among the others. If nothing waits by then, it goes on where it is.
+"""
+
+from __future__ import annotations
+
+from ..model.decisions import Cut
+from ..model.trial import Trial
+from ..state.core import Core
+from .slots import can_move
+
+
+class GivingWay:
+    """Has the trials that the standing plan holds give way."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def should_give_way(self, trial: Trial) -> bool:
+        """Whether ``trial``, whose segment is closed, goes back to the queue."""
+        return (
+            trial.id in self._state.hold
+            and can_move(self._state, trial)
+            and bool(self._core.ready())
+        )
+
+    def give_way(self, trial: Trial) -> None:
+        """Put ``trial`` at the end of the queue."""
+        self._state.hold.remove(trial.id)
+        self._state.ready.append(trial.id)
+        self._core.invalidate_plan()
+
+    def cut_held(self) -> None:
+        """Cut the segments of the trials that the plan holds at the end of their epoch."""
+        for name in self._state.hold:
+            trial = self._state.trials.get(name)  # its study may be over
+            attempt = None if trial is None else self._state.attempts.get(trial.fence)
+            if trial is None or attempt is None or attempt.cut:
+                continue
+            if trial.epoch + 1 >= attempt.segment.last:
+                continue
+            attempt.cut = True
+            self._core.decide(Cut, trial=name, fence=trial.fence)

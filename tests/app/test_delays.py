@@ -1,0 +1,80 @@
+"""How long trials waited and took: worked out by hand, and the same in every view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+from penstock.app.report.report import render
+from penstock.app.status.listing import status_facts
+from penstock.app.views.delays import (
+    Completion,
+    Delays,
+    TrialDelays,
+    delay_words,
+    delays_of,
+    percentile,
+    summary,
+    trial_delays,
+)
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.strategies.base import rungs_of
+from study_ledger import make_study, study_spec
+
+
+@dataclass(frozen=True)
+class Row:
+    trial: str
+    epoch: int
+    at: float
+    seconds: float
+
+
+ROWS = [Row("a", 1, 15.0, 5.0), Row("a", 2, 30.0, 5.0), Row("b", 1, 20.0, 5.0)]
+
+
+def test_delays_begin_with_submission_and_gaps_are_waiting():
+    assert trial_delays(2.0, ROWS) == [
+        TrialDelays(start=8.0, waiting=18.0, completion=28.0, trained=10.0),
+        TrialDelays(start=13.0, waiting=13.0, completion=18.0, trained=5.0),
+    ]
+
+
+def test_a_pause_at_a_rung_is_no_waiting():
+    assert [each.waiting for each in trial_delays(2.0, ROWS, rungs={1})] == [8.0, 13.0]
+
+
+def test_a_trial_that_goes_on_has_waited_but_is_not_completed():
+    found = summary(trial_delays(2.0, ROWS, over={"b"}))
+    assert found == Delays(2, 10.5, 15.5, Completion(1, 18.0, 18.0, 18.0, 3.6))
+    assert summary(trial_delays(2.0, ROWS, over=())).completion is None
+    assert summary([]) is None
+
+
+@pytest.mark.parametrize(("part", "value"), [(0.0, 1.0), (0.5, 5.0), (0.95, 10.0), (1.0, 10.0)])
+def test_a_percentile_is_one_of_the_values(part, value):
+    assert percentile([float(k) for k in range(1, 11)], part) == value
+
+
+def test_status_and_report_say_what_the_rows_say(tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(n_trials=9))
+    [study] = reader.studies()
+    trials, epochs = reader.trials(study.id), reader.epochs(study.id)
+    plan = StrategySpec("asha", max_epochs=9)
+    found = summary(delays_of(study, plan, trials, epochs))
+    shown = status_facts(reader, study)["delays"]
+    assert shown["start"] == found.start
+    assert shown["completion"]["p95"] == found.completion.p95
+    assert found.trials == found.completion.trials == 9
+    assert found.start <= found.waiting <= found.completion.mean
+    assert rungs_of(plan), "so that pauses were left out"
+    assert delay_words(found) in render(study, trials, epochs, None, datetime.now(UTC))
+
+
+def test_a_study_at_work_has_delays_without_a_completion(tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(n_trials=9), turns=6)
+    [study] = reader.studies()
+    shown = status_facts(reader, study)["delays"]
+    assert shown["completion"] is None
+    assert "none is over" in delay_words(Delays(2, 1.0, 2.0, None))
