@@ -7,6 +7,7 @@ there. So plain Optuna can go on with it at any time.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ class Mirror:
         self._storage = storage
         self._study_id = study_id
         self._copied = 0
+        #: The ids there of all trials that are there, by number.
+        self._ids: dict[int, int] = {}
         #: The ids there of trials that wait there, by number.
         self._waiting: dict[int, int] = {}
 
@@ -84,6 +87,7 @@ class Mirror:
         trials = self._storage.get_all_trials(self._study_id)
         for trial in trials:
             storage.create_new_trial(study_id, trial)
+            self._ids[trial.number] = trial._trial_id
             if trial.state is TrialState.WAITING:
                 self._waiting[trial.number] = trial._trial_id
         self._copied = len(trials)
@@ -97,6 +101,7 @@ class Mirror:
             if trial.state is TrialState.RUNNING:
                 break
             trial_id = self._storage.create_new_trial(self._study_id, trial)
+            self._ids[trial.number] = trial_id
             if trial.state is TrialState.WAITING:
                 self._waiting[trial.number] = trial_id
             self._copied += 1
@@ -105,6 +110,15 @@ class Mirror:
             if known.get(key) != value:
                 self._storage.set_study_user_attr(self._study_id, key, value)
         self._storage.remove_session()
+
+    def with_ids(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """``trials`` under the ids that they have there, by which that storage finds them."""
+        found = []
+        for trial in trials:
+            known = copy.copy(trial)
+            known._trial_id = self._ids.get(trial.number, trial._trial_id)
+            found.append(known)
+        return found
 
     def _end(self, trial_id: int, ended: FrozenTrial) -> None:
         """Write all of ``ended`` to the trial that waits there, unless plain Optuna has taken it.

@@ -12,7 +12,9 @@ from ..spec.warm_start import shown
 from .handle import AS_OPTUNA, StudyHandle
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
+    from collections.abc import Container
+
+    from optuna.trial import FrozenTrial, TrialState
 
     from .mirror import Mirror
 
@@ -60,6 +62,16 @@ class ReadableStudy(optuna.Study):
         self._handle.check_submitted()
         assert self._handle.spec is not None
         return shown(self._handle.spec, self._handle.results().space())
+
+    def get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """As Optuna's. In a study with a storage of the user's they have the ids of that storage.
+
+        So functions of Optuna that take a trial and a storage find it there.
+        """
+        trials = super().get_trials(deepcopy=deepcopy, states=states)
+        return trials if self._mirror is None else self._mirror.with_ids(trials)
 
     @property
     @to_the_user

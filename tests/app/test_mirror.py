@@ -57,6 +57,19 @@ def test_a_trial_that_waited_there_ends_there_as_it_ended_here(copied):
         assert getattr(waited, name) == getattr(ran, name)
 
 
+def test_trials_have_the_ids_by_which_the_user_s_storage_finds_them(copied):
+    copied.ours.optimize(objective, n_trials=2)
+    copied.write_back()
+    running = copied.ours.ask()
+    *ended, asked = copied.ours.get_trials(deepcopy=False)
+    *found, last = copied.mirror.with_ids([*ended, asked])
+    theirs = copied.theirs._storage
+    assert [theirs.get_trial(each._trial_id).value for each in found] == [0.1, 0.25, ended[2].value]
+    assert last._trial_id == running._trial_id, "it is not there yet"
+    ours = copied.ours.trials
+    assert [each._trial_id for each in ended] == [each._trial_id for each in ours[:3]]
+
+
 def test_a_trial_that_plain_optuna_took_meanwhile_is_its_own(copied):
     taken = copied.theirs.ask()
     copied.ours.optimize(objective, n_trials=1)
