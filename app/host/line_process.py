@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from uuid import uuid4
 
+import psutil
+
+log = logging.getLogger(__name__)
+
+#: An environment variable of the process and of all that it starts: whose they are.
+MARK_VARIABLE = "PENSTOCK_ASKED"
 _PIPE_SIZE = 1 << 20
 #: Seconds that a process has to end after it has closed its output.
 _ENDING = 0.1
+#: Seconds until a killed process must be gone. Only an uninterruptible call takes long.
+_KILL_TIMEOUT = 1.0
+#: Looks for what it started: a process may start another one while it is being killed.
+_LOOKS = 10
 
 
 class LineProcess:
@@ -19,9 +31,10 @@ class LineProcess:
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
         """Start ``command`` with ``variables`` as its environment. Raises OSError."""
+        self._mark = uuid4().hex
         self._popen = subprocess.Popen(
             command,
-            env=variables,
+            env={**variables, MARK_VARIABLE: self._mark},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -71,11 +84,35 @@ class LineProcess:
         return line
 
     def end(self) -> int:
-        """End the process and its group. Returns its exit status, or minus a signal's number."""
+        """End the process and all that it started.
+
+        Returns its exit status, or minus a signal's number. Never waits for what it started: a
+        daemon of its code may hold the pipes open.
+        """
         if self.silent:
             with suppress(subprocess.TimeoutExpired):
                 self._popen.wait(_ENDING)
         with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.communicate()
-        return self._popen.returncode
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            assert pipe is not None
+            pipe.close()
+        for _ in range(_LOOKS):
+            if not (found := list(self._started())):
+                break
+            for process in found:
+                with suppress(psutil.Error):
+                    process.kill()
+        try:
+            return self._popen.wait(_KILL_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            log.error("process %d does not die", self._popen.pid)
+            return -signal.SIGKILL
+
+    def _started(self) -> Iterator[psutil.Process]:
+        """What it started and what still runs, also outside its group."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                running = process.pid != self._popen.pid and process.uids().real == os.getuid()
+                if running and process.environ().get(MARK_VARIABLE) == self._mark:
+                    yield process

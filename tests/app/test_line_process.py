@@ -1,0 +1,52 @@
+"""A process that is asked by lines, and ends with all that it started. No mocks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+from patience import until
+from penstock.app.host.line_process import LineProcess
+
+#: Code that leaves a daemon which has a session of its own and holds all pipes, and says its number.
+DAEMON = """
+    import os, time
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        print(os.getpid(), flush=True)
+        time.sleep(3600)
+"""
+
+
+def started(code):
+    """The process of ``code``, and the number of its daemon."""
+    process = LineProcess([sys.executable, "-c", textwrap.dedent(code)], os.environ)
+    return process, int(until(process.read))
+
+
+def runs(pid):
+    """Whether it runs. This process may have adopted it, as a launcher, and does not reap it."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("then", "status"), [("time.sleep(3600)", -signal.SIGKILL), ("os.closerange(0, 3)", 0)]
+)
+def test_its_end_does_not_wait_for_a_daemon_that_holds_its_pipes_but_ends_it(then, status):
+    process, daemon = started(f"{DAEMON}    {then}\n")
+    if status == 0:
+        until(lambda: psutil.Process(process._popen.pid).status() == psutil.STATUS_ZOMBIE)
+    began = time.monotonic()
+    assert process.end() == status
+    assert time.monotonic() - began < 5
+    until(lambda: not runs(daemon))
