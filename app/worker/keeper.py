@@ -1,9 +1,13 @@
-"""The keeper: the one thread of a worker that does everything except run segments.
+"""The two threads of a worker that do everything except run segments.
 
-It keeps the device registered and the leases alive, all in one pipeline every third of a lease. It
-passes on what the broker answers (a cut is wanted, fenced off). It reads what trainers say while no
-segment runs in them (a checkpoint became durable, the trainer ended). It reads which trials were
-released. And it notices when the node agent has gone.
+The keeper keeps the device registered and the leases alive, all in one pipeline every third of a
+lease. It passes on what the broker answers (a cut is wanted, fenced off). It reads which trials
+were released. And it notices when the node agent has gone. It waits for nothing but the broker:
+every segment of the worker would be lost meanwhile.
+
+The reader of idle trainers reads what trainers say while no segment runs in them (a checkpoint
+became durable, the trainer ended), and ends those that nothing needs. It may wait for the launcher
+process, which may be slow.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ from .trainers import Slot, Trainer, TrainerGone
 log = logging.getLogger(__name__)
 
 AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
+#: Seconds between two looks for trainers that nothing needs.
+TIDY_INTERVAL = 1.0
 #: An idle trainer that says so many messages in a row is ended: none of our code does that.
 MAX_MESSAGES = 10_000
 
@@ -39,19 +45,23 @@ MAX_MESSAGES = 10_000
 class Listener(Protocol):
     """The keeper reports what it has seen to this. Called on the keeper's thread."""
 
-    def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
-
-    def ended(self, slot: Slot, how: str) -> None: ...
-
     def released(self, trial: str) -> None: ...
-
-    def beat(self) -> None: ...
 
     def agent_gone(self) -> None: ...
 
 
+class IdleListener(Protocol):
+    """The reader of idle trainers reports to this. Called on its thread."""
+
+    def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
+
+    def ended(self, slot: Slot, how: str) -> None: ...
+
+    def tidy(self) -> None: ...
+
+
 class Keeper(threading.Thread):
-    """The slots' threads hand it sessions and idle trainers, and take them back."""
+    """The slots' threads hand it sessions, and take them back."""
 
     def __init__(self, device: Device, url: str, lease_ms: int, listener: Listener) -> None:
         super().__init__(name="keeper", daemon=True)
@@ -65,7 +75,6 @@ class Keeper(threading.Thread):
         self._client = connection.connect(url, timeout=max(0.3, lease_ms / 3000))
         self._dropped = Dropped()
         self._sessions: dict[str, Session] = {}
-        self._idle: dict[int, tuple[Slot, Trainer]] = {}
         self._outbox: deque[protocol.Command] = deque()
         self._seen_release = "0"
         self._away = False
@@ -93,18 +102,6 @@ class Keeper(threading.Thread):
     @property
     def sessions(self) -> int:
         return len(self._sessions)
-
-    def watch(self, slot: Slot, trainer: Trainer) -> None:
-        """No segment runs in ``trainer`` now. The keeper reads what it still says."""
-        for fd in trainer.descriptors:
-            self._idle[fd] = (slot, trainer)
-            self._epoll.register(fd, select.EPOLLIN)
-
-    def leave(self, trainer: Trainer) -> None:
-        """A segment is about to run in ``trainer``. The session reads its lines."""
-        for fd in trainer.descriptors:
-            if self._idle.pop(fd, None):
-                self._epoll.unregister(fd)
 
     def post(self, command: protocol.Command) -> None:
         """Send ``command`` to the broker soon, and repeat it until it has arrived."""
@@ -164,37 +161,9 @@ class Keeper(threading.Thread):
     def _event(self, fd: int) -> None:
         if fd == self._wake:
             os.eventfd_read(fd)
-        elif fd == self._agent:
-            if not os.read(fd, 4096):
-                self._epoll.unregister(fd)
-                self._listener.agent_gone()
-        else:
-            found = self._idle.get(fd)
-            if found:
-                self.read_idle(*found)
-
-    def read_idle(self, slot: Slot, trainer: Trainer) -> None:
-        """Read what an idle trainer has said so far."""
-        if not trainer.reading.acquire(blocking=False):
-            return  # a session has taken it meanwhile
-        gone = ""
-        try:
-            received = 0
-            while (line := trainer.receive(0)) is not None:
-                if line.get("op") in ("durable", "undurable"):
-                    self._listener.durable(trainer, line)
-                received += 1
-                if received == MAX_MESSAGES:  # the leases must not wait
-                    trainer.kill()
-                    gone = f"it sent {received:,} messages in a row"
-                    break
-        except TrainerGone as error:
-            gone = str(error)
-        finally:
-            trainer.reading.release()
-        if gone:
-            self.leave(trainer)
-            self._listener.ended(slot, gone)
+        elif not os.read(fd, 4096):
+            self._epoll.unregister(fd)
+            self._listener.agent_gone()
 
     def _period(self) -> float:
         """Seconds between beats: a third of the shortest lease."""
@@ -249,10 +218,73 @@ class Keeper(threading.Thread):
                 self._listener.released(trial)
         for session, answer in zip(sessions, answers[3:], strict=True):
             session.on_beat(int(answer))
-        self._listener.beat()
 
 
 def _beat(session: Session) -> protocol.Command:
     task = session.task
     keys = (protocol.attempt_key(task.trial), protocol.lease_key(task.trial, task.rank))
     return protocol.BEAT.command(keys, (task.fence, session.owner, task.lease_ms, task.rank))
+
+
+class IdleTrainers(threading.Thread):
+    """The reader of idle trainers: the slots' threads hand it trainers, and take them back."""
+
+    def __init__(self, listener: IdleListener) -> None:
+        super().__init__(name="idle-trainers", daemon=True)
+        self._listener = listener
+        self._idle: dict[int, tuple[Slot, Trainer]] = {}
+        self._over = threading.Event()
+        self._epoll = select.epoll()
+
+    def watch(self, slot: Slot, trainer: Trainer) -> None:
+        """No segment runs in ``trainer`` now. It is read here what it still says."""
+        for fd in trainer.descriptors:
+            self._idle[fd] = (slot, trainer)
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def leave(self, trainer: Trainer) -> None:
+        """A segment is about to run in ``trainer``. The session reads its lines."""
+        for fd in trainer.descriptors:
+            if self._idle.pop(fd, None):
+                self._epoll.unregister(fd)
+
+    def read(self, slot: Slot, trainer: Trainer) -> None:
+        """Read what an idle trainer has said so far."""
+        if not trainer.reading.acquire(blocking=False):
+            return  # a session has taken it meanwhile
+        gone = ""
+        try:
+            received = 0
+            while (line := trainer.receive(0)) is not None:
+                if line.get("op") in ("durable", "undurable"):
+                    self._listener.durable(trainer, line)
+                received += 1
+                if received == MAX_MESSAGES:  # others must not wait
+                    trainer.end()
+                    gone = f"it sent {received:,} messages in a row"
+                    break
+        except TrainerGone as error:
+            gone = str(error)
+        finally:
+            trainer.reading.release()
+        if gone:
+            self.leave(trainer)
+            self._listener.ended(slot, gone)
+
+    def stop(self) -> None:
+        """Tidy no more. Does not wait: the thread may be waiting for the launcher process."""
+        self._over.set()
+
+    def run(self) -> None:
+        due = 0.0
+        while not self._over.is_set():
+            try:
+                for fd, _ in self._epoll.poll(max(0.0, due - time.monotonic())):
+                    if found := self._idle.get(fd):
+                        self.read(*found)
+                if time.monotonic() >= due:
+                    self._listener.tidy()
+                    due = time.monotonic() + TIDY_INTERVAL
+            except Exception:  # a worker without this thread keeps what has ended
+                log.exception("the reader of idle trainers failed")
+                self._over.wait(TIDY_INTERVAL)

@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Any
 
 from ..host import locks
-from ..host.launcher import KILL_TIMEOUT
 from ..host.settings import Settings
 from . import launcher_process
 from .launcher_socket import connect, receive, send
@@ -26,6 +25,9 @@ log = logging.getLogger(__name__)
 START_TIMEOUT = 30.0
 #: Seconds for a trainer's start. It may have to wait for imports, on a busy machine.
 TRAINER_TIMEOUT = 180.0
+#: Seconds for the end of a trainer and of all that it started. The launcher process may be busy
+#: with others' ends and starts, each of which may take seconds.
+END_TIMEOUT = 60.0
 #: Seconds at least between two starts of a launcher process that is lost.
 RESTART_INTERVAL = 2.0
 _COMMAND = (sys.executable, "-P", "-m", launcher_process.__name__)
@@ -50,10 +52,13 @@ class LaunchedTrainer:
         self.pid = pid
         self._pidfd = pidfd
         self._connection = connection
+        self._signalling = threading.Lock()
         self._ending = threading.Lock()
         self._left: list[str] | None = None
         #: The exit status, or minus the signal's number. None until ``end``, and if nobody knows.
         self.status: int | None = None
+        #: Why nobody knows the exit status, after ``end``.
+        self.trouble = ""
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when the process has ended (a pidfd)."""
@@ -71,26 +76,50 @@ class LaunchedTrainer:
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(timeout * 1000))
 
+    def kill(self) -> None:
+        """Kill it at once, without waiting for anything. ``end`` finds what it started."""
+        with self._signalling, suppress(ProcessLookupError):
+            if self._pidfd >= 0:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
     def end(self) -> list[str]:
-        """End it and all that it started. Returns the children still running, as ``name (pid)``."""
+        """End it and all that it started. Returns the children still running, as ``name (pid)``.
+
+        Waits until the launcher process has done so, at most ``END_TIMEOUT`` seconds.
+        """
+        self.kill()
         with self._ending:
             if self._left is None:
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-                self._connection.settimeout(2 * KILL_TIMEOUT)
-                answer: dict[str, Any] = {}
-                with suppress(OSError):
-                    send(self._connection, {"end": True})
-                    answer, _ = receive(self._connection)
+                answer = self._ask_for_its_end()
                 self.status = answer.get("status")
                 self._left = answer.get("left", [])
                 self._connection.close()
             return self._left
 
+    def _ask_for_its_end(self) -> dict[str, Any]:
+        """The launcher process's answer. Empty if there is none, and ``trouble`` says why."""
+        self._connection.settimeout(END_TIMEOUT)
+        answered = select.poll()
+        answered.register(self._connection, select.POLLIN)
+        answer: dict[str, Any] = {}
+        silent = False
+        with suppress(OSError):
+            send(self._connection, {"end": True})
+            silent = not answered.poll(END_TIMEOUT * 1000)
+            if not silent:
+                answer, _ = receive(self._connection)
+        if silent:  # it is stopped, or hangs
+            self.trouble = f"the launcher process has not answered for {END_TIMEOUT:g} s"
+        elif not answer:
+            self.trouble = "the launcher process has gone"
+        elif answer.get("status") is None:
+            self.trouble = "the launcher process does not know how it ended"
+        return answer
+
     def close(self) -> None:
         """End the process, and release what is held for it. A second call does nothing."""
         self.end()
-        with self._ending:
+        with self._signalling:
             pidfd, self._pidfd = self._pidfd, -1
             if pidfd >= 0:
                 os.close(pidfd)

@@ -143,11 +143,11 @@ class Session:
                 return {"dropped": "fenced off"}
             if now < self._stop_by:
                 return None
-            trainer.kill()
+            trainer.end()
             return {"dropped": "fenced off"}
         if not self._due or now < self._due:
             return None
-        trainer.kill()
+        trainer.end()
         if not trainer.ready:
             return self._lost(f"its trainer was not ready after {START_TIMEOUT:g} s")
         what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"

@@ -68,7 +68,7 @@ class TrainerGone(Exception):
     """The trainer's process has ended, or sent what is no message. The text says how.
 
     ``code`` is the exit status if the process ended itself. ``error`` is the exception with which
-    it ended. ``lost``: it was ended because the launcher process had gone.
+    it ended. ``lost``: nobody knows how, because the launcher process has gone or does not answer.
     """
 
     def __init__(
@@ -229,19 +229,19 @@ class Trainer:
 
     def malformed(self, line: object) -> TrainerGone:
         """``line`` is no message. Ends the process, since what follows could mean anything."""
-        self.kill()
+        self.end()
         words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:
         """How the process ended, as ``signal 11 (SIGSEGV)``. Ends and names what it left behind."""
-        ended = self._process.wait(EXIT_TIMEOUT)
+        self._process.wait(EXIT_TIMEOUT)
         left = self._process.end()
         status = self._process.status
         code = None
-        if ended and status is None:
-            return TrainerGone("the launcher process has gone", lost=True)
-        if status is None or status == PIPE_CLOSED:
+        if status is None:
+            return TrainerGone(self._process.trouble, lost=True)
+        if status == PIPE_CLOSED:
             how = "the training code closed file descriptors that it had not opened"
         elif status < 0:
             how = f"signal {-status}{_signal_name(-status)}"
@@ -256,12 +256,16 @@ class Trainer:
         return TrainerGone(how, code, error)
 
     def kill(self) -> None:
-        """End the process and all that it started at once, even if it is stopped."""
+        """Kill the process at once, even if it is stopped. Never waits."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End the process and all that it started. May wait for the launcher process."""
         self._process.end()
 
     def close(self) -> None:
         """End the process and release what it held here. A second call does nothing."""
-        self.kill()
+        self.end()
         with self.reading:  # a reader must notice the end before other files reuse the descriptors
             self._process.close()
             self._socket.close()

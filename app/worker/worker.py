@@ -3,7 +3,7 @@
 It never trains. It opens a message (checks seal and form), claims it on the broker, and hands it to
 the trainer of its slot. What the trainer says is reported under the fence. A wrong message is
 dropped, logged and counted: a worker survives every message. Its threads are Celery's (one for each
-running segment) and one keeper. Nothing here loads torch.
+running segment), the keeper, and the reader of idle trainers. Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..broker.server import broker_url
 from ..host.permissions import forbid_others_to_write
 from ..host.settings import Settings
 from .environment import environment
-from .keeper import Keeper
+from .keeper import IdleTrainers, Keeper
 from .launcher_client import TrainerLauncher
 from .link import Link
 from .session import POLL_INTERVAL, Result, Session
@@ -38,6 +38,8 @@ _STATE_FIELDS = {
     "durable": ("trial", "epoch", "state_hash", "uri"),
     "undurable": ("trial", "reason"),
 }
+#: Seconds for the end of the trainers of a worker that ends, with all that they started.
+END_TIMEOUT = 10.0
 #: Seconds for the last reports of a worker whose agent has gone.
 EXIT_TIMEOUT = 2.0
 
@@ -56,6 +58,7 @@ class Worker:
         self._link = Link(url)
         self._dropped = Dropped()
         self._keeper = Keeper(device, url, settings.lease_ms, self)
+        self._idle_trainers = IdleTrainers(self)
         address = settings.address or self._link.address()
         powercap = None if device.unmetered else settings.powercap
         self._launcher = TrainerLauncher(settings, environment(device, os.environ))
@@ -72,6 +75,7 @@ class Worker:
     def start(self) -> None:
         """Register the device, and have imported what its trainers need."""
         self._keeper.start()
+        self._idle_trainers.start()
         self._launcher.stay()
 
     def drain(self) -> None:
@@ -87,11 +91,16 @@ class Worker:
     def end(self) -> None:
         """End the trainers now. What still ran is reported as lost."""
         self._link.closing.set()
-        for slot in self._slots.values():
-            for trainer in slot.trainers():
-                trainer.kill()
+        self._idle_trainers.stop()
+        trainers = [trainer for slot in self._slots.values() for trainer in slot.trainers()]
+        for trainer in trainers:
+            trainer.kill()
         self._launcher.leave()
         if threading.current_thread() is not self._keeper:
+            # Without these words the launcher process ends what they started a little later.
+            ending = threading.Thread(target=_end_all, args=(trainers,), daemon=True)
+            ending.start()
+            ending.join(END_TIMEOUT)
             self._keeper.stop()
 
     def run(self, text: object, mark: object) -> Result:
@@ -195,7 +204,7 @@ class Worker:
         return dropped or self._with_lease(session, work)
 
     def _run_in_slot(self, session: Session, slot: Slot, trainer: Trainer) -> Result:
-        self._keeper.leave(trainer)
+        self._idle_trainers.leave(trainer)
         self._announce_sharing(trainer, at_work=True)
         try:
             with trainer.reading:
@@ -204,9 +213,9 @@ class Worker:
             self._announce_sharing(trainer, at_work=False)
         trainer.idle_since = time.monotonic()
         # What it said after its last message was read already, so no event will report it.
-        self._keeper.read_idle(slot, trainer)
+        self._idle_trainers.read(slot, trainer)
         if trainer.alive:
-            self._keeper.watch(slot, trainer)
+            self._idle_trainers.watch(slot, trainer)
         self._close_unused(slot)
         return result
 
@@ -227,7 +236,7 @@ class Worker:
     def _close(self, slot: Slot, trainers: list[Trainer]) -> None:
         for trainer in trainers:
             slot.remove(trainer)
-            self._keeper.leave(trainer)
+            self._idle_trainers.leave(trainer)
             trainer.close()
 
     def _close_unused_if_free(self, slot: Slot) -> None:
@@ -237,7 +246,7 @@ class Worker:
             finally:
                 slot.lock.release()
 
-    # -- what the keeper hears -------------------------------------------------------------------
+    # -- what the keeper and the reader of idle trainers hear -----------------------------------
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None:
         """Report that a state is in the store, or could not be written, whatever runs now."""
@@ -263,7 +272,7 @@ class Worker:
         for slot in self._slots.values():
             slot.release(trial)
 
-    def beat(self) -> None:
+    def tidy(self) -> None:
         """Time has passed. Idle slots close the trainers that nothing needs any more."""
         for slot in self._slots.values():
             self._close_unused_if_free(slot)
@@ -280,3 +289,8 @@ class Worker:
         with self._idle:
             self._idle.wait_for(lambda: not self._keeper.sessions, timeout=EXIT_TIMEOUT)
         os._exit(1)
+
+
+def _end_all(trainers: list[Trainer]) -> None:
+    for trainer in trainers:
+        trainer.end()

@@ -125,6 +125,36 @@ def test_a_worker_starts_another_as_soon_as_it_is_killed_and_its_trainers_are_kn
     until(node.fork_servers)
 
 
+def ended(trainer):
+    """What is said of the end of a killed trainer."""
+    psutil.Process(trainer.pid).kill()
+    with pytest.raises(TrainerGone) as gone:
+        while trainer.receive(PATIENCE):
+            pass
+    return str(gone.value), gone.value.lost
+
+
+def test_a_launcher_process_that_has_gone_and_one_that_does_not_answer_are_told_apart(
+    node, monkeypatch
+):
+    monkeypatch.setattr(launcher_client, "END_TIMEOUT", 0.3)
+    trainer, launcher = node.start(0, "a"), psutil.Process(node.pid)
+    other = node.start(1, "b")
+    launcher.suspend()
+    assert ended(trainer) == ("the launcher process has not answered for 0.3 s", True)
+    launcher.kill()
+    launcher.wait(PATIENCE)
+    assert ended(other) == ("the launcher process has gone", True)
+
+
+def test_a_slow_launcher_process_is_waited_for_so_that_it_is_known_how_a_trainer_ended(node):
+    trainer, launcher = node.start(0, "a"), psutil.Process(node.pid)
+    launcher.suspend()
+    slow = threading.Timer(11.0, launcher.resume)  # longer than all that it may do for one trainer
+    slow.start()
+    assert ended(trainer) == ("signal 9 (SIGKILL)", False)
+
+
 def test_it_stays_while_a_worker_does_and_then_lingers(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher_process, "LINGER", 0.5)
     settings = Settings(home=tmp_path / "home", preload="nothing")

@@ -13,7 +13,7 @@ import pytest
 from patience import until
 from penstock.app.host.line_process import LineProcess
 
-#: Code that leaves a daemon which has a session of its own and holds all pipes, and says its number.
+#: Code that leaves a daemon, which has a session of its own, holds all pipes and says its number.
 DAEMON = """
     import os, time
     if os.fork() == 0:

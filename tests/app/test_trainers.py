@@ -42,7 +42,7 @@ def test_torch_trials_share_one_trainer_and_objectives_one_a_study(slot):
     first = slot.trainer_for(task("a"))
     assert first is slot.trainer_for(task("a"))
     assert len({first, shared, slot.trainer_for(task("b"))}) == 3
-    first.kill()
+    first.end()
     assert slot.ended() == [first]
     slot.remove(first)
     assert slot.trainer_for(task("a")) is not first

@@ -483,6 +483,28 @@ def test_of_a_trainer_that_ended_while_another_one_worked_nothing_is_held(own):
     until(lambda: pidfds() == len(own.trainers()) == 2)
 
 
+def test_the_leases_are_kept_while_the_launcher_process_is_slow_to_end_an_idle_trainer(tmp_path):
+    with bench(tmp_path, slots=2, lease_ms=600) as own:
+        own.start_worker()
+        own.send("st-0001", slot=1)
+        own.reports(1)
+        (idle,) = own.trainers()
+        own.send("st-0000", objective(own, "waits"), n=9)
+        own.reports(1)
+        launcher = own.below()[0]
+        launcher.suspend()
+        try:
+            idle.kill()
+            for _ in range(20):
+                time.sleep(0.1)  # for three leases: one that lapses does so in time
+                assert own.seen().absent == ()
+        finally:
+            launcher.resume()
+        until(lambda: "an idle trainer of cpu.n.0.s1 ended: signal 9" in own.log())
+        (own.settings.home / "go").touch()
+        assert own.reports(1)[0].body["epoch"] == 2
+
+
 def test_what_a_study_started_ends_with_its_trainer(own):
     own.start_worker()
     own.send("st-0035", objective(own, "leaves_a_daemon"))
