@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from secrets import token_hex
@@ -127,6 +128,11 @@ class RedisTransport:
         for study, text in effects.history:
             key = protocol.HISTORY + study
             commands.append(("XADD", key, "*", *protocol.sealed(self._key, text)))
+        sent = Counter(study for study, _ in effects.history)
+        # Not deleted before it: ids would not go on, and a follower might find a part of it.
+        commands += [
+            ("XTRIM", protocol.HISTORY + study, "MAXLEN", sent[study]) for study in effects.repeated
+        ]
         for dispatch, spec in effects.dispatches:
             commands.append(
                 command_of(

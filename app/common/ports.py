@@ -98,6 +98,8 @@ class Effects:
     answers: list[tuple[str, str]] = field(default_factory=list)
     #: (study, JSON text): what has changed in studies of objectives, for their trainers.
     history: list[tuple[str, str]] = field(default_factory=list)
+    #: Studies whose whole history is in ``history``: nothing that was sent before is needed.
+    repeated: list[str] = field(default_factory=list)
     #: Studies that are over, whose history no trainer needs.
     ended: list[str] = field(default_factory=list)
     #: Messages to acknowledge.

@@ -3,7 +3,8 @@
 Samplers and pruners that run beside an objective read the study's other trials. The trainers take
 them from a stream on the broker, to which the scheduler adds what it has committed. The stream can
 be lost with the broker, and ends with the study. The whole history is then sent again from the
-ledger; to apply an update twice changes nothing.
+ledger; to apply an update twice changes nothing. What was sent before a whole history is removed
+from the stream after it, so that the stream never lacks anything: a trainer follows it by ids.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Broadcast:
         due, self._due = self._due, set()
         for study in due:
             found[study] = [*self._history(study), *found[study]]
+        effects.repeated += due
         effects.history += [(study, text) for study in found for text in to_texts(found[study])]
 
 

@@ -175,11 +175,9 @@ def _written(body: Mapping[str, Any], state: EngineState, study: StudyState, at:
 
 def _deleted(state: EngineState, name: str, at: float, find: FindPast) -> Event:
     study = state.studies.get(name)
-    if study is not None:
-        return StudyDeleted(at=at, record=study.record)
-    if state.finished.get(name, DELETED) == DELETED:
+    if study is None and state.finished.get(name, DELETED) == DELETED:
         raise UsageError(f"there is no study {name}")
-    record, _ = find(name)
+    record = find(name)[0] if study is None else study.record
     return StudyDeleted(at=at, record=replace(record, finished_at=at))
 
 

@@ -115,6 +115,21 @@ def test_a_submitted_study_is_answered_and_a_repeated_command_gets_the_same_answ
     assert len(runner.engine.state.studies) == 1
 
 
+def test_a_study_that_is_deleted_while_it_runs_leaves_no_history_on_the_broker(
+    runner, desk, monkeypatch
+):
+    sent = []
+    monkeypatch.setattr(desk, "carry_out", sent.append)
+    desk.inbox = [submit(1, spec(contract="objective", space=(), sampler="random"))]
+    runner.turn(0.0)
+    assert runner.engine.state.studies
+    desk.inbox = [command(2, "delete", study="s-1")]
+    runner.turn(0.0)
+    assert json.loads(dict(sent[-1].answers)["reply:c2"]) == {"ok": True}
+    assert sent[-1].ended == ["s-1"]
+    assert runner._ledger.studies["s-1"].status == "deleted"
+
+
 def test_a_name_that_another_study_has_is_refused(runner, desk):
     desk.inbox = [submit(1, study()), submit(2, spec(id="s-2", name="s"))]
     runner.turn(0.0)

@@ -11,6 +11,7 @@ from penstock.app.broker.dropped import counted
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects, OpenAttempt
 from penstock.app.runner.reports import to_events
+from penstock.app.worker.link import Link
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.decisions import Cut, Release, Revoke
 from penstock.scheduler.model.events import AttemptFailed
@@ -134,6 +135,26 @@ def test_five_thousand_bad_entries_are_all_counted_and_few_are_said(at, redis, c
     assert len(caplog.records) < 100
     assert sum(len(record.getMessage()) for record in caplog.records) < 20_000
     successor.close()
+
+
+def test_a_whole_history_takes_the_place_of_what_was_sent_and_followers_miss_nothing(at, redis):
+    link = Link(at.url)
+    link._key = KEY  # the bench's, which is not the installation's
+    at.transport.carry_out(Effects(history=[("st", f'{{"n":{n}}}') for n in (1, 2, 3)]))
+    behind = link.history("st", "")[0]
+    at.transport.carry_out(Effects(history=[("st", '{"n":4}'), ("other", '{"n":1}')]))
+    abreast = link.history("st", behind)[0]
+    whole = [f'{{"n":{n}}}' for n in range(1, 6)]
+    for _ in range(3):  # with each outage, and each start of a scheduler
+        history = [("st", text) for text in whole]
+        at.transport.carry_out(Effects(history=history, repeated=["st"]))
+    assert redis.xlen(protocol.HISTORY + "st") == len(whole)
+    assert redis.xlen(protocol.HISTORY + "other") == 1
+    for read in ("", behind, abreast):
+        assert link.history("st", read)[1] == whole
+    last = link.history("st", "")[0]
+    at.transport.carry_out(Effects(history=[("st", '{"n":6}')]))
+    assert link.history("st", last)[1] == ['{"n":6}']
 
 
 @pytest.mark.parametrize(
