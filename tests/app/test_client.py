@@ -110,7 +110,9 @@ def test_what_keeps_the_scheduler_from_serving_is_said_and_logged_once(settings,
     lost = load(home=settings.home, store=f"{tmp_path}/file/x")
     server.start(lost)
     stop = threading.Event()
-    serving = threading.Thread(target=Scheduler(lost, lambda: True).serve, args=(stop,))
+    serving = threading.Thread(
+        target=Scheduler(lost, lambda: True, cross_study=False).serve, args=(stop,)
+    )
     serving.start()
     try:
         words = rf"the scheduler cannot serve: the checkpoint store file://{tmp_path}/file/x cannot"
@@ -132,7 +134,9 @@ def test_a_scheduler_that_refuses_its_ledger_is_not_waited_for(settings, known):
     server.start(settings)
     (settings.home / "ledger.db").write_text("no ledger, and long enough to be seen as none\n" * 99)
     stop = threading.Event()
-    serving = threading.Thread(target=Scheduler(settings, lambda: True).serve, args=(stop,))
+    serving = threading.Thread(
+        target=Scheduler(settings, lambda: True, cross_study=False).serve, args=(stop,)
+    )
     serving.start()
     begun = time.monotonic()
     try:

@@ -100,7 +100,9 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
     settings.ensure_home()
     server.start(settings)
     stop = threading.Event()
-    serving = threading.Thread(target=Scheduler(settings, lambda: True).serve, args=(stop,))
+    serving = threading.Thread(
+        target=Scheduler(settings, lambda: True, cross_study=False).serve, args=(stop,)
+    )
     serving.start()
     try:
         with server.connect(settings) as client:

@@ -252,7 +252,7 @@ def test_a_plan_is_a_question_of_which_nothing_is_kept(there):
 
 
 def test_a_paused_study_keeps_no_services_up(there, tmp_path):
-    scheduler = Scheduler(load(home=tmp_path), lambda: True)
+    scheduler = Scheduler(load(home=tmp_path), lambda: True, cross_study=False)
     there.tell("submit", study=FULL)
     while not there.runner.engine.state.attempts:
         there.runner.turn(0.1)

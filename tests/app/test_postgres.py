@@ -85,7 +85,9 @@ def test_a_store_that_cannot_be_marked_does_not_lock_its_scheduler_out(
     )
     settings.ensure_home()
     stop = threading.Event()
-    thread = threading.Thread(target=Scheduler(settings, lambda: True).serve, args=(stop,))
+    thread = threading.Thread(
+        target=Scheduler(settings, lambda: True, cross_study=False).serve, args=(stop,)
+    )
     thread.start()
     try:
         until(lambda: "disk" in caplog.text)
