@@ -16,6 +16,7 @@ OF_GANGS = ("leader's trainer", "member's worker", "meeting missed", "checkpoint
 UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_faults_of_every_kind_lose_nothing_double_nothing_and_change_no_bit():
     figures = chaos.campaign(FAULTS, seed=2)
@@ -26,6 +27,7 @@ def test_faults_of_every_kind_lose_nothing_double_nothing_and_change_no_bit():
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_what_befalls_a_gang_changes_no_bit_of_what_one_device_gives():
     figures = chaos.campaign(len(OF_GANGS), seed=1, gangs=True, only=OF_GANGS)

@@ -73,6 +73,7 @@ def unmetered(tmp_path):
     site.close()
 
 
+@pytest.mark.slow
 def test_joules_go_from_the_meter_into_ledger_best_export_and_report(tmp_path):
     with burning(tmp_path / "powercap", WATTS) as folder:
         site = Installation(tmp_path / "home", devices="cpu:1x1*2", powercap=folder)

@@ -18,7 +18,7 @@ from network import network
 from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from penstock.scheduler.model.events import AttemptLost
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 #: Studies that are only moved about, and those that see a fault: so long that they outlast it.
 SHORT, LONG = 12, 60

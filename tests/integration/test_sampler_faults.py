@@ -8,7 +8,7 @@ from penstock.scheduler.model.events import Remarked
 
 from benchmarks._sampler_faults import strike, submitted, verdict, wait
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 CLEAN = {"lost": [], "doubled": [], "wrong": []}
 TRIALS = 8
 

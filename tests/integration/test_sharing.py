@@ -11,6 +11,7 @@ from users_trainables import Paced
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.slow
 def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_path):
     space = {"lr": Float(1e-3, 1e-1, log=True), "pace": [0.15], "until": [str(tmp_path / "go")]}
     kind = {"metric": "loss", "sampler": "random", "strategy": FullBudget(2)}
