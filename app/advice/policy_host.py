@@ -27,6 +27,7 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.snapshot import Plan, Policy, Snapshot, find_fault
 from ...scheduler.policies.registry import CROSS_STUDY, find_policy, is_plugin
+from ..host.line_process import parsed
 from ..ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 
 #: The most CPU seconds for one plan.
@@ -149,13 +150,7 @@ class PluginHost:
                 return None
             self._rest += more
         line, _, self._rest = self._rest.partition(b"\n")
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):  # its code wrote to the pipe for answers
-            raise UsageError(f"gave an invalid answer: {line[:80]!r}")
-        return found
+        return parsed(line)
 
     def close(self) -> None:
         """End the child, if there is one."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 import psutil
+
+from ...profiling.base.errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -116,3 +120,14 @@ class LineProcess:
                 running = process.pid != self._popen.pid and process.uids().real == os.getuid()
                 if running and process.environ().get(MARK_VARIABLE) == self._mark:
                     yield process
+
+
+def parsed(line: bytes) -> dict[str, Any]:
+    """The answer in ``line``. UsageError if it is none: user code wrote to the pipe for answers."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"gave an invalid answer: {line[:80]!r}")
+    return found

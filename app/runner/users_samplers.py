@@ -38,7 +38,7 @@ from ...scheduler.state.state import EngineState
 from ...scheduler.strategies.base import rungs_of
 from ...tasks.objectives.wire import attributes
 from ...tasks.process.messages import number_text
-from ..host.line_process import LineProcess
+from ..host.line_process import LineProcess, parsed
 from ..optuna_bridge.study_view import StudyView
 from ..optuna_bridge.updates import STATES, Update
 from . import answers
@@ -214,7 +214,7 @@ class _Sampler:
         if line is None:
             self._check_silence(self._child)
             return None
-        answer = _parsed(line)
+        answer = parsed(line)
         if "error" in answer:
             text = str(answer["error"]).removeprefix(f"{self.name} ")
             if self._loading:
@@ -344,13 +344,3 @@ def _update(
         "ended": None if times is None else times.finished_at,
         "system_attrs": [] if frozen is None else attributes(frozen.system_attrs),
     }
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):  # its code wrote to the pipe for answers
-        raise UsageError(f"gave an invalid answer: {line[:80]!r}")
-    return found

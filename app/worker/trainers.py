@@ -235,13 +235,13 @@ class Trainer:
 
     def _gone(self) -> TrainerGone:
         """How the process ended, as ``signal 11 (SIGSEGV)``. Ends and names what it left behind."""
-        self._process.wait(EXIT_TIMEOUT)
+        ended = self._process.wait(EXIT_TIMEOUT)
         left = self._process.end()
         status = self._process.status
         code = None
         if status is None:
             return TrainerGone(self._process.trouble, lost=True)
-        if status == PIPE_CLOSED:
+        if not ended or status == PIPE_CLOSED:  # then the signal was ours
             how = "the training code closed file descriptors that it had not opened"
         elif status < 0:
             how = f"signal {-status}{_signal_name(-status)}"
