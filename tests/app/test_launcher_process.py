@@ -196,6 +196,13 @@ def test_a_trainer_whose_worker_is_gone_ends(node):
     until(lambda: not trainer.alive)
 
 
+def test_a_trainer_that_lives_on_when_its_socket_is_closed_is_not_blamed_for_our_signal(node):
+    trainer = node.start(0, "a")
+    trainer._socket.shutdown(socket.SHUT_RD)  # it seems closed from here
+    with pytest.raises(TrainerGone, match="closed file descriptors that it had not opened"):
+        trainer.receive(PATIENCE)
+
+
 def test_what_is_no_request_costs_nobody_anything(node):
     trainer, pid = node.start(0, "a"), node.pid
     for line in (b"nonsense\n", b"[]\n", b'{"contract": 1}\n', b'{"end"', b"\n"):
