@@ -8,7 +8,7 @@ import pytest
 from installation import CORES, Installation
 from penstock.app.ledger import codec
 from penstock.app.report.system_section import system_section
-from penstock.app.views.story import find_trial, trial_story
+from penstock.app.views.story import trial_story
 from penstock.profiling.devices.signature import machine_of
 
 pytestmark = [
@@ -96,11 +96,6 @@ def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signat
     assert any(
         "loader_workers 1 cannot be run: the data set is in memory" in what for what in tried
     )
-
-
-def test_what_was_tried_is_told_in_the_story(site):
-    study, trial = find_trial(site.reader, "tune/0")
-    assert trial_story(site.reader, study, trial).lines
 
 
 def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_tried_again(
