@@ -46,7 +46,7 @@ def parts(tmp_path):
 def test_a_study_goes_on_from_an_older_ledger_as_if_the_newer_had_never_been(parts, tmp_path):
     site, go = parts, tmp_path / "go"
     space = {"lr": Float(1e-3, 1e-1, log=True), "pace": [0.2], "until": [str(go)]}
-    kind = {"metric": "loss", "sampler": "random", "strategy": FullBudget(5), "seed": 5}
+    kind = {"metric": "loss", "sampler": "random", "strategy": FullBudget(15), "seed": 5}
     scheduler = site.start("scheduler")
     try:
         site.until(lambda: serving(site), "the worker joins")
