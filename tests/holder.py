@@ -19,6 +19,8 @@ from penstock.tasks.training import loop
 from benchmarks._gangs import MODELS
 
 TOKEN = "open-sesame"
+PROCESSES = get_context("forkserver")  # torch is imported once for all holders
+PROCESSES.set_forkserver_preload(["torch._dynamo", peers.__name__, loop.__name__])
 EPOCH = 2  # the epoch that a holder has of every trial
 
 
@@ -90,10 +92,9 @@ class Holder:
     """A process that serves on ``count`` sockets; ``released`` hears of every state given back."""
 
     def __init__(self, address="127.0.0.1", *, port=0, count=1, patience=peers.REQUEST_TIMEOUT):
-        context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
+        self.pipe, theirs = PROCESSES.Pipe()
         arguments = (theirs, address, port, count, patience)
-        self.process = context.Process(target=_serve, args=arguments, daemon=True)
+        self.process = PROCESSES.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
         assert self.pipe.poll(PATIENCE)

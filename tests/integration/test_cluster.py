@@ -19,7 +19,7 @@ from penstock.app.host import locks
 from penstock.app.host.settings import load
 from prometheus_client.parser import text_string_to_metric_families
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SLURM = Path(__file__).parents[2] / "deploy/slurm/workers.sbatch"
 SCRIPT = """

@@ -13,6 +13,7 @@ from penstock.app.host import locks
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.slow,
     pytest.mark.skipif(CORES < 2, reason="two devices need two cores"),
 ]
 
@@ -97,7 +98,6 @@ def test_a_study_goes_on_on_what_is_left_and_comes_back_with_the_same_bits(two, 
     assert bits(two, study) == bits(two, alone)
 
 
-@pytest.mark.slow
 def test_devices_are_free_at_the_deadline_and_only_their_epochs_are_repeated(two, go):
     study = submit("freed", go, 5.0, n_trials=2, epochs=3)
     two.until(lambda: all(d["running"] for d in devices(two).values()), "both run")

@@ -75,6 +75,7 @@ def epochs(site, study):
     return [(row.trial, row.epoch) for row in site.reader.epochs(study)]
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_nothing_and_run_again_it_takes_the_study_up(site, tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
@@ -235,6 +236,7 @@ def test_a_second_scheduler_waits_and_takes_over_when_the_first_is_killed(site, 
     second.communicate(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_down_stops_everything_and_a_study_goes_on_with_the_next_up(site, gated, tmp_path):
     study = create_study(study_name="through the night", sampler="random")
     study.submit(gated, SPACE, 4)

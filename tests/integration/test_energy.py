@@ -16,7 +16,7 @@ from installation import CORES, Installation
 from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from powercap import burning
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 WATTS = 60.0
 
@@ -73,7 +73,6 @@ def unmetered(tmp_path):
     site.close()
 
 
-@pytest.mark.slow
 def test_joules_go_from_the_meter_into_ledger_best_export_and_report(tmp_path):
     with burning(tmp_path / "powercap", WATTS) as folder:
         site = Installation(tmp_path / "home", devices="cpu:1x1*2", powercap=folder)

@@ -48,6 +48,7 @@ def test_a_function_is_paused_and_promoted_under_every_strategy(site, strategy):
         assert trial.intermediate_values == sums
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sklearn", "torch"])
 def test_with_its_trainers_killed_a_study_goes_on_from_its_checkpoints(site, kind):
     study = create_study(
@@ -85,6 +86,7 @@ def test_with_its_trainers_killed_a_study_goes_on_from_its_checkpoints(site, kin
         assert trained.count((str(int(trial)), str(epoch))) == 1
 
 
+@pytest.mark.slow
 def test_an_estimator_goes_on_where_its_trainers_were_killed(site, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
     study = create_study(

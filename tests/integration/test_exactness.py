@@ -10,7 +10,7 @@ import pytest
 from installation import CORES, Installation
 from patience import PATIENCE
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STUDY = """
     import time

@@ -9,7 +9,7 @@ from installation import Installation
 from penstock.app.ledger.history import read_file, to_json
 from penstock.profiling.similarity.history import HistoryEntry, machine_class
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 FAR = HistoryEntry(
     workload="w",

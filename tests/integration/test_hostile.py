@@ -26,6 +26,7 @@ NONE = (
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_after_each_attack_the_slots_are_free_and_nothing_is_left_or_wrong():
     others = set(locks._started)  # of tests before this one, in the same process
     figures = hostile.campaign(hostile.of(hostile.draw(0), ATTACKS), usual=2)

@@ -61,6 +61,7 @@ class TestStorage(StorageTestCase):
     """Studies, trials, attributes, states, and what is refused."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_ours")
 class TestSamplers(BasicSamplerTestCase):
     """Optuna's default sampler."""
@@ -70,6 +71,7 @@ class TestSamplers(BasicSamplerTestCase):
         return lambda: samplers.TPESampler(n_startup_trials=0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_ours")
 class TestRelativeSamplers(RelativeSamplerTestCase):
     """One that draws all parameters of a trial at once."""
@@ -79,6 +81,7 @@ class TestRelativeSamplers(RelativeSamplerTestCase):
         return lambda: samplers.TPESampler(n_startup_trials=0, multivariate=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_ours")
 class TestSamplersOfSeveralObjectives(MultiObjectiveSamplerTestCase):
     """One that keeps generations in the attributes of trials."""
@@ -88,6 +91,7 @@ class TestSamplersOfSeveralObjectives(MultiObjectiveSamplerTestCase):
         return samplers.NSGAIISampler
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_ours")
 class TestSamplersOfOneObjective(SingleOnlySamplerTestCase):
     """One that keeps its state in the attributes of trials."""

@@ -9,7 +9,7 @@ import shared_functions as functions
 from installation import Installation, variables_of
 from penstock import Float, FullBudget, create_study
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture

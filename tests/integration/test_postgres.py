@@ -15,7 +15,7 @@ from penstock.benchmarks._faults import DATABASE_KINDS
 from penstock.benchmarks._postgres import PASSWORD, find_binaries, server
 from system import missing
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SCRIPT = """
 import time
@@ -43,7 +43,6 @@ def _server_is_installed():
         missing("no PostgreSQL server is installed (Debian: postgresql)")
 
 
-@pytest.mark.slow
 def test_faults_of_the_database_change_nothing_of_the_table_that_sqlite_gives():
     others = list(locks._started)  # services of other tests that run in this process
     figures = chaos.campaign(4, seed=1, postgres=True, only=DATABASE_KINDS)

@@ -14,7 +14,7 @@ from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
 from users_trainables import Paced
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def table(site, study):

@@ -18,7 +18,7 @@ from installation import Installation, serving, working
 from network import PASSWORD, network, tcp_broker
 from patience import PATIENCE
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 #: In a module of its own: what a script defines travels with the study.
 OBJECTIVE = """

@@ -56,6 +56,7 @@ def test_services_started_ahead_serve_the_script_and_outlive_a_killed_agent(site
     assert len(others) == 1, "one process has imported for both devices, and does so no second time"
 
 
+@pytest.mark.slow
 def test_a_script_may_still_choose_other_devices(site, tmp_path):
     (tmp_path / "go").touch()
     said = site.penstock("run", script(tmp_path, options='devices="cpu:1x1"'), cwd=tmp_path)
@@ -63,6 +64,7 @@ def test_a_script_may_still_choose_other_devices(site, tmp_path):
     assert '"cpu:1x1"' in (site.settings.run / "up.json").read_text()
 
 
+@pytest.mark.slow
 def test_a_script_may_still_change_a_setting(site, tmp_path):
     (tmp_path / "go").touch()
     before = 'os.environ["PENSTOCK_POLICY"] = "fifo"'

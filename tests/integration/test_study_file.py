@@ -30,6 +30,7 @@ def test_the_example_runs_and_is_the_study_that_its_script_makes(site):
     site.wait(submitted)
 
 
+@pytest.mark.slow
 def test_a_submitted_file_is_taken_up_again_and_a_changed_one_refused(site, tmp_path):
     (tmp_path / "train.py").write_text(
         "def objective(trial):\n    return trial.suggest_categorical('x', [1.0, 2.0])\n"

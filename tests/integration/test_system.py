@@ -13,6 +13,7 @@ from penstock.profiling.devices.signature import machine_of
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.slow,
     pytest.mark.skipif(CORES < 2, reason="a device of two cores needs as many"),
 ]
 
@@ -73,7 +74,6 @@ def run(site, tmp_path, name, *, epochs=2, trials=8, dies="pass", options):
     return study, site.reader.trials(study.id), site.reader.epochs(study.id)
 
 
-@pytest.mark.slow
 def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signature_says(
     site, tmp_path
 ):

@@ -10,7 +10,7 @@ from installation import Installation
 from network import PASSWORD, tcp_broker
 from penstock.app.broker import connection, presence
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 STUDY = """
     import penstock

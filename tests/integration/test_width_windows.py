@@ -8,7 +8,7 @@ from penstock import FullBudget, Resources, create_study
 from penstock.scheduler.model.events import WidthsMeasured
 from users_trainables import PerShard
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 EPOCHS = 12
 
 

@@ -244,6 +244,7 @@ def test_who_has_waited_too_long_goes_first_and_is_not_held(policy, patience):
         assert plan.until == pytest.approx(1e6 + 1.0), "then it is starved"
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(
     st.sampled_from(["srtf", "las"]),
@@ -264,6 +265,7 @@ def test_nobody_waits_for_ever_behind_newcomers(policy, sizes, known):
     assert end <= patience * max(size, las.QUANTUM) + 2 * size + 6 * 9.0
 
 
+@pytest.mark.slow
 def test_without_patience_the_long_one_would_end_last(monkeypatch):
     jobs = [(0.0, 20.0, 6), *((28.5 * k, 10.0, 3) for k in range(200))]
     guarded = ends(workload(*jobs), "srtf")
