@@ -34,7 +34,6 @@ from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.hiding import hidden
 from ...profiling.devices.device import Device
 from ...tasks.process.identity import listen
-from ...tasks.trainer.variables import PRELOAD
 from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
 from ..common.ports import DRAIN_GRACE
@@ -44,8 +43,7 @@ from ..host.launcher import end_strays
 from ..host.logs import LogKeeper
 from ..host.settings import Settings
 from ..worker import launcher_client, launcher_process
-from ..worker.environment import environment
-from ..worker.keeper import AGENT_VARIABLE
+from ..worker.environment import environment, worker_environment
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -134,10 +132,9 @@ class Agent:
         self._claim_name(client)
         self._end_strays()  # an earlier agent and its workers may have been killed
         try:
-            device = self._served[0].device
             # Before the workers, since its imports take longest.
-            variables = environment(device, self._environment(device))
-            launcher_client.ensure(self._settings, variables | _preload())
+            device = self._served[0].device
+            launcher_client.ensure(self._settings, environment(device, self._environment(device)))
             self._join(client)
             names = ", ".join(served.device.name for served in self._served)
             log.info("serving %s", names)
@@ -311,17 +308,7 @@ class Agent:
         served.due = now + 0.02
 
     def _environment(self, device: Device) -> dict[str, str]:
-        threads = str(len(device.cores))
-        return {
-            **os.environ,
-            **self._settings.environment(),
-            "PENSTOCK_BROKER": self._url,
-            AGENT_VARIABLE: "1",
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": device.uuid or "",
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-        }
+        return worker_environment(self._settings, device, os.environ)
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -364,11 +351,6 @@ class Agent:
                 client.delete(*map(protocol.alive_key, names))
         except BackendError as error:
             log.info("%s: the devices' entries will expire", error)
-
-
-def _preload() -> dict[str, str]:
-    """What the launcher process shall import ahead, if whoever started this agent said that."""
-    return {name: value for name, value in os.environ.items() if name == PRELOAD}
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from pydantic import TypeAdapter
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
+from ...profiling.devices.device import Device
 from ...tasks.contracts.import_names import imported_names
 from ...tasks.trainer.variables import PRELOAD
 from ..broker import installation, presence, server
@@ -35,14 +36,17 @@ from ..common.ports import DRAIN_GRACE
 from ..host import locks
 from ..host.devices import devices_of
 from ..host.settings import PREFIX, Settings
+from ..worker import launcher_client, launcher_process
+from ..worker.environment import environment, worker_environment
 
 log = logging.getLogger(__name__)
 
-#: Seconds that an agent may take to drain (more than it gives its workers), and that a scheduler
-#: and Flower may take to end.
+#: Seconds that an agent may take to drain (more than it gives its workers), and that a scheduler,
+#: Flower and a launcher process may take to end.
 AGENT_GRACE = 35.0
 SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
+LAUNCHER_GRACE = 3.0
 
 CHANGE = "services"
 #: -P: a file in the working directory is never imported in place of a library.
@@ -165,17 +169,28 @@ def start_ahead(settings: Settings, script: Path) -> bool:
         if new:
             _check_policy(settings.policy)
             spec = _devices(settings, None, None)
+            _import_ahead(settings, devices_of(settings, spec)[0], script)
             server.start(settings)
+            # On two cores they would only hold up what the script and the fork server import.
+            services = roster(spec) if len(os.sched_getaffinity(0)) > 2 else ()
             desired = DesiredState(
-                spec, roster(spec), time.time(), stays=False, ahead=settings.environment()
+                spec, services, time.time(), stays=False, ahead=settings.environment()
             )
             _write(settings, desired)
-            names = imported_names(script)
-            first = ("torch", "objective") if "torch" in names else ("objective",)
-            told = {PRELOAD: ",".join((*first, *names))}
             for service in desired.services:
-                spawn(settings, service, told)
+                spawn(settings, service)
     return new
+
+
+def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
+    """Have imported what trainers of ``script`` will need. That takes longest, so it begins first.
+
+    ``device`` is one of those that will be served.
+    """
+    names = imported_names(script)
+    first = ("torch", "objective") if "torch" in names else ("objective",)
+    variables = environment(device, worker_environment(settings, device, os.environ))
+    launcher_client.ensure(settings, variables | {PRELOAD: ",".join((*first, *names))})
 
 
 def end_unasked(settings: Settings) -> None:
@@ -202,6 +217,7 @@ def _asked_for(
     if other or before.ahead != settings.environment():
         for name, grace in (("agent", AGENT_GRACE), ("scheduler", SCHEDULER_GRACE)):
             locks.stop(settings.run, name, grace=grace)
+        _stop_launcher(settings)
         return None
     return before
 
@@ -331,6 +347,7 @@ def _end_all(settings: Settings, grace: float) -> list[str]:
         )
         if locks.stop(settings.run, name, grace=timeout)
     ]
+    _stop_launcher(settings)
     return ended + _stop_broker(settings)
 
 
@@ -370,16 +387,21 @@ def _devices(settings: Settings, asked: str | None, before: DesiredState | None)
     return spec
 
 
-def spawn(settings: Settings, service: Service, told: Mapping[str, str] | None = None) -> None:
-    """Start ``service`` unless it runs. It is ``told`` these variables, too."""
+def spawn(settings: Settings, service: Service) -> None:
+    """Start ``service`` unless it runs."""
     locks.spawn_service(
         settings.run,
         service.name,
         service.argv,
-        env={**os.environ, **settings.environment(), **(told or {})},
+        env={**os.environ, **settings.environment()},
         log=settings.logs / f"{service.name}.log",
         cwd=settings.home,
     )
+
+
+def _stop_launcher(settings: Settings) -> None:
+    """An agent ends it too, but not where it has been asked to end before it was up."""
+    locks.stop(settings.run, launcher_process.NAME, grace=LAUNCHER_GRACE)
 
 
 def _stop_broker(settings: Settings) -> list[str]:

@@ -1,4 +1,4 @@
-"""The environment variables that bind a trainer to one slot of its device."""
+"""The environment variables of workers, and those that bind a trainer to a slot of a device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from ...profiling.devices.device import Device
 from ...tasks.trainer.variables import PRELOAD
+from ..broker import server
 from ..host.locks import FD_VARIABLE
+from ..host.settings import Settings
 
 #: How a trainer's C library (glibc; others ignore it) allocates memory. Large blocks come from the
 #: heap too, which keeps what is freed for the next step, and uses huge pages. Otherwise a tensor of
@@ -22,8 +24,27 @@ ALLOCATOR = ":".join(
 #: slots beside it: joblib and LightGBM read the first one, Polars the second, libraries written in
 #: Rust (Hugging Face's tokenizers) the last.
 THREAD_VARIABLES = ("LOKY_MAX_CPU_COUNT", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
+#: Tells a worker that its standard input is its agent's pipe, which ends with the agent.
+AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
 #: What Celery and our own services tell their processes, each another thing.
 _OF_WORKERS = ("CELERY_LOG_", "_MP_FORK_", FD_VARIABLE, PRELOAD)
+
+
+def worker_environment(
+    settings: Settings, device: Device, users: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of the worker that serves ``device``, on top of ``users``."""
+    threads = str(len(device.cores))
+    return {
+        **users,
+        **settings.environment(),
+        "PENSTOCK_BROKER": server.broker_url(settings),
+        AGENT_VARIABLE: "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": device.uuid or "",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+    }
 
 
 def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:

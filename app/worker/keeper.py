@@ -30,12 +30,12 @@ from ...profiling.base.errors import BackendError
 from ...profiling.devices.device import Device
 from ..broker import connection, protocol
 from ..broker.dropped import Dropped
+from .environment import AGENT_VARIABLE
 from .session import Session
 from .trainers import Slot, Trainer, TrainerGone
 
 log = logging.getLogger(__name__)
 
-AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
 #: Seconds between two looks for trainers that nothing needs.
 TIDY_INTERVAL = 1.0
 #: An idle trainer that says so many messages in a row is ended: none of our code does that.

@@ -47,8 +47,6 @@ from ..process.lifeline import MARK_VARIABLE
 from . import __main__ as trainer
 from . import variables
 
-#: It imports ahead of need when it has had no request for so long (seconds).
-IDLE = 0.2
 #: What a trial of each contract needs.
 MODULES: Mapping[str, Sequence[str]] = {
     "torch": (".segment",),
@@ -77,7 +75,7 @@ class ForkServerProcess:
         poll.register(self._control, select.POLLIN)
         self._say(up=True)
         while True:
-            if self._preload and not poll.poll(IDLE * 1000):
+            if self._preload and not poll.poll(0):
                 self._import(self._preload.pop(0))
                 continue
             packet, received, _, _ = self._control.recvmsg(_PACKET, socket.CMSG_SPACE(_FDS * 4))
