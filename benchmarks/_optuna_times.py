@@ -29,11 +29,8 @@ STUDIES = {
     "reports_20x100": Work(tasks.reports, 20, others={"pruner": pruners.NopPruner()}),
     "reports_20x100_median": Work(tasks.reports, 20, others={"pruner": pruners.MedianPruner()}),
 }
-BOOSTING = {
-    "catboost_20": Work(tasks.boosted_by_catboost, 20, samplers.RandomSampler),
-    "xgboost_20": Work(tasks.boosted_by_xgboost, 20, samplers.RandomSampler),
-    "lightgbm_20": Work(tasks.boosted_by_lightgbm, 20, samplers.RandomSampler),
-}
+#: Studies of these have the objective of ``_optuna_LIBRARY``.
+BOOSTED_BY = ("catboost", "xgboost", "lightgbm")
 BUSY = Work(tasks.slow, 40, samplers.RandomSampler)
 
 #: A side: seconds of the study.
@@ -81,19 +78,21 @@ def of_study(key: str, quick: bool) -> dict[str, float]:
         return beside(key, in_turns(runs, 2 if quick else RUNS))
 
 
-def boosting(key: str, quick: bool) -> dict[str, float]:
-    """One of ``BOOSTING``: ours beside two processes with a journal."""
-    library = key.partition("_")[0]
+def boosting(library: str, quick: bool) -> dict[str, float]:
+    """Ours beside two processes with a journal."""
+    key = f"{library}_20"
     if importlib.util.find_spec(library) is None:
         print(f"{key}: skipped, {library} is not installed", file=sys.stderr)
         return {}
+    objective = importlib.import_module(f"benchmarks._optuna_{library}").objective
+    work = Work(objective, 20, samplers.RandomSampler)
     with slots(2), two_processes() as processes:
         runs = {
-            "ours": lambda: ours(BOOSTING[key])[0],
-            "journal_two": lambda: processes.run(BOOSTING[key], "journal")[0],
+            "ours": lambda: ours(work)[0],
+            "journal_two": lambda: processes.run(work, "journal")[0],
         }
         in_turns(runs, 1)  # loads the library
-        return beside(key, in_turns(runs, 1 if quick else 3))
+        return beside(key, in_turns(runs, 1 if quick else RUNS))
 
 
 def busy_share(quick: bool) -> dict[str, float]:
@@ -140,5 +139,5 @@ TIMES: dict[str, Callable[[bool], dict[str, Any]]] = {
     **{key: partial(of_study, key) for key in STUDIES},
     "readme_20": readme_20,
     "busy_share": busy_share,
-    **{key: partial(boosting, key) for key in BOOSTING},
+    **{f"{library}_20": partial(boosting, library) for library in BOOSTED_BY},
 }
