@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import LASTING, BackendError, UsageError
 from ...scheduler.model.study import StrategySpec
+from ...tasks.contracts.by_value import PICKLES_CODE
 from ..host.settings import Settings
 from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
@@ -162,6 +164,20 @@ def load_study(
     spec = spec_from_json(row.spec_json)
     plan = replace(StudyPlan.of(spec), optuna_sampler=sampler, optuna_pruner=pruner)
     return Study(StudyHandle(plan, row.name, row.id, settings, spec), *_tools(plan))
+
+
+def _reference(study: Study) -> tuple[Any, ...]:
+    """How a study is pickled: it is loaded again, by its id, where it is unpickled."""
+    if PICKLES_CODE.get():
+        raise TypeError("a study cannot be pickled with code: an objective has its trial")
+    if study._mirror is not None:
+        raise TypeError("load a study of a storage of your own by load_study(study_name, storage)")
+    study._handle.check_submitted()
+    plan = study._handle.plan
+    return load_study, (study.id, None, plan.optuna_sampler, plan.optuna_pruner)
+
+
+copyreg.pickle(Study, _reference)
 
 
 def _mirrored(plan: StudyPlan, name: str, settings: Settings, mirror: Mirror) -> Study:

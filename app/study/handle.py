@@ -80,7 +80,7 @@ class StudyHandle:
 
     def __getstate__(self) -> NoReturn:
         # It would take the broker's URL, which has a password, into the checkpoint store.
-        raise TypeError("a study cannot be pickled: an objective has its trial")
+        raise TypeError("what stands behind a study cannot be pickled, only the study")
 
     def check_submitted(self) -> None:
         if self.spec is None:

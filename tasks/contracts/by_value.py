@@ -20,6 +20,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
@@ -31,6 +32,8 @@ from ...profiling.base.wording import named, worded
 from ..checkpoints.stores import code_file, open_store, unusable
 from .import_names import imported_names
 
+#: Set while code is pickled for trainers.
+PICKLES_CODE: ContextVar[bool] = ContextVar("PICKLES_CODE", default=False)
 #: A target that begins so is ``pickle:<module>:<name>``: code by value.
 PREFIX = "pickle:"
 #: The most bytes of code by value. It passes through the broker and the scheduler.
@@ -112,9 +115,11 @@ def _by_value(scripts: str) -> Iterator[None]:
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(scripts)]
     for module in modules:
         register_pickle_by_value(module)
+    token = PICKLES_CODE.set(True)
     try:
         yield
     finally:
+        PICKLES_CODE.reset(token)
         for module in modules:
             unregister_pickle_by_value(module)
 
