@@ -48,6 +48,8 @@ SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
 LAUNCHER_GRACE = 3.0
 
+#: On so many cores, or fewer, no services are started ahead.
+FEW_CORES = 2
 CHANGE = "services"
 #: -P: a file in the working directory is never imported in place of a library.
 _PENSTOCK = (sys.executable, "-P", "-m", "penstock")
@@ -153,11 +155,12 @@ def ensure_up(
 def start_ahead(settings: Settings, script: Path) -> bool:
     """Start the services for ``script``, which will want them, beside its own imports.
 
-    What it imports is what its trainers will need, so that is imported ahead for them.
+    What it imports is what its trainers will need, so that is imported ahead for them. On two cores
+    that is all: the services would hold up both.
 
     Does nothing where they run, or where a broker, ledger or store of the user's must be checked.
     Whoever asks for them (``ensure_up``) may still choose other devices and settings.
-    ``end_unasked`` ends them if nobody did. Returns whether it has started them. Raises as
+    ``end_unasked`` ends them if nobody did. Returns whether it has started anything. Raises as
     ``ensure_up`` does.
     """
     theirs = {settings.broker, settings.ledger, settings.store} != {None}
@@ -170,15 +173,14 @@ def start_ahead(settings: Settings, script: Path) -> bool:
             _check_policy(settings.policy)
             spec = _devices(settings, None, None)
             _import_ahead(settings, devices_of(settings, spec)[0], script)
-            server.start(settings)
-            # On two cores they would only hold up what the script and the fork server import.
-            services = roster(spec) if len(os.sched_getaffinity(0)) > 2 else ()
-            desired = DesiredState(
-                spec, services, time.time(), stays=False, ahead=settings.environment()
-            )
-            _write(settings, desired)
-            for service in desired.services:
-                spawn(settings, service)
+            if len(os.sched_getaffinity(0)) > FEW_CORES:
+                server.start(settings)
+                desired = DesiredState(
+                    spec, roster(spec), time.time(), stays=False, ahead=settings.environment()
+                )
+                _write(settings, desired)
+                for service in desired.services:
+                    spawn(settings, service)
     return new
 
 
@@ -194,17 +196,13 @@ def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
 
 
 def end_unasked(settings: Settings) -> None:
-    """End services that were started ahead, if nobody has asked for them."""
-    if not _is_unasked(settings):
-        return
+    """End what was started ahead, if nobody has asked for it."""
     with locks.hold(settings.run, CHANGE, wait=True):
-        if _is_unasked(settings):  # a client may have asked while this waited
+        desired = desired_state(settings)
+        if desired is not None and desired.ahead is not None:
             _end_all(settings, AGENT_GRACE)
-
-
-def _is_unasked(settings: Settings) -> bool:
-    desired = desired_state(settings)
-    return desired is not None and desired.ahead is not None
+        elif desired is None and not locks.is_running(settings.run, "agent"):
+            _stop_launcher(settings)
 
 
 def _asked_for(
