@@ -213,12 +213,12 @@ def test_a_second_state_folder_under_the_same_node_name_is_refused(
         node_agent.main(other)
 
 
-def test_a_broker_that_does_not_answer_ends_it_within_five_seconds(tmp_path):
+def test_a_broker_that_does_not_answer_ends_it_after_seconds(tmp_path):
     settings = load(home=tmp_path, broker="redis://:s3cret@127.0.0.1:1", devices="cpu:1x1")
     begin = time.monotonic()
     with pytest.raises(BackendError, match="does not answer") as refused:
         node_agent.main(settings)
-    assert time.monotonic() - begin < 6
+    assert time.monotonic() - begin < PATIENCE / 10
     assert "s3cret" not in str(refused.value)
 
 

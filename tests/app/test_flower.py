@@ -17,6 +17,7 @@ from patience import PATIENCE, until
 from penstock.app.broker import server
 from penstock.app.host import locks
 from penstock.app.host.settings import load
+from penstock.app.services import services
 from penstock.app.services.flower import COLUMNS, NAME, USER, exec_flower, password_file
 from penstock.app.services.services import take_down
 from penstock.profiling.base.errors import UsageError
@@ -106,16 +107,19 @@ def test_no_page_is_shown_without_the_password(flower):
     assert answers == dict.fromkeys(pages, 401)
 
 
-def test_there_is_one_and_down_ends_it_at_once_although_its_broker_is_gone(flower, settings):
+def test_there_is_one_and_down_ends_it_at_once_although_its_broker_is_gone(
+    flower, settings, monkeypatch
+):
     url, _ = flower
     assert ask(url, "/api/workers")[0] == 401
     with pytest.raises(UsageError, match="Flower runs already"):
         exec_flower(settings, 1)
     server.stop(settings)
     time.sleep(1.0)  # its threads notice, and try again
+    monkeypatch.setattr(services, "FLOWER_GRACE", PATIENCE)
     began = time.monotonic()
     assert take_down(settings) == ["flower"]
-    assert time.monotonic() - began < 4, "it was not killed, it ended"
+    assert time.monotonic() - began < PATIENCE / 2, "it was not killed, it ended"
     assert not locks.is_running(settings.run, NAME)
 
 

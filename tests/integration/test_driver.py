@@ -105,10 +105,10 @@ def studies(site, name):
 
 def test_submit_returns_at_once_and_another_process_finds_the_results(site):
     study = create_study(study_name="submitted", direction="maximize", sampler="random")
-    began = time.monotonic()
-    study.submit(users_objectives.slow, SPACE, 8)
-    assert time.monotonic() - began < 4 * 20 * 0.05, "the study takes longer"
-    assert study.status == "running"
+    gate = site.settings.home / "submitted"
+    study.submit(partial(users_objectives.waits, gate=str(gate)), SPACE, 8)
+    assert study.status == "running", "its trials wait for the file"
+    gate.touch()
     study.wait()
     assert study.status == "complete"
     program = "import penstock; print(penstock.load_study('submitted').best_trial.number)"
@@ -170,7 +170,7 @@ def test_enqueued_configurations_are_tried_first_before_and_after_submitting(sit
 
 def test_cancel_frees_the_slots_and_keeps_what_has_run(site):
     study = create_study(study_name="cancelled", sampler="random")
-    study.submit(users_objectives.slow, SPACE, 40)
+    study.submit(users_objectives.slow, SPACE, 400)
     site.until(lambda: len(epochs(site, study.id)) >= 4, "some epochs")
     assert "cancelled is cancelled" in site.penstock("cancel", "cancelled")
     site.wait(study.id)
@@ -181,8 +181,8 @@ def test_cancel_frees_the_slots_and_keeps_what_has_run(site):
     after = create_study(study_name="after the cancelled", sampler="random")
     began = time.monotonic()
     after.optimize(users_objectives.quick, SPACE, 4, show_progress=False)
-    # Not the 40 x 1 s / 2 slots that the cancelled one would have taken.
-    assert time.monotonic() - began < 15
+    # Not the 400 x 1 s / 2 slots that the cancelled one would have taken.
+    assert time.monotonic() - began < 100
     assert {row.device + str(row.slot) for row in site.reader.epochs(after.id)} == {
         row.device + str(row.slot) for row in site.reader.epochs(study.id)
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -54,11 +53,9 @@ def test_pause_kill_resume_and_extend_give_the_table_of_an_undisturbed_study(sit
     assert "goes on to 4 trials" in site.penstock("extend", "paused", "--by", "1")
     assert site.wait(paused.id).status == "complete"
     paused.optimize(Paced, space, 5, show_progress=False)
-    began = time.monotonic()
     again = create_study(study_name="paused", load_if_exists=True, **kind)
     again.optimize(Paced, space, 3, show_progress=False)
-    assert time.monotonic() - began < 5, "nothing is to be done"
-    assert table(site, paused) == table(site, undisturbed)
+    assert table(site, paused) == table(site, undisturbed), "nothing was done again"
     assert site.reader.study("paused").n_trials == 5
     assert len(site.reader.trials(paused.id)) == 5
 
