@@ -56,6 +56,8 @@ RENAMED_WORDS: dict[str, str] = {
 
 #: What is said of the standing plan since the record was made.
 NEW_IN_OUTLOOK = {"rule"}
+#: Fields of decisions and of the state that the record has not.
+NEW_FIELDS = {("Dispatch", "estimate")}
 
 #: Fields that hold sentences for people, under their recorded names.
 SENTENCES = {"message", "reason", "story", "plan_error", "suspicion", "refused", "undurable", "out"}
@@ -83,6 +85,7 @@ def _shape(cls: type) -> _Shape:
     found = [
         (RENAMED_FIELDS.get((cls.__name__, each.name), each.name), each.name, _default(each))
         for each in fields(cls)
+        if (cls.__name__, each.name) not in NEW_FIELDS
     ]
     return _Shape(RENAMED_CLASSES.get(cls.__name__, cls.__name__), tuple(sorted(found, key=str)))
 

@@ -10,7 +10,7 @@ import logging
 
 from ...scheduler.model.decisions import Dispatch
 from ...scheduler.model.study import Code, StudySpec
-from ...tasks.process.messages import CodeRef, ParentRef, SegmentTask, dumps, seal
+from ...tasks.process.messages import CodeRef, ParentRef, SegmentTask, TrialRef, dumps, seal
 from . import protocol
 from .installation import checkpoints
 from .message import message
@@ -93,6 +93,7 @@ def _dispatched(
             widths=segment.widths,
             energy=spec.energy_weight > 0,
             profile=dispatch.profile and rank == 0,
+            estimate=_refs(dispatch) if rank == 0 else (),
             memory_limit=spec.memory_limit,
             epoch_timeout=spec.epoch_timeout,
             lease_ms=lease_ms,
@@ -102,6 +103,13 @@ def _dispatched(
     leases = [protocol.lease_key(trial, rank) for rank in range(len(queues))]
     keys = (protocol.attempt_key(trial), *leases, *queues)
     return protocol.DISPATCH.command(keys, (segment.fence, *texts))
+
+
+def _refs(dispatch: Dispatch) -> tuple[TrialRef, ...]:
+    return tuple(
+        TrialRef(trial=e.trial, number=e.number, params=dict(e.params), shards=e.shards)
+        for e in dispatch.estimate
+    )
 
 
 def _reference(code: Code) -> CodeRef:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 13
+VERSION = 14
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS = {"shuffle": False}
@@ -79,6 +79,7 @@ KINDS: dict[str, type[Event]] = {
     "WindowsMeasured": events.WindowsMeasured,
     "WidthsMeasured": events.WidthsMeasured,
     "Profiled": events.Profiled,
+    "FootprintReported": events.FootprintReported,
     "Advised": events.Advised,
     "ConfigsProposed": events.ConfigsProposed,
     "Tick": events.Tick,

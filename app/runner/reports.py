@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf, isfinite
 from typing import Any
 
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
+from ...profiling.memory.footprint import Footprint
 from ...scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     Durable,
     EpochReported,
     Event,
+    FootprintReported,
     Profiled,
     Remarked,
     Replayed,
@@ -203,6 +205,18 @@ def _profiled(body: Mapping[str, Any], at: float) -> Event:
     return Profiled(**_attempt(body, at), epoch=_whole(body, "epoch"), values=values)
 
 
+def _footprint(body: Mapping[str, Any], at: float) -> Event:
+    amounts = {each.name: _natural(body[each.name], each.name) for each in fields(Footprint)}
+    return FootprintReported(
+        **_attempt(body, at),
+        of=_text(body, "of"),
+        footprint=Footprint(**amounts),
+        measured=bool(body["measured"]),
+        recurrent=bool(body["recurrent"]),
+        failed=_text(body, "failed"),
+    )
+
+
 def _returned(body: Mapping[str, Any], at: float) -> Event:
     value = body["value"]
     return TrialReturned(
@@ -280,6 +294,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "windows": _windows,
     "widths": _widths,
     "profiled": _profiled,
+    "footprint": _footprint,
     "returned": _returned,
     "written": _written,
     "failed": _failed,

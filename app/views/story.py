@@ -20,7 +20,7 @@ from ...profiling.knobs.knobs import config_text
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
 from ...scheduler.model.snapshot import POLICY_BACKOFF
-from ..common.text import count, duration, instead, number
+from ..common.text import count, duration, instead, number, size
 from .progress import final_metrics, origins
 from .system_configurations import tried
 
@@ -117,7 +117,7 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
             text = f"its state could not be written to the store: {event.reason}"
         case happened.Replayed() | happened.Remarked():
             text = _remark(event)
-        case happened.WindowsMeasured() | happened.Profiled():
+        case happened.WindowsMeasured() | happened.Profiled() | happened.FootprintReported():
             text = _measured(event)
         case happened.WidthsMeasured():
             text = _widths(event)
@@ -169,8 +169,20 @@ def _remark(event: happened.Replayed | happened.Remarked) -> str:
     return text + (f": {event.reason}" if event.reason else "")
 
 
-def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
-    """The counters of a profile, or each system configuration's result against the default."""
+def _footprint(event: happened.FootprintReported) -> str:
+    if event.failed:
+        return f"the memory that {event.of} needs could not be estimated: {event.failed}"
+    how = "was measured" if event.measured else "was estimated"
+    need = f"{size(event.footprint.peak)}, {size(event.footprint.persistent)} of it between steps"
+    return f"the memory that {event.of} needs {how}: {need}"
+
+
+def _measured(
+    event: happened.WindowsMeasured | happened.Profiled | happened.FootprintReported,
+) -> str:
+    """A footprint, a profile's counters, or each system configuration's result."""
+    if isinstance(event, happened.FootprintReported):
+        return _footprint(event)
     if isinstance(event, happened.Profiled):
         return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
     found = tried([event])

@@ -29,6 +29,15 @@ STOP_GRACE = 2.0
 START_TIMEOUT = 120.0
 #: Seconds in which a member of a broken gang may say what happened, before the others do.
 BROKEN_GRACE = 0.5
+#: What the trainer has measured beside an epoch, and its fields.
+MEASURED = {
+    "windows": ("windows", "failed"),
+    "profiled": ("epoch", "values"),
+    "footprint": (
+        *("of", "persistent", "ephemeral", "reserved"),
+        *("measured", "recurrent", "failed"),
+    ),
+}
 #: The most seconds without a look at the clock.
 POLL_INTERVAL = 0.5
 
@@ -214,19 +223,15 @@ class Session:
     def _on_probing(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._probing = list(line["config"])
 
-    def _on_windows(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        body = {name: line[name] for name in ("windows", "failed")}
-        self._report({"kind": "windows", **body}, closes=False)
-
     def _on_widths(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         if self.task.rank == 0:
             body = {name: line[name] for name in ("seconds", "steps", "meeting", "met")}
             self._report({"kind": "widths", **body}, closes=True)
         return {"measured": [width for width, _ in line["seconds"]]}
 
-    def _on_profiled(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        body = {name: line[name] for name in ("epoch", "values")}
-        self._report({"kind": "profiled", **body}, closes=False)
+    def _on_measured(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        body = {name: line[name] for name in MEASURED[line["op"]]}
+        self._report({"kind": line["op"], **body}, closes=False)
 
     def _on_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._set_due()  # the user's code does not cause this wait
@@ -326,9 +331,8 @@ class Session:
         "remarked": _on_remarked,
         "replayed": _on_replayed,
         "trying": _on_probing,
-        "windows": _on_windows,
         "widths": _on_widths,
-        "profiled": _on_profiled,
+        **dict.fromkeys(MEASURED, _on_measured),
         "waiting": _on_waiting,
         "suggest": _on_suggest,
         "request": _on_request,

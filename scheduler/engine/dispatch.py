@@ -19,6 +19,7 @@ from ..model.study import shards_of
 from ..model.trial import Step, Trial
 from ..policies.segments import segment_length
 from ..resources.fair_share import FairShare
+from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..resources.slots import devices_are_reserved_for, free_slots
@@ -42,6 +43,7 @@ class Dispatcher:
         planning: Planning,
         tuning: Tuning,
         packing: Packing,
+        footprints: Footprints,
         giving_way: GivingWay,
         proposals: Proposals,
     ) -> None:
@@ -52,6 +54,7 @@ class Dispatcher:
         self._planning = planning
         self._tuning = tuning
         self._packing = packing
+        self._footprints = footprints
         self._giving_way = giving_way
         self._proposals = proposals
 
@@ -310,6 +313,7 @@ class Dispatcher:
             probe=tuning.probe,
             probe_epochs=tuning.epochs,
             profile=tuning.profile,
+            estimate=() if widths else self._footprints.unknown(study, trial),
         )
         self._state.attempts[segment.fence] = Attempt(
             dispatch.id, study.spec.id, segment, self._core.at, began=self._core.at, resized=resized

@@ -34,6 +34,7 @@ from ..model.events import (
     Durable,
     EpochReported,
     Event,
+    FootprintReported,
     LedgerRestored,
     Planned,
     PolicyChosen,
@@ -69,6 +70,7 @@ from ..model.events import (
 )
 from ..model.study import StudySpec
 from ..resources.fair_share import FairShare
+from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..state.core import Core, Refused
@@ -108,6 +110,7 @@ class Engine:
         self._probing = probing = Probing(core)
         self._tuning = tuning = Tuning(core, probing=probing)
         self._packing = packing = Packing(core)
+        self._footprints = footprints = Footprints(core)
         self._giving_way = giving_way = GivingWay(core)
         self._signatures = signatures = Signatures(core)
         self._proposals = proposals = Proposals(core, checkpoints=checkpoints)
@@ -118,6 +121,7 @@ class Engine:
             planning=planning,
             tuning=tuning,
             packing=packing,
+            footprints=footprints,
             giving_way=giving_way,
             proposals=proposals,
         )
@@ -266,6 +270,7 @@ class Engine:
             WidthsMeasured: self._attempts.on_widths_measured,
             WindowsMeasured: self._tuning.on_windows_measured,
             Profiled: self._tuning.on_profiled,
+            FootprintReported: self._footprints.on_footprint_reported,
             Advised: self._tuning.on_advised,
             ConfigsProposed: self._probing.on_configs_proposed,
         }

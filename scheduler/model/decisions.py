@@ -25,6 +25,16 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialRef:
+    """What is needed to make a trial as it is before its first epoch."""
+
+    trial: str
+    number: int
+    params: Params
+    shards: int
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task a member.
 
@@ -104,6 +114,8 @@ class Dispatch(Decision):
     probe_epochs: float = 0.0
     #: Whether the segment's first epoch is profiled.
     profile: bool = False
+    #: Trials of the study whose memory is to be estimated, if there is time.
+    estimate: tuple[TrialRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

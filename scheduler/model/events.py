@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
+from ...profiling.memory.footprint import Footprint
 from .finished import FinishedStudy, FinishedTrial
 from .snapshot import Plan
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
@@ -389,6 +390,23 @@ class Profiled(Event):
     fence: int
     epoch: int
     values: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FootprintReported(Event):
+    """An attempt of ``trial`` found what memory ``of``, a trial of the same study, needs.
+
+    ``failed`` says why it could not be estimated; the footprint is then all 0. ``recurrent``:
+    estimates of such a model are less certain.
+    """
+
+    trial: str
+    fence: int
+    of: str
+    footprint: Footprint
+    measured: bool
+    recurrent: bool = False
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from ...profiling.base.errors import IllegalTransition
 from ...profiling.knobs.knobs import SystemConfig
+from ...profiling.memory.footprint import Footprint
 from .decisions import Member, Parent
 from .study import Metrics, Params
 
@@ -213,6 +214,10 @@ class Trial:
     window: int = 0
     #: How many of its width windows were cut before they had measured two widths.
     cut_windows: int = 0
+    #: What memory it needs, as estimated before it ran; all 0 where that was not possible.
+    estimate: Footprint | None = None
+    #: What memory it was measured to need.
+    measured: Footprint | None = None
     #: Since when it has been in the queue (the runner's clock). This and the fields below are kept
     #: while a policy orders the trials of all studies.
     queued_at: float | None = None

@@ -61,6 +61,8 @@ class StudyState:
     refused: dict[str, str] = field(default_factory=dict)
     #: How many width windows in a row found no gain, or were lost.
     vain_windows: int = 0
+    #: How many of its trials in a row could not be traced (``scheduler.resources.footprints``).
+    untraced: int = 0
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
     #: The signatures of devices that computed for it or were refused

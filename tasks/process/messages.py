@@ -48,6 +48,15 @@ class ParentRef(_Frozen):
     state_hash: str
 
 
+class TrialRef(_Frozen):
+    """Another trial of the study: what is needed to make it."""
+
+    trial: str
+    number: int = Field(ge=0)
+    params: dict[str, Scalar]
+    shards: int = Field(ge=1, default=1)
+
+
 class SegmentTask(_Frozen):
     """One segment for one member of its gang. Epochs are counted from 1."""
 
@@ -116,6 +125,8 @@ class SegmentTask(_Frozen):
     energy: bool = False
     #: Whether the workload's profile is measured.
     profile: bool = False
+    #: Trials whose memory is to be estimated, if the trainer has the time (``tasks.memory``).
+    estimate: tuple[TrialRef, ...] = ()
     #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
     memory_limit: int | None = Field(default=None, gt=0)
     #: The state hash after epoch ``first`` - 1; empty where none is known.

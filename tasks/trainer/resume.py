@@ -12,6 +12,8 @@ one begins by transferring rank 0's.
 
 from __future__ import annotations
 
+import torch
+
 from ...profiling.base.errors import BackendError, TrialFailed
 from ...profiling.devices.signature import machine_of
 from ..checkpoints import checkpoint
@@ -148,8 +150,13 @@ class Resumption:
         self._writer.begin(task.trial)
         return WarmTrial(training, determinism.signature(training))
 
-    def initial(self, task: SegmentTask, code: type[TorchTrainable]) -> Training:
-        """The trial before its first epoch, made anew. Its data is shared with other trials."""
+    def initial(
+        self, task: SegmentTask, code: type[TorchTrainable], device: torch.device | None = None
+    ) -> Training:
+        """The trial before its first epoch, made anew. Its data is shared with other trials.
+
+        It is on ``device``, by default this trainer's.
+        """
         reads = TrackedParams(task.params)
         trainable = code(reads)
         try:
@@ -165,6 +172,7 @@ class Resumption:
             task.shards,
             statistical=statistical,
             system=System(task.system),
+            device=device,
         )
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()

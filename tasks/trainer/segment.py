@@ -19,6 +19,8 @@ from ..contracts.metrics import checked
 from ..gangs import peers
 from ..gangs.gang import Gang
 from ..gangs.rendezvous import RendezvousHandler
+from ..memory.estimator import Estimator, footprint_body
+from ..memory.measuring import Measuring
 from ..process import forks
 from ..process.identity import Identity
 from ..process.memory import bounded
@@ -47,6 +49,7 @@ class Segments:
         self._warm = WarmTrials(warm_capacity())
         self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._handler = RendezvousHandler(identity, loop.device_here())
+        self._estimator = Estimator()
         self._resumption = Resumption(identity, self._warm, self._writer, self._handler)
         token = Identity.parse(identity).token
         peers.PeerServer(listen, token, self._warm.lend, self._handler.store_port).start()
@@ -77,6 +80,7 @@ class Segments:
                 warm = self._resumption.before(run, code)
                 warm.training.metering = run.metering
                 _measure_candidates(run, warm.training)
+                self._estimate(run, code)
                 run.prepared()
                 self._train(run, warm)
         except BaseException as error:
@@ -104,8 +108,13 @@ class Segments:
             profiled = task.profile and epoch == task.first
             if profiled:
                 self._profiles.begin(training)
+            measuring = self._measuring(run, warm, alone=not (profiled or training.windows))
             result = loop.run_epoch(training, _ticks(run, training))
             joules = training.metering.since(begin)
+            self._estimator.trained(result.seconds)
+            if measuring is not None:
+                found = footprint_body(measuring.end(), measured=True)
+                run.say("footprint", of=task.trial, **found)
             if profiled:
                 values = dict(self._profiles.end(training, result))
                 run.say("profiled", epoch=epoch, values=values)
@@ -139,6 +148,25 @@ class Segments:
                 uri=uri,
                 joules=joules,
             )
+
+    def _estimate(self, run: Run, code: type[TorchTrainable]) -> None:
+        """Estimate the memory of the trials that the segment names, as far as there is time."""
+        for other in run.task.estimate:
+            run.preparing()
+            task = run.task.model_copy(update=dict(other))
+            found = self._estimator.estimate(
+                lambda task=task: self._resumption.initial(task, code, loop.CPU)  # type: ignore[misc]
+            )
+            if found is None:
+                return
+            run.say("footprint", of=other.trial, **found)
+
+    def _measuring(self, run: Run, warm: WarmTrial, *, alone: bool) -> Measuring | None:
+        """Measure the trial's memory in its next epoch, once, if there is time."""
+        if warm.measured or run.members or not alone or not self._estimator.affords_measurement():
+            return None
+        warm.measured = True
+        return Measuring(warm.training)
 
     def keeps(self, trial: str) -> bool:
         """Whether the trial is warm: nothing has to be loaded for its next epoch."""

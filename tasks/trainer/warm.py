@@ -112,6 +112,8 @@ class WarmTrial:
     state_hash: str = ""
     #: The machine parts of other members' signatures, where they differ from this machine's.
     beside: str = ""
+    #: Whether its memory was measured here.
+    measured: bool = False
 
     @cached_property
     def bytes(self) -> int:

@@ -8,6 +8,7 @@ before everything has been computed. Evaluation draws from keys of its own and c
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,6 +48,14 @@ class MeanLoss:
         return sum(sums) / examples
 
 
+def tracked(run: Training, i: int) -> AbstractContextManager[Any]:
+    """Follow the storages of step ``i`` of an epoch, or batch ``i`` of an evaluation, from 0.
+
+    Only the first two of each are followed, and only where ``run.storages`` says so.
+    """
+    return nullcontext() if run.storages is None or i > 1 else run.storages
+
+
 def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     """Means over ``data`` in a fixed order. ``loss`` is added for validation data only."""
     code, model = run.code, run.model
@@ -62,15 +71,18 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
 
     seed_phase(run.device, part, *names)
     model.eval()
+    if run.storages is not None:  # the gradients of a later step than those that were followed
+        run.storages.hold(each.grad for each in model.parameters() if each.grad is not None)
     with torch.no_grad(), run.system.computing(run.device):
         for i in mine:
-            batch, size = next(batch_of)
-            if run.shards > 1 or seeded:  # members draw only for the batches they have
-                seed_phase(run.device, part, *names, i)
-            values = dict(code.metrics(model, batch))
-            if part == "validation" and "loss" not in values:
-                values["loss"] = code.loss(model, batch)
-            rows.append(({str(n): _wide(n, value) for n, value in values.items()}, size))
+            with tracked(run, i - mine.start):
+                batch, size = next(batch_of)
+                if run.shards > 1 or seeded:  # members draw only for the batches they have
+                    seed_phase(run.device, part, *names, i)
+                values = dict(code.metrics(model, batch))
+                if part == "validation" and "loss" not in values:
+                    values["loss"] = code.loss(model, batch)
+                rows.append(({str(n): _wide(n, value) for n, value in values.items()}, size))
     if run.gang is not None:
         plain = [({name: float(v) for name, v in row.items()}, size) for row, size in rows]
         rows = run.gang.collect(plain)

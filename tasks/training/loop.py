@@ -28,7 +28,7 @@ from ..system.system import System
 from ..system.windows import StepWindow
 from .backward import backward
 from .data import in_memory, length, read
-from .evaluation import MeanLoss, evaluate
+from .evaluation import MeanLoss, evaluate, tracked
 from .seeding import seed_everything, seed_phase, seed_torch
 from .training import Training
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ..contracts.contract import Data, TorchTrainable
 
+CPU = torch.device("cpu")
 #: Called before every step with (epoch, step, steps), from 1. May raise to abandon the epoch.
 Tick = Callable[[int, int, int], None]
 
@@ -63,12 +64,14 @@ def start(
     *,
     statistical: bool = False,
     system: System | None = None,
+    device: torch.device | None = None,
 ) -> Training:
-    """A trial before its first epoch, initialised by (seed, number) on this trainer's device.
+    """A trial before its first epoch, initialised by (seed, number).
 
+    It is on ``device``, by default this trainer's.
     Raises ``TrialFailed`` (shards, inexact) if it cannot be trained in ``shards`` shards.
     """
-    device = device_here()
+    device = device or device_here()
     seed_phase(device, "init", seed, number)
     system = system or System()
     model = code.model().to(device)
@@ -149,6 +152,8 @@ def _batches(run: Training) -> tuple[Tensor, ...]:
 def _train(run: Training, tick: Tick) -> float:
     batches = _batches(run)
     loss_of = MeanLoss()
+    if run.storages is not None:
+        run.storages.hold(batches[:1])  # a view of the whole order
     for window in run.windows or [StepWindow(run.system, 0, len(batches))]:
         gradients = _by_batch(run, batches, window)
         if run.shards > 1:
@@ -162,7 +167,8 @@ def _train(run: Training, tick: Tick) -> float:
                 if run.counts == {} and step == min(1, len(batches) - 1):
                     run.counts, loss = operator_calls(partial(_step, run, gradients))
                 else:
-                    loss = _step(run, gradients)
+                    with tracked(run, step):
+                        loss = _step(run, gradients)
                 loss_of.add(loss, len(batches[step]))
             next(gradients, None)
             window.tick(run.metering)

@@ -1,0 +1,33 @@
+"""How far an estimate may be wrong: a margin from the errors of earlier estimates.
+
+Theory of operation. Split conformal prediction (Lei et al., "Distribution-free predictive inference
+for regression", 2018, section 2.2): if n earlier relative errors and the next one come in any order
+with the same probability, then the next is at most the ceil((n + 1) (1 - miss))-th smallest with a
+probability of at least 1 - miss. With too few errors for that the largest of them counts, and never
+less than what is assumed of a family of models of which nothing is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+#: The wanted share of trials that need more than estimate and margin.
+MISS = 0.05
+#: Relative margins while too little is known: of recurrent models, whose kernels keep workspaces
+#: that cannot be seen, and of others.
+RECURRENT, OTHERS = 0.5, 0.15
+#: With fewer errors than this, what was assumed still counts.
+FEW = 5
+
+
+def margin(errors: Sequence[float], *, recurrent: bool = False) -> float:
+    """The relative margin for the next trial of a family; 0 or more.
+
+    ``errors`` are (measured - estimated) / estimated of earlier trials of the family.
+    """
+    rank = math.ceil((len(errors) + 1) * (1 - MISS))
+    known = sorted(errors)[min(rank, len(errors)) - 1] if errors else 0.0
+    if len(errors) < FEW:
+        known = max(known, RECURRENT if recurrent else OTHERS)
+    return max(0.0, known)

@@ -1,0 +1,63 @@
+"""What memory each trial needs: which trials are to be estimated next, and what was found.
+
+Theory of operation. A trainer that has a study's code and data loaded estimates other trials of the
+study, too, before they run (``tasks.memory``). So a dispatch names its own trial and the first ones
+that wait, as long as nothing is known of them. The trainer does what it has the time for. Code that
+cannot be traced is not tried for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..model.decisions import TrialRef
+from ..model.events import FootprintReported
+from ..model.study import shards_of
+from ..model.trial import FINAL, Trial
+from ..state.core import Core
+from ..state.state import StudyState
+
+#: The most trials that one dispatch names.
+AT_ONCE = 4
+#: After so many trials that could not be traced, and none that could, a study's are left alone.
+MAX_UNTRACED = 3
+
+
+class Footprints:
+    """Keeps what is known of each trial's memory."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def unknown(self, study: StudyState, trial: Trial) -> tuple[TrialRef, ...]:
+        """The trials to estimate with the next segment of ``trial``."""
+        if study.spec.contract != "torch" or study.untraced >= MAX_UNTRACED:
+            return ()
+        found = []
+        for each in self._candidates(study, trial):
+            shards = shards_of(study.spec, each.params)
+            found.append(TrialRef(each.id, each.number, each.params, shards))
+            if len(found) == AT_ONCE:
+                break
+        return tuple(found)
+
+    def _candidates(self, study: StudyState, trial: Trial) -> Iterator[Trial]:
+        if trial.estimate is None:
+            yield trial
+        for name in self._state.ready:
+            each = self._state.trials[name]
+            if each.study == study.spec.id and each is not trial and each.estimate is None:
+                yield each
+
+    def on_footprint_reported(self, event: FootprintReported) -> None:
+        self._core.check_training(self._core.trial(event.trial), event.fence)
+        trial = self._state.trials.get(event.of)
+        if trial is None or trial.state in FINAL:
+            return
+        study = self._state.studies[trial.study]
+        if event.measured:
+            trial.measured = event.footprint
+        else:
+            trial.estimate = event.footprint
+            study.untraced = study.untraced + 1 if event.failed else 0

@@ -1,0 +1,134 @@
+"""Estimates the memory of trials in a child process, for a small part of the trainer's time.
+
+Theory of operation. A trace (``trace``) runs the user's code on fake tensors, which the code may
+keep. So it happens in a forked child: the data that the trainer has loaded are there already, and
+whatever becomes of the child, the trial's state is untouched. A child that hangs is killed.
+
+A trainer spends on estimates and measurements at most ``SHARE`` of the seconds in which it trained.
+What an estimate costs is known from the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from ...profiling.memory.footprint import Footprint
+from ..process.failure import failure_of
+from ..training.training import Training
+from .trace import trace
+
+#: Of the seconds in which a trainer trained.
+SHARE = 0.01
+#: Seconds that an estimate is taken to cost before the first one, and that a measurement costs.
+ESTIMATE, MEASUREMENT = 0.5, 0.05
+#: Seconds after which a child is killed.
+TIMEOUT = 60.0
+
+
+class Estimator:
+    """The estimates of one trainer, and its account of their time."""
+
+    def __init__(self) -> None:
+        self._trained = self._spent = 0.0
+        self._cost = ESTIMATE
+
+    def trained(self, seconds: float) -> None:
+        """Add ``seconds`` of training to the account."""
+        self._trained += seconds
+
+    def affords_measurement(self) -> bool:
+        """Whether the next epoch may be measured, which is then booked."""
+        affords = self._spent + MEASUREMENT <= SHARE * self._trained
+        self._spent += MEASUREMENT * affords
+        return affords
+
+    def estimate(self, make: Callable[[], Training]) -> dict[str, Any] | None:
+        """The footprint of the trial that ``make`` makes; None if there is no time for it now.
+
+        As ``footprint_body``; ``failed`` says why it could not be traced.
+        """
+        if self._spent + self._cost > SHARE * self._trained:
+            return None
+        began = time.monotonic()
+        try:
+            return in_child(lambda: _traced(make))
+        finally:
+            self._cost = time.monotonic() - began
+            self._spent += self._cost
+
+
+def footprint_body(
+    found: Footprint, *, measured: bool = False, recurrent: bool = False
+) -> dict[str, Any]:
+    """A footprint as it travels: its bytes, and what they come from."""
+    return asdict(found) | {"measured": measured, "recurrent": recurrent, "failed": ""}
+
+
+def _traced(make: Callable[[], Training]) -> dict[str, Any]:
+    torch.set_num_threads(1)  # the parent's threads are not here
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, recurrent = trace(make())
+    except Exception as error:  # whatever torch or the user's code raises
+        return _failed(str(failure_of(error)).partition("\n")[0])
+    return footprint_body(found, recurrent=recurrent)
+
+
+def _failed(why: str) -> dict[str, Any]:
+    return footprint_body(Footprint(0, 0, 0)) | {"failed": why[:300] or "it said nothing"}
+
+
+def in_child(work: Callable[[], dict[str, Any]], timeout: float = TIMEOUT) -> dict[str, Any]:
+    """What ``work`` returns in a forked child, or why that did not come about."""
+    receiving, sending = os.pipe()
+    with warnings.catch_warnings():  # of threads, which the child does not need
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(receiving)
+            os.write(sending, json.dumps(work()).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(sending)
+    try:
+        text = _all_of(receiving, time.monotonic() + timeout)
+    finally:
+        os.close(receiving)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    if text is None:
+        return _failed(f"it took more than {timeout:g} s")
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return _failed(f"its process ended with status {os.waitstatus_to_exitcode(status)}")
+    return found
+
+
+def _all_of(descriptor: int, deadline: float) -> bytes | None:
+    """All that is written to a pipe until its other end is closed; None if that takes too long."""
+    found = b""
+    while (left := deadline - time.monotonic()) > 0:
+        if not select.select([descriptor], [], [], left)[0]:
+            break
+        part = os.read(descriptor, 1 << 16)
+        if not part:
+            return found
+        found += part
+    return None

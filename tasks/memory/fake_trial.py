@@ -1,0 +1,127 @@
+"""A trial's double whose tensors have shapes and no memory.
+
+Theory of operation. Parameters, buffers and other tensors of the model's modules are replaced while
+the model is copied, so their bytes are never copied. Data in memory is replaced by fake tensors of
+its shape; a data set that is read example by example, by one whose examples are all like its first.
+So the double is trained by the loop that trains the trial, with no other code in between.
+
+The double's device is the CPU, whatever the trial's is: fake CUDA tensors need a GPU and may end
+the process. An optimiser on CUDA updates all tensors at once by default, which takes more memory,
+so the double's does, too.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.data import Dataset, TensorDataset
+
+from ..contracts.contract import Data
+from ..system.system import System
+from ..training.data import in_memory, length
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.optim import Optimizer
+
+    from ..training.training import Training
+
+#: Knobs that change which tensors a step makes. The others would start threads and processes.
+_SHAPING = ("memory_format", "autocast", "micro_batch")
+_CPU = torch.device("cpu")
+
+
+def double(run: Training, mode: FakeTensorMode) -> Training:
+    """The double of ``run``, but for its optimiser, which ``fake_optimizer`` makes.
+
+    Its validation data are as many examples as two batches have. Raises whatever the user's code
+    raises, and torch for a model that cannot be copied.
+    """
+    knobs = {name: value for name, value in run.system.items() if name in _SHAPING}
+    model = _fake_model(run.model, mode)
+    few = 2 * run.code.eval_batch_size
+    data = Data(
+        _fake_data(run.data.train, mode), _fake_data(run.data.validation, mode, most=few), None
+    )
+    return replace(
+        run,
+        data=data,
+        model=model,
+        schedule=None,
+        device=_CPU,
+        gang=None,
+        system=System(knobs),
+        windows=[],
+        counts=None,
+        storages=None,
+    )
+
+
+def fake_optimizer(run: Training, double: Training) -> Optimizer:
+    """The optimiser of the double, made by the user's code. Called inside the fake mode."""
+    made = double.code.optimizer(double.model)
+    if run.device.type == "cuda":
+        for group in made.param_groups:
+            if "foreach" in group and group["foreach"] is None and not group.get("fused"):
+                group["foreach"] = True
+    return made
+
+
+def held(model: nn.Module) -> Iterator[Tensor]:
+    """All tensors that the model's modules have, also those that are no buffers."""
+    yield from model.parameters()
+    yield from model.buffers()
+    for module in model.modules():
+        yield from (each for each in vars(module).values() if isinstance(each, torch.Tensor))
+
+
+def _fake_model(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
+    made: dict[int, Any] = {}
+    for tensor in held(model):
+        if id(tensor) in made:
+            continue
+        with mode:
+            fake = torch.empty_strided(
+                tensor.size(), tensor.stride(), dtype=tensor.dtype, device=_CPU
+            )
+        if isinstance(tensor, torch.nn.Parameter):
+            made[id(tensor)] = torch.nn.Parameter(fake, tensor.requires_grad)
+        else:
+            made[id(tensor)] = fake
+    return copy.deepcopy(model, made)
+
+
+def _fake_data(data: Dataset[Any], mode: FakeTensorMode, most: int | None = None) -> Dataset[Any]:
+    n = length(data) if most is None else min(most, length(data))
+    tensors = in_memory(data)
+    if tensors is not None:
+        return TensorDataset(*(mode.from_tensor(tensor[:n]) for tensor in tensors))
+    return _Alike(tree_map(lambda each: _faked(each, mode), data[0]), n)
+
+
+def _faked(value: Any, mode: FakeTensorMode) -> Any:
+    return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+
+class _Alike(Dataset[Any]):
+    """``n`` examples that are all like ``example``, each with memory of its own."""
+
+    def __init__(self, example: Any, n: int) -> None:
+        self._example = example
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, i: int) -> Any:
+        return tree_map(_cloned, self._example)
+
+
+def _cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value

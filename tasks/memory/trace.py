@@ -1,0 +1,55 @@
+"""A trial's memory before it has run: its first steps and an evaluation, on fake tensors.
+
+Theory of operation. The trial's double (``fake_trial``) goes through two steps, since an optimiser
+has all its state only after the first, and through two batches of the validation data. A tracker
+(``tasks.system.storages``) sees every storage that is made or freed on the way. Nothing is
+computed, so a step of the largest model takes as long as one of the smallest: what PyTorch needs
+for its operators' shapes, some 0.1 ms each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ...profiling.memory.allocator import peak_bytes, reserved_bytes
+from ...profiling.memory.footprint import Footprint
+from ..system.storages import StorageTracker, persistent
+from ..training import loop
+from ..training.data import in_memory, length
+from ..training.evaluation import evaluate
+from .fake_trial import double, fake_optimizer, held
+
+if TYPE_CHECKING:
+    from ..training.training import Training
+
+
+def trace(run: Training) -> tuple[Footprint, bool]:
+    """What ``run`` needs, and whether it has recurrent layers, for which that is less certain.
+
+    ``run`` must be as it was before its first epoch. Random generators are left as they come out,
+    and the user's objects may hold fake tensors afterwards, so call it in a process of its own.
+    Raises whatever torch and the user's code raise where shapes depend on values.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = double(run, mode)
+    tracker = StorageTracker(fake=True)
+    tracker.ignore(in_memory(fake.data.train) or ())
+    tracker.ignore(in_memory(fake.data.validation) or ())
+    with mode, tracker:
+        tracker.hold(held(fake.model))
+        fake.optimizer = fake_optimizer(run, fake)
+        steps = min(2, -(-length(fake.data.train) // fake.batch_size))
+        for _ in range(3 - steps):  # two of one step, where an epoch has no more
+            loop.time_steps(fake, steps, lambda: None)
+        evaluate(fake, "validation", fake.data.validation)
+    stays = persistent(fake.model, fake.optimizer)
+    peak = peak_bytes(tracker.changes)
+    reserved = reserved_bytes(tracker.changes) if run.device.type == "cuda" else peak
+    return Footprint(stays, peak - stays, reserved), tracker.recurrent or _is_recurrent(run)
+
+
+def _is_recurrent(run: Training) -> bool:
+    return any(isinstance(each, torch.nn.RNNBase) for each in run.model.modules())
