@@ -20,7 +20,7 @@ from .devices import capacity
 from .history import history, similar
 from .life import cancel, extend, pause, resume, weight
 from .machine import backup, dashboard, doctor, down, flower, gc, metrics, plan, restore, up, worker
-from .results import best, export, import_study
+from .results import best, export, import_study, memory
 from .simulate import simulate
 from .terminal import (
     FAILED,
@@ -219,6 +219,7 @@ def report(
 
 for command, does in (
     ("best", best),
+    ("memory", memory),
     ("export", export),
     ("import", import_study),
     ("pause", pause),

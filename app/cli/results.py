@@ -29,6 +29,14 @@ def best(name: Name = None, as_json: Json = False) -> None:
     present(best_facts(reader, study_of(reader, name)), as_json, best_view)
 
 
+def memory(name: Name = None, as_json: Json = False) -> None:
+    """Show what memory a study's trials need: estimated before they ran, and measured."""
+    from ..views.memory import memory_facts, memory_of, memory_view
+
+    reader = reader_of()
+    present(memory_of(reader, study_of(reader, name)), as_json, memory_view, memory_facts)
+
+
 def export(
     name: Name = None,
     form: Annotated[

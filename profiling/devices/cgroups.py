@@ -58,6 +58,20 @@ def usable_memory(root: Path = Path("/")) -> int | None:
     return physical if limit is None else min(physical, limit)
 
 
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that could be taken now without pushing others out; None if not known.
+
+    What other processes have is not among them, of the machine and of each control group. File
+    pages that were not used for long are, since the kernel gives them up.
+    """
+    free = []
+    if (machine := _fields(root / "proc/meminfo", ":").get("MemAvailable")) is not None:
+        free.append(1024 * machine)
+    limits = [(folder, min(_bytes(folder), default=None)) for folder in _groups(root, "memory")]
+    free += [max(0, limit - _taken(folder)) for folder, limit in limits if limit is not None]
+    return min(free, default=None)
+
+
 def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...]:
     """The ``cores`` that this process may run on, at most as many as its processor time pays for.
 
@@ -121,6 +135,29 @@ def _bytes(folder: Path) -> Iterator[int]:
         name, _, value = line.partition(" ")
         if name == "hierarchical_memory_limit":
             yield from _limit(value)
+
+
+def _taken(folder: Path) -> int:
+    """Bytes that the group's processes have, without file pages that were not used for long."""
+    for name, old in (
+        ("memory.current", "inactive_file"),
+        ("memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        for line in _lines(folder / name):
+            if line.strip().isdecimal():
+                return int(line) - _fields(folder / "memory.stat", " ").get(old, 0)
+    return 0
+
+
+def _fields(file: Path, mark: str) -> dict[str, int]:
+    """The first numbers of the lines ``name<mark> number``."""
+    found = {}
+    for line in _lines(file):
+        name, _, rest = line.partition(mark)
+        value = rest.split()
+        if value and value[0].isdecimal():
+            found[name] = int(value[0])
+    return found
 
 
 def _limit(text: str) -> Iterator[int]:

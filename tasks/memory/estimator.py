@@ -62,7 +62,7 @@ class Estimator:
             return None
         began = time.monotonic()
         try:
-            return in_child(lambda: _traced(make))
+            return in_child(lambda: _traced(make), TIMEOUT)
         finally:
             self._cost = time.monotonic() - began
             self._spent += self._cost
@@ -90,8 +90,8 @@ def _failed(why: str) -> dict[str, Any]:
     return footprint_body(Footprint(0, 0, 0)) | {"failed": why[:300] or "it said nothing"}
 
 
-def in_child(work: Callable[[], dict[str, Any]], timeout: float = TIMEOUT) -> dict[str, Any]:
-    """What ``work`` returns in a forked child, or why that did not come about."""
+def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, Any]:
+    """What ``work`` returns in a forked child within ``timeout`` seconds, or why it did not."""
     receiving, sending = os.pipe()
     with warnings.catch_warnings():  # of threads, which the child does not need
         warnings.simplefilter("ignore")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ...profiling.base.errors import TrialFailed
 from .failure import failure_of
@@ -17,26 +19,71 @@ from .failure import failure_of
 CUDA_CONTEXT = 512 * 2**20
 #: Read in a single call, since it is read with every epoch. The file is shorter than this.
 _STATUS, _MOST = Path("/proc/self/status"), 1 << 14
+_ROLLUP, _REFERENCES = Path("/proc/self/smaps_rollup"), Path("/proc/self/clear_refs")
+#: Sets the peak of the resident set to what it is now (Linux, proc_pid_clear_refs(5)).
+_RESET_PEAK = b"5"
+#: Seconds after which the shared part is read again. It takes 5 ms.
+SHARED_AGE = 10.0
 
 
-def peak_memory() -> int:
-    """Peak memory (bytes) of this process on its device: of the GPU if it uses one.
+class PeakMemory:
+    """The peak memory of this process on its device since ``begin``."""
 
-    On a CPU this is the resident set, shared libraries included. A sum over processes is therefore
-    more than they use together.
-    """
+    def __init__(self) -> None:
+        self._shared = 0
+        self._read_at: float | None = None
+
+    def begin(self) -> None:
+        """Forget what was needed before."""
+        cuda = _cuda()
+        if cuda is not None:
+            cuda.reset_peak_memory_stats()
+            return
+        now = time.monotonic()
+        if self._read_at is None or now - self._read_at > SHARED_AGE:
+            self._shared, self._read_at = shared_memory(), now
+        with suppress(OSError):  # some containers forbid it: then the peak is that of its life
+            _REFERENCES.write_bytes(_RESET_PEAK)
+
+    def bytes(self) -> int:
+        """On a GPU what the allocator has taken, and the context.
+
+        On a CPU the resident set, of which other processes' parts of shared pages are left out
+        (PSS). So it may be summed over processes.
+        """
+        cuda = _cuda()
+        if cuda is not None:
+            return int(cuda.max_memory_reserved()) + CUDA_CONTEXT
+        try:
+            # Not getrusage: in a child it starts with what the parent had when the child was
+            # started.
+            with _STATUS.open("rb", buffering=0) as status:
+                text = status.read(_MOST)
+            most = 1024 * int(text.partition(b"VmHWM:")[2].split(None, 1)[0])
+        except (OSError, IndexError):
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            most = most if sys.platform == "darwin" else 1024 * most
+        return most - self._shared
+
+
+def shared_memory() -> int:
+    """Bytes of this process's resident set that count for others (RSS - PSS); 0 if not known."""
+    try:
+        sizes = {
+            name: int(rest.split()[0])
+            for name, _, rest in (line.partition(":") for line in _ROLLUP.read_text().splitlines())
+            if name in ("Rss", "Pss")
+        }
+        return 1024 * (sizes["Rss"] - sizes["Pss"])
+    except (OSError, KeyError, ValueError, IndexError):
+        return 0
+
+
+def _cuda() -> Any:
+    """``torch.cuda`` if this process uses a GPU, else None."""
     # Another thread may be importing torch right now; the module is then only partly there.
     cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and getattr(cuda, "is_initialized", bool)():
-        return int(cuda.max_memory_reserved()) + CUDA_CONTEXT
-    try:
-        # Not getrusage: in a child it starts with what the parent had when the child was started.
-        with _STATUS.open("rb", buffering=0) as status:
-            text = status.read(_MOST)
-        return 1024 * int(text.partition(b"VmHWM:")[2].split(None, 1)[0])
-    except (OSError, IndexError):
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else 1024 * most
+    return cuda if cuda is not None and getattr(cuda, "is_initialized", bool)() else None
 
 
 @contextmanager

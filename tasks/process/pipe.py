@@ -27,7 +27,7 @@ from . import forks
 from .energy import Metering
 from .lifeline import PIPE_CLOSED, end_all
 from .main_thread import Wake, wait_until
-from .memory import peak_memory
+from .memory import PeakMemory
 from .messages import MAX_MESSAGE, Scalar, SegmentTask, dumps, number_text
 
 #: Some steps under a configuration: the configuration, their seconds relative to the default's, the
@@ -59,6 +59,7 @@ class Run:
     #: The segment is fenced off.
     stop: bool = False
     metering: Metering = field(default_factory=lambda: Metering(None))
+    memory: PeakMemory = field(default_factory=PeakMemory)
     #: The latest result, shown with the progress.
     note: str = ""
     #: Why newer states could not be loaded.
@@ -117,7 +118,7 @@ class Run:
             closes=closes,
             uri=uri,
             joules=joules,
-            memory=peak_memory(),
+            memory=self.memory.bytes(),
         )
         return closes
 
@@ -221,6 +222,7 @@ class Pipe:
     def __init__(self, sock: socket.socket, metering: Metering | None = None) -> None:
         """``metering`` measures this process. None: nothing is measured."""
         self.metering = metering or Metering(None)
+        self._memory = PeakMemory()
         self._socket = sock
         forks.keep_from_children(sock)
         self._sending = threading.Lock()
@@ -261,7 +263,8 @@ class Pipe:
             match message["op"]:
                 case "run":
                     task = SegmentTask.model_validate(message["task"])
-                    current = Run(task, self, tuple(message["members"]), metering=self.metering)
+                    members = tuple(message["members"])
+                    current = Run(task, self, members, metering=self.metering, memory=self._memory)
                     self.inbox.put(current)
                 case "share":
                     self.metering.share(message["trials"])

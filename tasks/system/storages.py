@@ -146,7 +146,7 @@ def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
     """What ``call`` returns, and the most bytes that it had beside what was left of it."""
     with profile(profile_memory=True) as seen:
         made = call()
-    sizes = sorted(_allocations(seen.kineto_results.experimental_event_tree()))
+    sizes = sorted(allocations(seen.kineto_results.experimental_event_tree()))
     live = most = 0
     for _, size in sizes:
         live += size
@@ -154,12 +154,12 @@ def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
     return made, most - live
 
 
-def _allocations(events: Iterable[Any]) -> Iterator[tuple[int, int]]:
+def allocations(events: Iterable[Any]) -> Iterator[tuple[int, int]]:
     """The time and the bytes of each allocation (negative where it is freed) in the profile."""
     for event in events:
         if event.tag == _EventType.Allocation:
             yield event.start_time_ns, event.extra_fields.alloc_size
-        yield from _allocations(event.children)
+        yield from allocations(event.children)
 
 
 def persistent(model: nn.Module, optimizer: Optimizer) -> int:

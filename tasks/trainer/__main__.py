@@ -85,6 +85,7 @@ class TrainerProcess:
             self._release(work.trial)
             return
         short_of_memory = False
+        work.memory.begin()
         try:
             self._run(work)
         except Abandoned:

@@ -46,7 +46,7 @@ class Segments:
         """Other trainers know this one as ``identity``, and reach it at ``listen``."""
         self._pipe = pipe
         self._profiles = Profiles()
-        self._warm = WarmTrials(warm_capacity())
+        self._warm = WarmTrials(warm_capacity)
         self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._handler = RendezvousHandler(identity, loop.device_here())
         self._estimator = Estimator()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from ...profiling.base.errors import TrialFailed
-from ...profiling.devices.cgroups import usable_cores, usable_memory
+from ...profiling.devices.cgroups import available_memory, usable_cores, usable_memory
 from ..checkpoints.state import state_bytes
 from ..contracts.contract import Data, TorchTrainable
+from ..system.system import device_threads
 from ..training.data import materialise
 from ..training.training import Training
 
@@ -127,8 +128,11 @@ class WarmTrials:
     They belong to the trainer's main thread, which lends them to threads that serve peers.
     """
 
-    def __init__(self, capacity: int) -> None:
-        """``capacity`` in bytes of model and optimiser state."""
+    def __init__(self, capacity: Callable[[int], int]) -> None:
+        """``capacity`` gives the bytes of model and optimiser state that may be held.
+
+        It is told how many are held.
+        """
         self._capacity = capacity
         self._trials: OrderedDict[str, WarmTrial] = OrderedDict()
         self._lent: Counter[str] = Counter()
@@ -173,12 +177,15 @@ class WarmTrials:
     def _put(self, trial: str, warm: WarmTrial) -> list[str]:
         self._trials[trial] = warm
         self._trials.move_to_end(trial)
+        if len(self._trials) == 1:
+            return []
+        held = sum(warm.bytes for warm in self._trials.values())
+        capacity = self._capacity(held)
         gone = []
-        while (
-            len(self._trials) > 1
-            and sum(warm.bytes for warm in self._trials.values()) > self._capacity
-        ):
-            gone.append(self._trials.popitem(last=False)[0])
+        while len(self._trials) > 1 and held > capacity:
+            name, evicted = self._trials.popitem(last=False)
+            held -= evicted.bytes
+            gone.append(name)
         return gone
 
     def keep_only(self, trial: str) -> list[str]:
@@ -199,13 +206,19 @@ def state_name(trial: str, state_hash: str = "") -> str:
     return f"{trial}/{state_hash}"
 
 
-def warm_capacity() -> int:
-    """Bytes that warm trials may hold: a quarter of this trainer's share of the memory.
+def warm_capacity(held: int = 0) -> int:
+    """Bytes that warm trials may hold, of which they hold ``held`` now.
 
-    That memory is what the container or control group leaves, shared among its cores.
+    That is a quarter of this slot's share of the device, or of what others leave of it. On a CPU
+    the device is what the container or control group leaves, shared among its cores.
     """
+    threads = device_threads()
     if torch.cuda.is_available():
-        return int(torch.cuda.mem_get_info()[1]) // 4
-    cores = len(os.sched_getaffinity(0))
+        free, total = torch.cuda.mem_get_info()
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        slots = max(1, len(os.sched_getaffinity(0)) // threads)
+        return min(total // slots, free + cached + held) // 4
     every = len(usable_cores(range(os.cpu_count() or 1)))
-    return int((usable_memory() or 0) * min(1.0, cores / every)) // 4
+    share = int((usable_memory() or 0) * min(1.0, threads / every))
+    available = available_memory()
+    return (share if available is None else min(share, available + held)) // 4

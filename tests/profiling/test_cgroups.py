@@ -9,7 +9,13 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from penstock.profiling.devices.cgroups import GroupLimits, read_limits, usable_cores, usable_memory
+from penstock.profiling.devices.cgroups import (
+    GroupLimits,
+    available_memory,
+    read_limits,
+    usable_cores,
+    usable_memory,
+)
 
 GIB = 1 << 30
 NONE_V1 = "9223372036854771712"
@@ -155,6 +161,41 @@ LAYOUTS = {
 def test_the_narrowest_limit_around_the_process_counts(tmp_path, layout):
     group, mounts, files, limits = LAYOUTS[layout]
     assert read_limits(tree(tmp_path, group, mounts, files)) == limits
+
+
+GIVEN = {f"{AT}/memory.max": str(4 * GIB), f"{AT}/memory.current": str(3 * GIB)}
+
+
+@pytest.mark.parametrize(
+    ("free", "files", "available"),
+    [
+        (8 * GIB, {}, 8 * GIB),
+        (8 * GIB, GIVEN, GIB),
+        (8 * GIB, GIVEN | {f"{AT}/memory.stat": f"inactive_file {GIB}\nfile 1"}, 2 * GIB),
+        (GIB // 2, GIVEN, GIB // 2),
+        (8 * GIB, GIVEN | {f"{AT}/memory.current": str(5 * GIB)}, 0),
+        (None, {}, None),
+        (None, GIVEN, GIB),
+    ],
+)
+def test_what_others_have_cannot_be_taken(tmp_path, free, files, available):
+    """In the container's group and on the whole machine; pages of old files are given up."""
+    root = tree(tmp_path, "0::/", [UNIFIED.format(root="/")], files)
+    if free is not None:
+        (root / "proc/meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {free // 1024} kB\n")
+    assert available_memory(root) == available
+
+
+def test_version_one_says_it_with_other_names(tmp_path):
+    group, mounts, files, _ = LAYOUTS["docker, version 1"]
+    at = next(name for name in files if name.endswith("memory.limit_in_bytes"))
+    folder = at.rpartition("/")[0]
+    files = files | {
+        at: str(4 * GIB),
+        f"{folder}/memory.usage_in_bytes": str(3 * GIB),
+        f"{folder}/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB}",
+    }
+    assert available_memory(tree(tmp_path, group, mounts, files)) == 2 * GIB
 
 
 def test_there_is_never_nothing_left(tmp_path):

@@ -1,5 +1,6 @@
 """What a trainer says it has needed."""
 
+import os
 import re
 import resource
 import subprocess
@@ -10,24 +11,46 @@ import hostile_objectives
 import pytest
 import torch
 from penstock.profiling.base.errors import TrialFailed
-from penstock.tasks.process.memory import bounded, peak_memory
+from penstock.tasks.process.memory import PeakMemory, bounded, shared_memory
 from trainer_process import TrainerProcess, segment
 
 GROWS = """
-from penstock.tasks.process.memory import peak_memory
-before = peak_memory()
+from penstock.tasks.process.memory import PeakMemory
+memory = PeakMemory()
+memory.begin()
+before = memory.bytes()
 block = b"x" * (200 << 20)
 del block
-print(before >> 20, (peak_memory() - before) >> 20)
+grown = memory.bytes()
+memory.begin()
+print(before >> 20, (grown - before) >> 20, (memory.bytes() - before) >> 20)
 """
 
 
-def test_what_was_freed_again_counts_and_what_the_parent_has_does_not():
+def test_what_was_freed_again_counts_until_the_next_beginning_and_what_the_parent_has_does_not():
     ballast = bytearray(b"x" * (300 << 20))
     said = subprocess.run([sys.executable, "-c", GROWS], capture_output=True, text=True, check=True)
-    before, grown = map(int, said.stdout.split())
-    assert before < 200 and 190 <= grown <= 210
-    assert peak_memory() >= len(ballast)
+    before, grown, after = map(int, said.stdout.split())
+    assert before < 200 and 190 <= grown <= 210 and after < 10
+    memory = PeakMemory()
+    memory.begin()
+    assert memory.bytes() >= len(ballast)
+
+
+def test_pages_that_are_shared_with_a_child_count_once():
+    ballast = bytearray(b"x" * (200 << 20))
+    before = shared_memory()
+    holding, held = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(held)
+        os.read(holding, 1)  # until the parent closes its end
+        os._exit(0)
+    try:
+        assert shared_memory() - before > len(ballast) // 3  # half of what both have
+    finally:
+        os.close(held)
+        os.close(holding)
+        os.waitpid(child, 0)
 
 
 def room(mebibytes):

@@ -80,7 +80,7 @@ def warm(number):
 
 def test_the_least_recently_used_trials_go_when_memory_is_full():
     one = warm(0).bytes
-    trials = WarmTrials(capacity=2 * one)
+    trials = WarmTrials(capacity=lambda _: 2 * one)
     assert [trials.put(name, warm(0)) for name in "abc"] == [[], [], ["a"]]
     assert trials.take("a") is None
     kept = trials.take("b")
@@ -90,6 +90,6 @@ def test_the_least_recently_used_trials_go_when_memory_is_full():
 
 
 def test_a_trial_larger_than_the_capacity_is_kept_alone():
-    trials = WarmTrials(capacity=0)
+    trials = WarmTrials(capacity=lambda _: 0)
     assert trials.put("a", warm(0)) == []
     assert trials.put("b", warm(0)) == ["a"]

@@ -1,0 +1,154 @@
+"""What memory a study's trials need: estimated before they ran, and measured (``penstock memory``).
+
+An estimate's margin comes from the errors of all estimates of the same code in the ledger, those of
+other studies included (``profiling.memory.margin``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.memory.footprint import Footprint
+from ...profiling.memory.margin import margin
+from ...scheduler.model.events import EpochReported, FootprintReported
+from ..common.text import count, size
+from ..ledger.codec import spec_from_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..ledger.reader import Reader
+    from ..ledger.rows import StudyRow
+
+#: What is added to a trial's own measurement: the allocator's reserve differs from step to step.
+MEASURED_MARGIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class TrialMemory:
+    """What is known of one trial's memory, in bytes. ``needs`` includes the margin."""
+
+    number: int
+    estimate: Footprint | None
+    measured: Footprint | None
+    needs: int | None
+    #: (measured - estimate) / estimate.
+    error: float | None
+    #: The most that its process had while its epochs were trained.
+    process: int
+    failed: str
+
+
+@dataclass(frozen=True, slots=True)
+class StudyMemory:
+    """The trials of a study, and the margin of their estimates with the number of errors."""
+
+    study: str
+    trials: tuple[TrialMemory, ...]
+    margin: float
+    errors: int
+
+
+def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
+    """What the ledger says of the memory of ``study``'s trials."""
+    reports = [event for _, event in reader.of_trials(study.id, FootprintReported)]
+    errors = _errors(reports)
+    for other in reader.studies_ever():
+        if other.id != study.id and _code(other) == _code(study):
+            errors += _errors(event for _, event in reader.of_trials(other.id, FootprintReported))
+    margin_now = margin(errors, recurrent=any(each.recurrent for each in reports))
+    process: dict[str, int] = {}
+    for _, epoch in reader.of_trials(study.id, EpochReported):
+        process[epoch.trial] = max(process.get(epoch.trial, 0), epoch.memory)
+    estimated, measured, failed = _by_trial(reports)
+    trials = []
+    for row in reader.trials(study.id):
+        estimate, found = estimated.get(row.id), measured.get(row.id)
+        if found is not None:
+            needs: int | None = round(found.reserved * (1 + MEASURED_MARGIN))
+        else:
+            needs = None if estimate is None else round(estimate.reserved * (1 + margin_now))
+        error = None if estimate is None or found is None else _error(estimate, found)
+        known = process.get(row.id, 0)
+        trials.append(
+            TrialMemory(row.number, estimate, found, needs, error, known, failed.get(row.id, ""))
+        )
+    return StudyMemory(study.name, tuple(trials), margin_now, len(errors))
+
+
+def _code(study: StudyRow) -> tuple[str, str]:
+    code = spec_from_json(study.spec_json).code
+    return code.target, code.digest
+
+
+def _by_trial(
+    reports: Iterable[FootprintReported],
+) -> tuple[dict[str, Footprint], dict[str, Footprint], dict[str, str]]:
+    """The last estimate and measurement of each trial, and why it could not be estimated."""
+    estimated: dict[str, Footprint] = {}
+    measured: dict[str, Footprint] = {}
+    failed: dict[str, str] = {}
+    for each in reports:
+        if each.measured:
+            measured[each.of] = each.footprint
+        elif each.failed:
+            failed[each.of] = each.failed
+        else:
+            estimated[each.of] = each.footprint
+    return estimated, measured, failed
+
+
+def _errors(reports: Iterable[FootprintReported]) -> list[float]:
+    estimated, measured, _ = _by_trial(reports)
+    return [_error(estimated[name], measured[name]) for name in estimated if name in measured]
+
+
+def _error(estimate: Footprint, measured: Footprint) -> float:
+    return measured.reserved / max(1, estimate.reserved) - 1
+
+
+def memory_facts(found: StudyMemory) -> dict[str, Any]:
+    """``found`` as plain values for scripts, by the names of the fields."""
+    return asdict(found)
+
+
+def memory_view(found: StudyMemory) -> RenderableType:
+    """``found`` for the terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        "trial", "persistent", "ephemeral", "estimate", "measured", "error", "needs", "process",
+        box=None,
+    )  # fmt: skip
+    for each in found.trials:
+        known = each.measured or each.estimate
+        table.add_row(
+            str(each.number),
+            "" if known is None else size(known.persistent),
+            "" if known is None else size(known.ephemeral),
+            _reserved(each.estimate) or each.failed,
+            _reserved(each.measured),
+            "" if each.error is None else f"{each.error:+.1%}",
+            "" if each.needs is None else size(each.needs),
+            size(each.process) if each.process else "",
+        )
+    return Group(Text(_headline(found)), table)
+
+
+def _headline(found: StudyMemory) -> str:
+    known = [each for each in found.trials if each.estimate or each.measured]
+    if not known:
+        return (
+            f"{found.study}: no trial was estimated or measured: that is done for trials of"
+            " TorchTrainables, in at most 1 % of the time that they are trained"
+        )
+    source = f"from {count(found.errors, 'earlier estimate')}" if found.errors else "assumed"
+    return f"{found.study}: the margin of an estimate is {found.margin:.0%}, {source}"
+
+
+def _reserved(of: Footprint | None) -> str:
+    return "" if of is None else size(of.reserved)

@@ -1,0 +1,318 @@
+"""What a trial needs: traced before it runs, measured in its first steps, beside the allocator's
+own events.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from patience import PATIENCE
+from penstock import Data, TorchTrainable
+from penstock.tasks.memory import estimator
+from penstock.tasks.memory.estimator import Estimator, in_child
+from penstock.tasks.memory.measuring import Measuring
+from penstock.tasks.memory.trace import trace
+from penstock.tasks.system.storages import allocations
+from penstock.tasks.system.system import System
+from penstock.tasks.training import loop
+from torch import nn
+from torch.autograd.profiler import profile
+from torch.nn import functional
+from torch.utils.data import Dataset, TensorDataset
+from trainees import Small
+from trainer_here import Trainer
+from trainer_process import segment
+
+
+class Family(TorchTrainable):
+    """Classifies random examples of ``shape``; ``metrics`` reads a number from a tensor."""
+
+    batch_size = 32
+    shape: tuple[int, ...] = (64,)
+
+    def data(self):
+        return Data(self.examples(200), self.examples(70))
+
+    def examples(self, n):
+        inputs = torch.randn(n, *self.shape, generator=torch.Generator().manual_seed(n))
+        return TensorDataset(inputs, torch.arange(n) % 10)
+
+    def optimizer(self, model):
+        return torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def loss(self, model, batch):
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    def metrics(self, model, batch):
+        found = model(batch[0]).argmax(1)
+        return {"accuracy": (found == batch[1]).float().mean().item()}
+
+
+class Mlp(Family):
+    def model(self):
+        return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 10))
+
+
+class Linear(Family):
+    shape = (5000,)
+
+    def model(self):
+        return nn.Linear(5000, 10)
+
+    def optimizer(self, model):
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+class Cnn(Family):
+    shape = (3, 16, 16)
+
+    def model(self):
+        return nn.Sequential(
+            *(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(16, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.SiLU()),
+            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)),
+        )
+
+
+class _Last(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.layer, self.head = kind(32, 48, 2, batch_first=True), nn.Linear(48, 10)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[0][:, -1])
+
+
+class Lstm(Family):
+    shape = (12, 32)
+
+    def model(self):
+        return _Last(nn.LSTM)
+
+
+class Gru(Lstm):
+    def model(self):
+        return _Last(nn.GRU)
+
+
+class _Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2
+        )
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.layers(x).mean(1))
+
+
+class Transformer(Family):
+    shape = (12, 32)
+
+    def model(self):
+        return _Attends()
+
+
+class _Tied(nn.Module):
+    """Embeddings tied to the head, and a mask that is no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(500, 32), nn.Linear(32, 500, bias=False)
+        self.head.weight = self.embed.weight
+        self.mask = torch.ones(12, 1)
+
+    def forward(self, x):
+        return self.head((self.embed(x) * self.mask).mean(1))
+
+
+class Tied(Family):
+    def examples(self, n):
+        return TensorDataset(torch.arange(n * 12).reshape(n, 12) % 500, torch.arange(n) % 500)
+
+    def model(self):
+        return _Tied()
+
+
+class _Files(Dataset):
+    """Examples that are read one by one, with a label that is a plain number."""
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, i):
+        return {"image": torch.randn(3, 16, 16), "label": i % 10}
+
+
+class Read(Cnn):
+    def examples(self, n):
+        return _Files()
+
+    def loss(self, model, batch):
+        return functional.cross_entropy(model(batch["image"]), batch["label"])
+
+    def metrics(self, model, batch):
+        return {"accuracy": 0.5}
+
+
+class OneStep(Mlp):
+    """An epoch has one step."""
+
+    batch_size = 500
+
+
+FAMILIES = [Mlp, Linear, Cnn, Lstm, Gru, Transformer, Tied, Read, OneStep]
+
+
+def begin(code, shards=1, system=None):
+    made = code({})
+    return loop.start(made, made.data(), 3, 0, shards, system=system)
+
+
+def truth(code, shards=1):
+    """The allocator's own count over two epochs, from the model's making on."""
+    made = code({})
+    data = made.data()
+    with profile(profile_memory=True) as seen:
+        run = loop.start(made, data, 3, 0, shards)
+        for _ in range(2):
+            loop.run_epoch(run, lambda *_: None)
+    live = most = 0
+    for _, size in sorted(allocations(seen.kineto_results.experimental_event_tree())):
+        live += size
+        most = max(most, live)
+    return most
+
+
+@pytest.mark.parametrize("code", FAMILIES)
+def test_estimate_and_measurement_are_what_the_allocator_counts(code):
+    estimate, recurrent = trace(begin(code))
+    run = begin(code)
+    if code is OneStep:
+        loop.run_epoch(run, lambda *_: None)  # the optimiser has its state
+    measuring = Measuring(run)
+    loop.run_epoch(run, lambda *_: None)
+    measured = measuring.end()
+    counted = truth(code)
+    assert measured.peak == pytest.approx(counted, rel=0.01)
+    assert estimate.peak == pytest.approx(counted, rel=0.1 if code is Lstm else 0.01)
+    assert estimate.persistent == measured.persistent
+    assert recurrent == (code in (Lstm, Gru))
+
+
+@pytest.mark.parametrize("code", FAMILIES)
+def test_measuring_changes_no_bit_and_no_metric(code):
+    plain, followed = begin(code), begin(code)
+    for _ in range(2):
+        measuring = Measuring(followed)
+        found = [loop.run_epoch(run, lambda *_: None).metrics for run in (plain, followed)]
+        measuring.end()
+        assert found[0] == found[1]
+        assert plain.hash() == followed.hash()
+
+
+def test_shards_and_micro_batches_and_autocast_are_estimated_as_they_run():
+    whole, _ = trace(begin(Mlp))
+    sharded, _ = trace(begin(Mlp, shards=4))
+    assert sharded.peak == pytest.approx(truth(Mlp, shards=4), rel=0.01)
+    assert sharded.peak != whole.peak
+    parts, _ = trace(begin(Transformer, system=System({"micro_batch": 4})))
+    half, _ = trace(begin(Transformer, system=System({"autocast": "bfloat16"})))
+    full, _ = trace(begin(Transformer))
+    assert parts.ephemeral < 0.6 * full.ephemeral
+    assert half.ephemeral < 0.9 * full.ephemeral
+
+
+class ByValue(Mlp):
+    """Which tensors there are depends on values."""
+
+    def loss(self, model, batch):
+        kept = batch[1][batch[1] > 3]
+        return functional.cross_entropy(model(batch[0]), batch[1]) + kept.float().mean()
+
+
+class Leaves(Mlp):
+    """Keeps what it computed, and ends the process after its first step."""
+
+    def loss(self, model, batch):
+        Leaves.kept = model(batch[0])
+        if getattr(self, "seen", False):
+            os.abort()
+        self.seen = True
+        return super().loss(model, batch)
+
+
+class Hangs(Mlp):
+    def loss(self, model, batch):
+        time.sleep(3600)
+
+
+def affordable():
+    estimator_ = Estimator()
+    estimator_.trained(1e6)
+    return estimator_
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [(ByValue, "aten.nonzero"), (Leaves, "status -6"), (Hangs, "more than 1 s")],
+)
+def test_code_that_cannot_be_traced_is_said_so_and_leaves_nothing(monkeypatch, code, why):
+    monkeypatch.setattr(estimator, "TIMEOUT", 1.0 if code is Hangs else PATIENCE)
+    found = affordable().estimate(lambda: begin(code))
+    assert why in found["failed"]
+    assert found["persistent"] == found["ephemeral"] == 0
+    assert not hasattr(Leaves, "kept")
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_child_says_what_it_found_or_how_it_ended():
+    assert in_child(lambda: {"a": [1, "x" * 200_000]}, PATIENCE) == {"a": [1, "x" * 200_000]}
+    assert "status 5" in in_child(lambda: os._exit(5), PATIENCE)["failed"]
+    assert "status -9" in in_child(lambda: os.kill(os.getpid(), signal.SIGKILL), PATIENCE)["failed"]
+    assert "status 1" in in_child(lambda: {"a": object()}, PATIENCE)["failed"]
+
+
+def test_estimates_take_a_hundredth_of_the_time_that_is_trained():
+    account = Estimator()
+    assert account.estimate(lambda: begin(Mlp)) is None
+    assert not account.affords_measurement()
+    account.trained(estimator.MEASUREMENT / estimator.SHARE)
+    assert account.affords_measurement()
+    assert not account.affords_measurement(), "it was booked"
+    account.trained((estimator.ESTIMATE + estimator.MEASUREMENT) / estimator.SHARE)
+    assert account.estimate(lambda: begin(Mlp))["failed"] == ""
+    began = time.monotonic()
+    n = 0
+    while account.estimate(lambda: begin(Mlp)) is not None:
+        n += 1
+    budget = estimator.ESTIMATE + 2 * estimator.MEASUREMENT
+    assert n and time.monotonic() - began <= budget + PATIENCE / 10
+
+
+def test_a_trainer_estimates_the_trials_that_it_is_told_and_measures_each_once():
+    trainer = Trainer()
+    trainer.segments._estimator.trained(1e6)
+    others = [
+        {"trial": f"st-000{i}", "number": i, "params": {"optimizer": name}}
+        for i, name in enumerate(("sgd", "adam"))
+    ]
+    first = trainer.train(Small, 1, 2, estimate=others)
+    trainer.train(Small, 3, 1, expect=first[-1]["state_hash"])
+    said = [line for line in trainer.said if line["op"] == "footprint"]
+    assert [(line["of"], line["measured"]) for line in said] == [
+        ("st-0000", False),
+        ("st-0001", False),
+        (segment(Small).trial, True),
+    ]
+    sgd, adam, measured = said
+    assert adam["persistent"] > sgd["persistent"]
+    assert measured["persistent"] == sgd["persistent"]
+    alone = Trainer().train(Small, 1, 2)
+    assert [e["state_hash"] for e in alone] == [e["state_hash"] for e in first]
