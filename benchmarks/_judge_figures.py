@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from statistics import fmean
 
-from ._judges import KINDS, SIMPLE, Judge, frozen_seed, judges, one
+from ._frozen import frozen_seed
+from ._judges import KINDS, POLICY, SIMPLE, Judge, judges, one
 
 _SIMPLE = tuple(f"{name}+wide" if wide else name for name, wide in SIMPLE)
 
 
 def judge_figures(count: int, seed: str = "") -> dict[str, float]:
     """Figures of ``count`` instances, also printed. ``seed`` empty: that of the policy's commit."""
-    drawn = seed or frozen_seed()
+    drawn = seed or frozen_seed(POLICY)
     todo = list(judges(drawn, count))
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = list(pool.map(one, todo))

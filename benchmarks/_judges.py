@@ -17,10 +17,8 @@ a study have one *kind* of speed curve, and differ in their lengths and a little
 from __future__ import annotations
 
 import math
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
 
 from penstock.app.simulation.experiment import simulated_devices
@@ -36,7 +34,6 @@ from penstock.app.simulation.workload import (
     study_spec,
     widest,
 )
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.reference_curves import fitted
 from penstock.profiling.costs.throughput import Coefficients, Shape, packed_allocation
 
@@ -56,7 +53,7 @@ MAX_EPOCHS = 4000
 #: The share of the devices' time that the studies would take with each trial on one device.
 LOADS = (0.3, 0.7, 1.5)
 #: What decides where trials are placed, and what is known of them.
-_POLICY = ("scheduler/policies", "scheduler/engine/planning.py", "profiling/costs")
+POLICY = ("scheduler/policies", "scheduler/engine/planning.py", "profiling/costs")
 #: The policies that ``best_simple`` is the best of, and whether they may widen trials. Each study
 #: has a share under all of them, as under the policy that is judged.
 SIMPLE = (
@@ -79,20 +76,6 @@ class Judge:
     def scales(self) -> bool:
         """Whether any of its studies may gain from a second device."""
         return not set(self.kinds) <= set(FLAT)
-
-
-def frozen_seed() -> str:
-    """The hash of the last commit that changed the policy's code. Raises UsageError without one."""
-    root = Path(__file__).parent.parent
-    command = ["git", "-C", str(root), "log", "-1", "--format=%H", "--", *_POLICY]
-    changed = ["git", "-C", str(root), "status", "--porcelain", "--", *_POLICY]
-    try:
-        commit = subprocess.check_output(command, text=True).strip()
-        if commit and not subprocess.check_output(changed, text=True).strip():
-            return commit
-    except (OSError, subprocess.CalledProcessError):
-        pass
-    raise UsageError("the policy's code is in no commit, so give another seed", "seed")
 
 
 def judges(seed: str, count: int) -> Iterator[Judge]:

@@ -217,6 +217,15 @@ REPORTS = {
     "replayed": {"first": 1, "last": 1, "reason": "r"},
     "windows": {"windows": [[[["threads", 2]], 1.1, 0.1, None]], "failed": []},
     "profiled": {"epoch": 1, "values": {"cycles": 1.0}},
+    "footprint": {
+        "of": "s-1-0000",
+        "persistent": 1,
+        "ephemeral": 2,
+        "reserved": 3,
+        "measured": True,
+        "recurrent": False,
+        "failed": "",
+    },
     "returned": {
         "value": 0.5,
         "further": [],

@@ -52,6 +52,10 @@ REPORTS = (
     {"kind": "windows", **ATTEMPT, "windows": [[[["threads", 2]], 0.9, 0.1, None]],
      "failed": [[[["threads", 1]], "why"]]},
     {"kind": "profiled", **ATTEMPT, "epoch": 1, "values": {"a": 1.0}},
+    {
+        "kind": "footprint", **ATTEMPT, "of": "s-1-0001", "failed": "", "recurrent": False,
+        "persistent": 1, "ephemeral": 2, "reserved": 3, "measured": True,
+    },
     {"kind": "returned", **ATTEMPT, "value": 0.5, "further": [1.0], "constraints": {"c": 0.0},
      "pruned": False, "unasked": ["b"], "writing": {"user_attrs": [["a", "1"]]}},
     {"kind": "failed", **ATTEMPT, "failure": "exception", "message": "m", "traceback": "t",

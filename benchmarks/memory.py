@@ -1,0 +1,249 @@
+"""How well a trial's memory is known: before it runs, after two steps, and of its process.
+
+    python -m benchmarks.memory --json FILE [--quick] [--seed SEED]
+
+Each case is a trial of one of nine families (``_memory_cases``). A third of them is drawn by the
+hash of the commit that froze the estimator, so nobody could tune to them. Truth are the allocator's
+own events, recorded by torch's profiler from the model's making to the end of the second epoch. For
+the process it is its peak PSS, in a fork of one that has torch, as trainers are.
+
+``trace``: the estimate before the trial has run. ``second_step``: its first two steps, followed.
+``rss``: the process, from the traced peak alone (``before``), and from the measured one and earlier
+trials of the family (``corrected``). ``weigh_share``: what estimates and measurements took of the
+time in which a trainer trained. Baselines: four times the weights, which is the rule of thumb for
+Adam; and the largest trial of the family, which is what packing has known so far.
+
+One thread, so that a case's figures do not depend on the machine's load; times do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from penstock.app.worker.environment import ALLOCATOR
+from penstock.profiling.memory.resident import resident_bytes
+
+from ._frozen import frozen_seed
+from ._memory_cases import RECURRENT, Case, Drawn, draw_cases
+
+#: What the drawn third must not have seen.
+FROZEN = ("tasks/memory", "tasks/system/storages.py", "profiling/memory")
+CASES, QUICK = 90, 18
+#: Seconds of training over which the estimator's share of time is taken.
+TRAINED, TRAINED_QUICK = 90.0, 30.0
+EPOCHS = 2
+TIMEOUT = 600.0
+
+
+def figures_of(case: Case) -> dict[str, Any]:
+    """All figures of one case, each from a process of its own."""
+    found = {"family": case.family, "params": case.params}
+    for work in (_traced, _counted, _resident, _followed):
+        answer = _in_child(lambda work=work: work(case))  # type: ignore[misc]
+        if answer.get("failed"):
+            print(f"{case}: {work.__name__}: {answer['failed']}", file=sys.stderr)
+            return found | {"failed": answer["failed"]}
+        found |= answer
+    return found
+
+
+def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    from penstock.tasks.memory.estimator import in_child
+
+    return in_child(work, TIMEOUT)
+
+
+def _start(case: Case) -> Any:
+    import torch
+    from penstock.tasks.training import loop
+
+    torch.set_num_threads(1)
+    code = Drawn(case.params)
+    return loop.start(code, code.data(), 1, 0)
+
+
+def _train(run: Any) -> float:
+    from penstock.tasks.training import loop
+
+    began = time.perf_counter()
+    for _ in range(EPOCHS):
+        loop.run_epoch(run, lambda *_: None)
+    return time.perf_counter() - began
+
+
+def _traced(case: Case) -> dict[str, Any]:
+    from penstock.tasks.memory.trace import trace
+
+    run = _start(case)
+    weights = sum(each.nbytes for each in run.model.parameters())
+    began = time.perf_counter()
+    found, _ = trace(run)
+    return {
+        "trace": found.peak,
+        "persistent": found.persistent,
+        "trace_s": time.perf_counter() - began,
+        "weights": weights,
+    }
+
+
+def _counted(case: Case) -> dict[str, Any]:
+    """The allocator's peak. Data that are in memory before the trial do not count."""
+    import torch
+    from penstock.tasks.system.storages import allocations
+    from penstock.tasks.training import loop
+    from torch.autograd.profiler import profile
+
+    torch.set_num_threads(1)
+    code = Drawn(case.params)
+    data = code.data()
+    with profile(profile_memory=True) as seen:
+        _train(loop.start(code, data, 1, 0))
+    live = most = 0
+    for _, size in sorted(allocations(seen.kineto_results.experimental_event_tree())):
+        live += size
+        most = max(most, live)
+    return {"truth": most}
+
+
+def _resident(case: Case) -> dict[str, Any]:
+    from penstock.tasks.process.memory import PeakMemory
+
+    memory = PeakMemory()
+    memory.begin()
+    seconds = _train(_start(case))
+    return {"process": memory.bytes(), "seconds": seconds}
+
+
+def _followed(case: Case) -> dict[str, Any]:
+    from penstock.tasks.memory.measuring import Measuring
+
+    run = _start(case)
+    measuring = Measuring(run)
+    seconds = _train(run)
+    return {"second_step": measuring.end().peak, "followed_s": seconds}
+
+
+def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures over all cases that could be traced, and how many could not."""
+    known = [each for each in cases if "failed" not in each]
+    plain = [each for each in known if each["family"] not in RECURRENT]
+    recurrent = [each for each in known if each["family"] in RECURRENT]
+    largest: defaultdict[str, int] = defaultdict(int)
+    seen: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    before, corrected = [], []
+    for each in known:
+        family = each["family"]
+        largest[family] = max(largest[family], each["truth"])
+        guess = resident_bytes(each["trace"], [])
+        before.append(abs(guess / each["process"] - 1))
+        if len(seen[family]) > 1:
+            guess = resident_bytes(each["second_step"], seen[family])
+            corrected.append(abs(guess / each["process"] - 1))
+        seen[family].append((each["second_step"], each["process"]))
+    return {
+        "cases": len(cases),
+        "families": len({each["family"] for each in cases}),
+        "failed": len(cases) - len(known),
+        "trace": _errors(plain, "trace"),
+        "trace.rnn": _errors(recurrent, "trace"),
+        "second_step": _errors(known, "second_step"),
+        "rss.before": _quantiles(before),
+        "rss.corrected": _quantiles(corrected),
+        "baseline.four_times_weights": _quantiles(
+            [abs(4 * each["weights"] / each["truth"] - 1) for each in known]
+        ),
+        "baseline.largest_of_the_family": _quantiles(
+            [largest[each["family"]] / each["truth"] - 1 for each in known]
+        ),
+        "trace_s": _quantiles([each["trace_s"] for each in known]),
+        "following_costs_s": median(each["followed_s"] - each["seconds"] for each in known),
+    }
+
+
+def _errors(cases: list[dict[str, Any]], name: str) -> dict[str, float]:
+    return _quantiles([abs(each[name] / each["truth"] - 1) for each in cases])
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        "p50": median(ordered),
+        "p95": ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))],
+        "max": ordered[-1],
+    }
+
+
+def weigh_share(seconds: float, cases: list[Case]) -> dict[str, float]:
+    """What a trainer's estimates take while it trains one trial after another."""
+    import torch
+    from penstock.tasks.memory.estimator import Estimator
+    from penstock.tasks.memory.measuring import Measuring
+    from penstock.tasks.training import loop
+
+    torch.set_num_threads(1)
+    account = Estimator()
+    trained = spent = 0.0
+    estimated = measured = number = 0
+    while trained < seconds:
+        case = cases[number % len(cases)]
+        number += 1
+        began = time.perf_counter()
+        if account.estimate(lambda case=case: _start(case)) is not None:  # type: ignore[misc]
+            estimated += 1
+        spent += time.perf_counter() - began
+        run = _start(case)
+        for _ in range(4):
+            measuring = Measuring(run) if account.affords_measurement() else None
+            result = loop.run_epoch(run, lambda *_: None)
+            if measuring is not None:
+                measuring.end()
+                measured += 1
+            account.trained(result.seconds)
+            trained += result.seconds
+    return {
+        "weigh_share": spent / trained,
+        "estimated": estimated,
+        "measured": measured,
+        "trials": number,
+        "trained_s": trained,
+    }
+
+
+def main() -> None:
+    """Run the benchmark as the module's docstring says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seed", default="", help="instead of the commit's hash")
+    given = parser.parse_args()
+    if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts
+        os.environ["GLIBC_TUNABLES"] = ALLOCATOR
+        os.environ["OMP_NUM_THREADS"] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]])
+    import penstock.tasks.trainer.segment  # noqa: F401 - what a fork server has imported
+
+    seed = given.seed or frozen_seed(FROZEN)
+    count = QUICK if given.quick else CASES
+    cases = draw_cases("known", count - count // 3) + draw_cases(seed, count // 3)
+    found = [figures_of(case) for case in cases]
+    result = summary(found)
+    result["judged"] = summary(found[count - count // 3 :])
+    result |= weigh_share(TRAINED_QUICK if given.quick else TRAINED, cases[:9])
+    result |= {"seed": seed, "load": os.getloadavg()[0], "each": found}
+    given.json.write_text(json.dumps(result, indent=1))
+    print(json.dumps({k: v for k, v in result.items() if k != "each"}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""``penstock memory``: estimates, measurements, the margin between them, and what is not known."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from ledger_batches import SPEC, epoch_batch, first_batch, trials
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.views.memory import memory_facts, memory_of, memory_view
+from penstock.app.views.story import sentence
+from penstock.profiling.memory.footprint import Footprint
+from penstock.profiling.memory.margin import OTHERS, RECURRENT
+from penstock.scheduler.model.events import FootprintReported
+from rich.console import Console
+
+MIB = 1 << 20
+
+
+def report(of, size, **fields):
+    footprint = Footprint(size * MIB // 4, size * MIB - size * MIB // 4, size * MIB)
+    fields = {"measured": False, **fields}
+    return FootprintReported(
+        at=2.0, trial=trials(4)[0].id, fence=1, of=of, footprint=footprint, **fields
+    )
+
+
+def words(found):
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(memory_view(found))
+    return console.export_text()
+
+
+def studied(url, *reports):
+    ledger = SqlLedger.open(url)
+    ledger.commit(first_batch(4))
+    ledger.commit(epoch_batch(1, first_seq=2, epoch=1, with_trials=True))
+    batch = replace(first_batch(0), studies=[], trials=[])
+    ledger.commit(replace(batch, events=[(3 + n, each) for n, each in enumerate(reports)]))
+    ledger.close()
+    reader = Reader(url)
+    return memory_of(reader, reader.study(SPEC.id))
+
+
+def test_a_measured_trial_needs_what_it_was_measured_and_another_its_estimate_with_the_margin(
+    sqlite_url,
+):
+    first, second, third, _ = (each.id for each in trials(4))
+    found = studied(
+        sqlite_url,
+        report(first, 100),
+        report(first, 110, measured=True),
+        report(second, 200),
+        report(third, 0, failed="aten.nonzero.default"),
+    )
+    one, two, three, four = found.trials
+    assert one.error == pytest.approx(0.10)
+    assert one.needs == pytest.approx(110 * MIB * 1.05, rel=1e-6)
+    assert (found.errors, found.margin) == (1, OTHERS)
+    assert two.needs == pytest.approx(200 * MIB * (1 + OTHERS), rel=1e-6)
+    assert (three.estimate, three.needs, three.failed) == (None, None, "aten.nonzero.default")
+    assert (four.estimate, four.measured, four.needs) == (None, None, None)
+    told = words(found)
+    assert "the margin of an estimate is 15%, from 1 earlier estimate" in told
+    for word in ("100 MiB", "110 MiB", "+10.0%", "230 MiB", "aten.nonzero.default"):
+        assert word in told
+    facts = json.loads(json.dumps(memory_facts(found)))
+    assert facts["trials"][0]["measured"]["reserved"] == 110 * MIB
+
+
+def test_recurrent_models_begin_with_a_wider_margin(sqlite_url):
+    found = studied(sqlite_url, report(trials(4)[0].id, 100, recurrent=True))
+    assert found.margin == RECURRENT
+    assert "50%, assumed" in words(found)
+
+
+def test_where_nothing_is_known_it_is_said_why(sqlite_url):
+    assert "of TorchTrainables, in at most 1 % of the time" in words(studied(sqlite_url))
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (report("s-0007", 100), "the memory that s-0007 needs was estimated: 100 MiB, 25 MiB of"),
+        (report("s-0007", 2048, measured=True), "s-0007 needs was measured: 2 GiB, 512 MiB of it"),
+        (report("s-0007", 0, failed="no"), "s-0007 needs could not be estimated: no"),
+    ],
+)
+def test_a_trials_story_tells_it(event, told):
+    assert told in sentence(event, "accuracy", {})
