@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from penstock.app.worker.environment import ALLOCATOR
-from penstock.profiling.memory.resident import resident_bytes
+from penstock.app.worker.environment import ALLOCATOR, NO_LOG
+from penstock.profiling.memory.resident import Grown, resident_bytes
 
 from ._frozen import frozen_seed
 from ._memory_cases import RECURRENT, Case, Drawn, draw_cases
@@ -98,7 +98,7 @@ def _traced(case: Case) -> dict[str, Any]:
 def _counted(case: Case) -> dict[str, Any]:
     """The allocator's peak. Data that are in memory before the trial do not count."""
     import torch
-    from penstock.tasks.system.storages import allocations
+    from penstock.tasks.system.scratch import allocations
     from penstock.tasks.training import loop
     from torch.autograd.profiler import profile
 
@@ -119,8 +119,9 @@ def _resident(case: Case) -> dict[str, Any]:
 
     memory = PeakMemory()
     memory.begin()
+    base = memory.bytes()
     seconds = _train(_start(case))
-    return {"process": memory.bytes(), "seconds": seconds}
+    return {"base": base, "process": memory.bytes(), "seconds": seconds}
 
 
 def _followed(case: Case) -> dict[str, Any]:
@@ -138,17 +139,17 @@ def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
     plain = [each for each in known if each["family"] not in RECURRENT]
     recurrent = [each for each in known if each["family"] in RECURRENT]
     largest: defaultdict[str, int] = defaultdict(int)
-    seen: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    seen: defaultdict[str, list[Grown]] = defaultdict(list)
     before, corrected = [], []
     for each in known:
         family = each["family"]
         largest[family] = max(largest[family], each["truth"])
-        guess = resident_bytes(each["trace"], [])
+        guess = resident_bytes(each["base"], each["trace"], [])
         before.append(abs(guess / each["process"] - 1))
-        if len(seen[family]) > 1:
-            guess = resident_bytes(each["second_step"], seen[family])
+        if seen[family]:
+            guess = resident_bytes(each["base"], each["second_step"], seen[family])
             corrected.append(abs(guess / each["process"] - 1))
-        seen[family].append((each["second_step"], each["process"]))
+        seen[family].append(Grown(each["second_step"], each["base"], each["process"]))
     return {
         "cases": len(cases),
         "families": len({each["family"] for each in cases}),
@@ -228,7 +229,7 @@ def main() -> None:
     parser.add_argument("--seed", default="", help="instead of the commit's hash")
     given = parser.parse_args()
     if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts
-        os.environ["GLIBC_TUNABLES"] = ALLOCATOR
+        os.environ |= {"GLIBC_TUNABLES": ALLOCATOR, "KINETO_LOG_LEVEL": NO_LOG}
         os.environ["OMP_NUM_THREADS"] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]])
     import penstock.tasks.trainer.segment  # noqa: F401 - what a fork server has imported

@@ -20,6 +20,8 @@ ALLOCATOR = ":".join(
         "glibc.malloc.hugetlb=1",
     )
 )
+#: Keeps torch's profiler from writing two lines for each use of it into a trainer's log.
+NO_LOG = "6"
 #: Variables of libraries that would take all cores that a trainer may run on, and so those of the
 #: slots beside it: joblib and LightGBM read the first one, Polars the second, libraries written in
 #: Rust (Hugging Face's tokenizers) the last.
@@ -56,6 +58,7 @@ def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
     threads = str(max(1, len(device.cores) // device.slots))
     return {
         "GLIBC_TUNABLES": ALLOCATOR,
+        "KINETO_LOG_LEVEL": NO_LOG,
         **dict.fromkeys(THREAD_VARIABLES, threads),
         **{name: value for name, value in users.items() if not name.startswith(_OF_WORKERS)},
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

@@ -1,43 +1,41 @@
 """What a trial's process takes of the host's memory, from the bytes of its tensors.
 
-Theory of operation. On a CPU a process has more than its tensors: what it does not share with the
-trainers beside it, scratch of kernels, and what the C library keeps of freed blocks. The first is
-much the same for all trials, the others grow with the tensors. So the resident bytes are
-``BASE + slope x peak``. The slope is the median over earlier trials, as long as their peaks are
-alike; once they differ it is Theil and Sen's: the median over all pairs, and the base with it.
+Theory of operation. On a CPU a trial makes its process grow by more than its tensors: by code that
+is loaded for its kernels, by what these reorder, and by what the C library keeps of freed blocks
+for the next step. The first is much the same for all trials. The others grow with the tensors, for
+trials of one family in the same way. So a process has ``base + LOADED + slope x peak`` bytes, where
+``base`` is what it had before the trial. The slope is what earlier trials grew by, all together,
+over the sum of their peaks: of small ones it says little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
-from statistics import median
+from dataclasses import dataclass
 
-#: Bytes of a trainer that has imported torch, without those that it shares (docs/memory.md).
-BASE = 60 << 20
-#: Resident bytes for each byte of the peak, before any trial was seen.
-SLOPE = 1.3
-#: The peaks of a pair differ by at least this factor.
-APART = 1.5
+#: Bytes that the first trial of a process makes it grow by, whatever its size (docs/memory.md).
+LOADED = 42 << 20
+#: Bytes for each byte of the peak, before any trial was seen.
+SLOPE = 1.9
 #: The most trials that are looked at: the newest.
 MOST = 50
 
 
-def resident_bytes(peak: int, seen: Sequence[tuple[int, int]]) -> int:
-    """The bytes of the process of a trial whose tensors have ``peak`` bytes at one time.
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """An earlier trial: the peak of its tensors, and its process before it and at its peak."""
 
-    ``seen`` are (peak, bytes of the process) of earlier trials of its family, oldest first.
+    peak: int
+    base: int
+    process: int
+
+
+def resident_bytes(base: int, peak: int, seen: Sequence[Grown]) -> int:
+    """The bytes of a process that has ``base`` before a trial with ``peak`` bytes of tensors.
+
+    ``seen`` are earlier trials of its family, oldest first.
     """
-    seen = [each for each in seen if each[0] > 0][-MOST:]
-    slopes = [
-        (high[1] - low[1]) / (high[0] - low[0])
-        for low, high in (sorted(pair) for pair in combinations(seen, 2))
-        if high[0] >= APART * low[0]
-    ]
-    if slopes:
-        slope = max(0.0, median(slopes))
-        base = median(found - slope * tensors for tensors, found in seen)
-    else:
-        base = BASE
-        slope = max(1.0, median((f - BASE) / p for p, f in seen)) if seen else SLOPE
-    return round(base + slope * peak)
+    known = [each for each in seen if each.peak > 0][-MOST:]
+    grown = sum(each.process - each.base - LOADED for each in known)
+    slope = grown / sum(each.peak for each in known) if known else SLOPE
+    return round(base + LOADED + max(1.0, slope) * peak)

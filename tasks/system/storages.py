@@ -3,25 +3,21 @@
 Theory of operation. Below autograd every operator passes through the active dispatch modes. A
 storage that an operator returns for the first time was allocated by it; a weak reference tells when
 it goes. So the same tracker measures real steps and steps on fake tensors, which have shapes and no
-memory (``trace``). What a kernel allocates and frees inside itself is not seen.
-
-oneDNN's recurrent layers keep a workspace for the backward pass, for whose size no formula is
-public. On a fake tensor it has 0 bytes. So the layer is run for one and for two steps of real
-zeros, and its size is extrapolated, since it is affine in the length of the sequence.
+memory (``tasks.memory.trace``). What a storage held before, a data set's for instance, does not
+count. What kernels allocate inside themselves is asked of them (``scratch``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, finalize
 
 import torch
-from torch._C._profiler import _EventType
-from torch.autograd.profiler import profile
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from .scratch import HIDING, RECURRENT, RECURRENT_BACKWARD, SQUARES, hidden, profiled
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,11 +25,7 @@ if TYPE_CHECKING:
 
     from ...profiling.memory.allocator import Change
 
-_RECURRENT = torch.ops.aten.mkldnn_rnn_layer.default
-_HIDING = (_RECURRENT, torch.ops.aten.mkldnn_rnn_layer_backward.default)
 _SCALAR = torch.ops.aten._local_scalar_dense.default
-#: Where the recurrent layer's arguments go on after input and weights.
-_REVERSE = 7
 
 
 class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -48,8 +40,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         #: Whether a fused recurrent layer was called.
         self.recurrent = False
         self._fake = fake
-        #: The bytes that the last recurrent layer kept and freed.
-        self._freed = (0, 0)
+        #: What the last recurrent layer freed by itself; on the way back it is as much.
+        self._recurrent_freed = 0
         self._known: WeakKeyDictionary[torch.UntypedStorage, int] = WeakKeyDictionary()
 
     def hold(self, tensors: Iterable[Tensor]) -> None:
@@ -67,23 +59,30 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     ) -> Any:
         if self._fake and func is _SCALAR:
             return _one(args[0].dtype)
-        if func in _HIDING:
+        self.ignore(each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor))
+        if func in HIDING and args[0].device.type == "cpu":
             return self._hiding(func, args, kwargs or {})
         made = func(*args, **(kwargs or {}))
         self._see_all(made)
         return made
 
     def _hiding(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """A layer that keeps a workspace and allocates inside itself."""
-        self.recurrent = True
+        """A kernel that allocates inside itself, and may keep a workspace."""
+        self.recurrent |= func is RECURRENT
         if not self._fake:
-            made, freed = _profiled(lambda: func(*args, **kwargs))
-        elif func is _RECURRENT:
-            kept, freed = self._freed = _hidden_of(args)
+            made, freed = profiled(lambda: func(*args, **kwargs))
+        elif func is RECURRENT:
+            kept, freed = hidden(func, args)
             *outputs, space = func(*args, **kwargs)
             made = (*outputs, None if space is None else space.new_empty(kept))
-        else:  # the way back frees as much by itself
-            made, freed = func(*args, **kwargs), self._freed[1]
+            self._recurrent_freed = freed
+        elif func is RECURRENT_BACKWARD:
+            made, freed = func(*args, **kwargs), self._recurrent_freed
+        else:
+            kept, freed = hidden(func, args)
+            made = func(*args, **kwargs)
+            if func is SQUARES and made.dim() == 0:
+                made = made.new_empty(max(1, kept // made.element_size()))[0]
         self._see_all(made)
         name = len(self.changes)
         self.changes += [(name, freed), (name, -freed)]
@@ -113,53 +112,6 @@ def _one(dtype: torch.dtype) -> bool | float | int:
     if dtype == torch.bool:
         return True
     return 1.0 if dtype.is_floating_point else 1
-
-
-def _hidden_of(args: Sequence[Any]) -> tuple[int, int]:
-    """The bytes of the workspace that a recurrent layer keeps, and of what it frees by itself."""
-    shapes = tuple(tuple(each.shape) for each in args[1:_REVERSE])
-    steps, *rest = args[0].shape
-    plain = tuple(tuple(each) if isinstance(each, list) else each for each in args[_REVERSE:])
-    with _disable_current_modes():
-        one, two = (_hidden((n, *rest), shapes, args[0].dtype, plain) for n in (1, 2))
-    kept, freed = (
-        first + (second - first) * (steps - 1) for first, second in zip(one, two, strict=True)
-    )
-    return kept, freed
-
-
-@lru_cache(maxsize=256)
-def _hidden(
-    shape: tuple[int, ...],
-    shapes: tuple[tuple[int, ...], ...],
-    dtype: torch.dtype,
-    plain: tuple[Any, ...],
-) -> tuple[int, int]:
-    """As ``_hidden_of``, of the real layer, run on zeros of these shapes."""
-    made = [torch.zeros(each, dtype=dtype) for each in (shape, *shapes)]
-    outputs, freed = _profiled(lambda: _RECURRENT(*made, *plain))
-    space = outputs[3]  # none in an evaluation
-    return (0 if space is None else space.untyped_storage().nbytes()), freed
-
-
-def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
-    """What ``call`` returns, and the most bytes that it had beside what was left of it."""
-    with profile(profile_memory=True) as seen:
-        made = call()
-    sizes = sorted(allocations(seen.kineto_results.experimental_event_tree()))
-    live = most = 0
-    for _, size in sizes:
-        live += size
-        most = max(most, live)
-    return made, most - live
-
-
-def allocations(events: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """The time and the bytes of each allocation (negative where it is freed) in the profile."""
-    for event in events:
-        if event.tag == _EventType.Allocation:
-            yield event.start_time_ns, event.extra_fields.alloc_size
-        yield from allocations(event.children)
 
 
 def persistent(model: nn.Module, optimizer: Optimizer) -> int:

@@ -37,6 +37,8 @@ class MeanLoss:
 
     def add(self, loss: Tensor, examples: int) -> None:
         """Add the detached loss of a batch."""
+        if loss.untyped_storage().nbytes() > loss.element_size():
+            loss = loss.clone()  # torch's mse_loss keeps memory for a value of each element
         losses = self._by_size[examples]
         losses.append(loss)
         if len(losses) == FOLD:

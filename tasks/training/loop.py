@@ -170,6 +170,7 @@ def _train(run: Training, tick: Tick) -> float:
                     with tracked(run, step):
                         loss = _step(run, gradients)
                 loss_of.add(loss, len(batches[step]))
+                del loss  # it may have much memory (``MeanLoss.add``)
             next(gradients, None)
             window.tick(run.metering)
     return loss_of.value(length(run.data.train))

@@ -7,6 +7,7 @@ import random
 import pytest
 from penstock.profiling.memory.allocator import MIB, peak_bytes, reserved_bytes
 from penstock.profiling.memory.margin import FEW, OTHERS, RECURRENT, margin
+from penstock.profiling.memory.resident import LOADED, SLOPE, Grown, resident_bytes
 
 
 @pytest.mark.parametrize(
@@ -93,3 +94,16 @@ def test_the_next_one_is_within_the_margin_as_often_as_it_says():
         *errors, last = (draw.lognormvariate(-3, 1) for _ in range(61))
         inside += last <= margin(errors)
     assert inside / 2000 >= 0.94
+
+
+def test_a_process_grows_by_more_than_its_tensors_as_others_of_its_family_did():
+    assert resident_bytes(100 * MIB, 50 * MIB, []) == 100 * MIB + LOADED + round(SLOPE * 50 * MIB)
+    seen = [
+        Grown(10 * MIB, 100 * MIB, 130 * MIB + LOADED),
+        Grown(40 * MIB, 90 * MIB, 170 * MIB + LOADED),
+        Grown(0, 90 * MIB, 170 * MIB),
+    ]
+    assert resident_bytes(100 * MIB, 50 * MIB, seen) == 100 * MIB + LOADED + round(2.2 * 50 * MIB)
+    # Never less than its tensors.
+    shrunk = [Grown(40 * MIB, 100 * MIB, 100 * MIB)]
+    assert resident_bytes(0, 50 * MIB, shrunk) == LOADED + 50 * MIB

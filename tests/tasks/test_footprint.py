@@ -16,7 +16,7 @@ from penstock.tasks.memory import estimator
 from penstock.tasks.memory.estimator import Estimator, in_child
 from penstock.tasks.memory.measuring import Measuring
 from penstock.tasks.memory.trace import trace
-from penstock.tasks.system.storages import allocations
+from penstock.tasks.system.scratch import allocations
 from penstock.tasks.system.system import System
 from penstock.tasks.training import loop
 from torch import nn
@@ -139,6 +139,19 @@ class Tied(Family):
         return _Tied()
 
 
+class Squares(Cnn):
+    """torch's mean squared error keeps the memory of all squares."""
+
+    def model(self):
+        return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 3, padding=1))
+
+    def loss(self, model, batch):
+        return functional.mse_loss(model(batch[0]), batch[0])
+
+    def metrics(self, model, batch):
+        return {}
+
+
 class _Files(Dataset):
     """Examples that are read one by one, with a label that is a plain number."""
 
@@ -166,7 +179,7 @@ class OneStep(Mlp):
     batch_size = 500
 
 
-FAMILIES = [Mlp, Linear, Cnn, Lstm, Gru, Transformer, Tied, Read, OneStep]
+FAMILIES = [Mlp, Linear, Cnn, Squares, Lstm, Gru, Transformer, Tied, Read, OneStep]
 
 
 def begin(code, shards=1, system=None):

@@ -1,0 +1,119 @@
+"""What kernels of the CPU allocate and free inside themselves, where nobody sees it.
+
+Theory of operation. oneDNN's convolutions and recurrent layers reorder their inputs into layouts of
+their own, and recurrent layers keep a workspace for the way back. Other operators are programs of
+many kernels (a transformer's layer in evaluation), or keep more memory than their result needs
+(the mean squared error). For these sizes no formula is public, and an operator on fake tensors
+makes none of it. So the library itself is asked: the operator is run on zeros of the same shapes,
+under torch's profiler, which records each allocation. Sizes are affine in the first dimension
+(examples, or steps of a sequence) once it is large enough for the kernel that large ones get. So of
+a large one two parts are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._profiler import _EventType
+from torch.autograd.profiler import profile
+from torch.utils._python_dispatch import _disable_current_modes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_aten = torch.ops.aten
+RECURRENT = _aten.mkldnn_rnn_layer.default
+#: Its result, a single number, keeps the memory of all squares.
+SQUARES = _aten.mse_loss.default
+RECURRENT_BACKWARD = _aten.mkldnn_rnn_layer_backward.default
+#: Which arguments have the first dimension that a part has less of, by operator.
+_SCALING = {
+    RECURRENT: (0,),
+    SQUARES: (0, 1),
+    _aten._transformer_encoder_layer_fwd.default: (0,),
+    _aten.convolution.default: (0,),
+    _aten.convolution_backward.default: (0, 1),
+}
+HIDING = frozenset({*_SCALING, RECURRENT_BACKWARD})
+#: The most numbers in the first argument; of a larger one parts are run.
+LARGEST = 1 << 22
+#: A tensor without its bytes: shape, dtype, and whether it is channels last.
+_Blank = tuple[tuple[int, ...], torch.dtype, bool]
+
+
+def hidden(func: Any, args: Sequence[Any]) -> tuple[int, int]:
+    """What ``func`` keeps for fake ``args``, beyond its results' shapes, and what it frees.
+
+    In bytes; 0 where it cannot be run on parts.
+    """
+    n = args[0].shape[0] if args[0].dim() else 1
+    most = max(2, LARGEST * n // max(1, args[0].numel()))
+    low, high = parts = (most // 2, most) if n > most else (n, n)
+    try:
+        with _disable_current_modes():
+            grad = torch.is_grad_enabled()
+            found = [_run(func, _blanks(func, args, part), grad) for part in parts]
+    except RuntimeError:  # a mask with a dimension of examples
+        return 0, 0
+    if low == high:
+        return found[0]
+    kept, freed = (
+        one + (two - one) * (n - low) // (high - low) for one, two in zip(*found, strict=True)
+    )
+    return kept, max(0, freed)
+
+
+def profiled(call: Callable[[], Any]) -> tuple[Any, int]:
+    """What ``call`` returns, and the most bytes that it had beside what was left of it."""
+    with profile(profile_memory=True) as seen:
+        made = call()
+    live = most = 0
+    for _, size in sorted(allocations(seen.kineto_results.experimental_event_tree())):
+        live += size
+        most = max(most, live)
+    return made, most - live
+
+
+def allocations(events: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    """The time and the bytes of each allocation (negative where it is freed) in a profile."""
+    for event in events:
+        if event.tag == _EventType.Allocation:
+            yield event.start_time_ns, event.extra_fields.alloc_size
+        yield from allocations(event.children)
+
+
+def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
+    found: list[Any] = []
+    for i, each in enumerate(args):
+        if isinstance(each, torch.Tensor):
+            shape = tuple(each.shape)
+            if i in _SCALING[func]:
+                shape = (part, *shape[1:])
+            last = each.dim() == 4 and each.is_contiguous(memory_format=torch.channels_last)
+            found.append((shape, each.dtype, last and not each.is_contiguous()))
+        else:
+            found.append(tuple(each) if isinstance(each, list) else each)
+    return tuple(found)
+
+
+@lru_cache(maxsize=512)
+def _run(func: Any, blanks: tuple[Any, ...], grad: bool) -> tuple[int, int]:
+    """As ``hidden``, of the real operator. ``grad``: whether gradients are enabled."""
+    args = [_zeros(each) if _is_blank(each) else each for each in blanks]
+    outputs, freed = profiled(lambda: func(*args))
+    # Only in training has a recurrent layer a workspace, which is its last output.
+    space = outputs[-1] if func is RECURRENT else outputs if func is SQUARES else None
+    return (0 if space is None else space.untyped_storage().nbytes()), freed
+
+
+def _is_blank(each: Any) -> bool:
+    return isinstance(each, tuple) and len(each) == 3 and isinstance(each[1], torch.dtype)
+
+
+def _zeros(blank: _Blank) -> Tensor:
+    shape, dtype, channels_last = blank
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    return torch.empty(shape, dtype=dtype, memory_format=layout).zero_()
