@@ -212,6 +212,7 @@ def _footprint(body: Mapping[str, Any], at: float) -> Event:
         of=_text(body, "of"),
         footprint=Footprint(**amounts),
         measured=bool(body["measured"]),
+        base=_natural(body["base"], "base"),
         recurrent=bool(body["recurrent"]),
         failed=_text(body, "failed"),
     )

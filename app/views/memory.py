@@ -6,12 +6,13 @@ other studies included (``profiling.memory.margin``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.memory.footprint import Footprint
 from ...profiling.memory.margin import margin
+from ...profiling.memory.resident import Grown, resident_bytes
 from ...scheduler.model.events import EpochReported, FootprintReported
 from ..common.text import count, size
 from ..ledger.codec import spec_from_json
@@ -36,8 +37,10 @@ class TrialMemory:
     needs: int | None
     #: (measured - estimate) / estimate.
     error: float | None
-    #: The most that its process had while its epochs were trained.
+    #: The most that its process had while its epochs were trained; 0 before the first.
     process: int
+    #: What its process is expected to have; None where that is not known, and on a GPU.
+    expected: int | None
     failed: str
 
 
@@ -63,6 +66,12 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
     for _, epoch in reader.of_trials(study.id, EpochReported):
         process[epoch.trial] = max(process.get(epoch.trial, 0), epoch.memory)
     estimated, measured, failed = _by_trial(reports)
+    bases = {each.of: each.base for each in reports if each.measured}
+    grown = [
+        Grown(measured[name].peak, base, process[name])
+        for name, base in bases.items()
+        if base and name in process
+    ]
     trials = []
     for row in reader.trials(study.id):
         estimate, found = estimated.get(row.id), measured.get(row.id)
@@ -71,11 +80,27 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
         else:
             needs = None if estimate is None else round(estimate.reserved * (1 + margin_now))
         error = None if estimate is None or found is None else _error(estimate, found)
-        known = process.get(row.id, 0)
         trials.append(
-            TrialMemory(row.number, estimate, found, needs, error, known, failed.get(row.id, ""))
+            TrialMemory(
+                row.number,
+                estimate,
+                found,
+                needs,
+                error,
+                process.get(row.id, 0),
+                _expected(found or estimate, bases, grown),
+                failed.get(row.id, ""),
+            )
         )
     return StudyMemory(study.name, tuple(trials), margin_now, len(errors))
+
+
+def _expected(of: Footprint | None, bases: Mapping[str, int], grown: Sequence[Grown]) -> int | None:
+    """The bytes of a trial's process on a CPU, where nothing is reserved beyond the peak."""
+    known = [base for base in bases.values() if base]
+    if of is None or not known or of.reserved != of.peak:
+        return None
+    return resident_bytes(known[-1], of.peak, grown)
 
 
 def _code(study: StudyRow) -> tuple[str, str]:
@@ -134,7 +159,7 @@ def memory_view(found: StudyMemory) -> RenderableType:
             _reserved(each.measured),
             "" if each.error is None else f"{each.error:+.1%}",
             "" if each.needs is None else size(each.needs),
-            size(each.process) if each.process else "",
+            size(each.process) if each.process else _about(each.expected),
         )
     return Group(Text(_headline(found)), table)
 
@@ -148,6 +173,10 @@ def _headline(found: StudyMemory) -> str:
         )
     source = f"from {count(found.errors, 'earlier estimate')}" if found.errors else "assumed"
     return f"{found.study}: the margin of an estimate is {found.margin:.0%}, {source}"
+
+
+def _about(expected: int | None) -> str:
+    return "" if expected is None else f"about {size(expected)}"
 
 
 def _reserved(of: Footprint | None) -> str:

@@ -34,7 +34,7 @@ MEASURED = {
     "windows": ("windows", "failed"),
     "profiled": ("epoch", "values"),
     "footprint": (
-        *("of", "persistent", "ephemeral", "reserved"),
+        *("of", "persistent", "ephemeral", "reserved", "base"),
         *("measured", "recurrent", "failed"),
     ),
 }

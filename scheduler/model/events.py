@@ -397,7 +397,8 @@ class FootprintReported(Event):
     """An attempt of ``trial`` found what memory ``of``, a trial of the same study, needs.
 
     ``failed`` says why it could not be estimated; the footprint is then all 0. ``recurrent``:
-    estimates of such a model are less certain.
+    estimates of such a model are less certain. ``base`` is what the process of the attempt had
+    before it (bytes).
     """
 
     trial: str
@@ -405,6 +406,7 @@ class FootprintReported(Event):
     of: str
     footprint: Footprint
     measured: bool
+    base: int = 0
     recurrent: bool = False
     failed: str = ""
 

@@ -31,7 +31,7 @@ from .trace import trace
 #: Of the seconds in which a trainer trained.
 SHARE = 0.01
 #: Seconds that an estimate is taken to cost before the first one, and that a measurement costs.
-ESTIMATE, MEASUREMENT = 0.5, 0.05
+ESTIMATE, MEASUREMENT = 0.25, 0.1
 #: Seconds after which a child is killed.
 TIMEOUT = 60.0
 

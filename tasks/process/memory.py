@@ -30,6 +30,8 @@ class PeakMemory:
     """The peak memory of this process on its device since ``begin``."""
 
     def __init__(self) -> None:
+        #: The bytes of the process at the last ``begin``, on the host.
+        self.base = 0
         self._shared = 0
         self._read_at: float | None = None
 
@@ -44,6 +46,7 @@ class PeakMemory:
             self._shared, self._read_at = shared_memory(), now
         with suppress(OSError):  # some containers forbid it: then the peak is that of its life
             _REFERENCES.write_bytes(_RESET_PEAK)
+        self.base = self.bytes()
 
     def bytes(self) -> int:
         """On a GPU what the allocator has taken, and the context.

@@ -114,7 +114,7 @@ class Segments:
             self._estimator.trained(result.seconds)
             if measuring is not None:
                 found = footprint_body(measuring.end(), measured=True)
-                run.say("footprint", of=task.trial, **found)
+                run.say("footprint", of=task.trial, base=run.memory.base, **found)
             if profiled:
                 values = dict(self._profiles.end(training, result))
                 run.say("profiled", epoch=epoch, values=values)
@@ -159,7 +159,7 @@ class Segments:
             )
             if found is None:
                 return
-            run.say("footprint", of=other.trial, **found)
+            run.say("footprint", of=other.trial, base=run.memory.base, **found)
 
     def _measuring(self, run: Run, warm: WarmTrial, *, alone: bool) -> Measuring | None:
         """Measure the trial's memory in its next epoch, once, if there is time."""

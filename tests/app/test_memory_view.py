@@ -14,6 +14,7 @@ from penstock.app.views.memory import memory_facts, memory_of, memory_view
 from penstock.app.views.story import sentence
 from penstock.profiling.memory.footprint import Footprint
 from penstock.profiling.memory.margin import OTHERS, RECURRENT
+from penstock.profiling.memory.resident import LOADED
 from penstock.scheduler.model.events import FootprintReported
 from rich.console import Console
 
@@ -34,10 +35,12 @@ def words(found):
     return console.export_text()
 
 
-def studied(url, *reports):
+def studied(url, *reports, process=0):
     ledger = SqlLedger.open(url)
     ledger.commit(first_batch(4))
-    ledger.commit(epoch_batch(1, first_seq=2, epoch=1, with_trials=True))
+    epoch = epoch_batch(1, first_seq=2, epoch=1, with_trials=True)
+    ((seq, reported),) = epoch.events
+    ledger.commit(replace(epoch, events=[(seq, replace(reported, memory=process))]))
     batch = replace(first_batch(0), studies=[], trials=[])
     ledger.commit(replace(batch, events=[(3 + n, each) for n, each in enumerate(reports)]))
     ledger.close()
@@ -69,6 +72,21 @@ def test_a_measured_trial_needs_what_it_was_measured_and_another_its_estimate_wi
         assert word in told
     facts = json.loads(json.dumps(memory_facts(found)))
     assert facts["trials"][0]["measured"]["reserved"] == 110 * MIB
+
+
+def test_the_process_of_one_that_has_not_run_is_expected_to_grow_as_others_did(sqlite_url):
+    first, second, *_ = (each.id for each in trials(4))
+    found = studied(
+        sqlite_url,
+        report(first, 100, measured=True, base=150 * MIB),
+        report(second, 200),
+        process=150 * MIB + LOADED + 220 * MIB,
+    )
+    one, two, three, _ = found.trials
+    assert one.process == 370 * MIB + LOADED
+    assert two.expected == 150 * MIB + LOADED + 440 * MIB
+    assert three.expected is None
+    assert "about 632 MiB" in words(found)
 
 
 def test_recurrent_models_begin_with_a_wider_margin(sqlite_url):

@@ -222,6 +222,7 @@ REPORTS = {
         "persistent": 1,
         "ephemeral": 2,
         "reserved": 3,
+        "base": 4,
         "measured": True,
         "recurrent": False,
         "failed": "",

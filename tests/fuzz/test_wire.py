@@ -54,7 +54,7 @@ REPORTS = (
     {"kind": "profiled", **ATTEMPT, "epoch": 1, "values": {"a": 1.0}},
     {
         "kind": "footprint", **ATTEMPT, "of": "s-1-0001", "failed": "", "recurrent": False,
-        "persistent": 1, "ephemeral": 2, "reserved": 3, "measured": True,
+        "persistent": 1, "ephemeral": 2, "reserved": 3, "base": 4, "measured": True,
     },
     {"kind": "returned", **ATTEMPT, "value": 0.5, "further": [1.0], "constraints": {"c": 0.0},
      "pruned": False, "unasked": ["b"], "writing": {"user_attrs": [["a", "1"]]}},
