@@ -36,7 +36,11 @@ from ._frozen import frozen_seed
 from ._memory_cases import RECURRENT, Case, Drawn, draw_cases
 
 #: What the drawn third must not have seen.
-FROZEN = ("tasks/memory", "tasks/system/storages.py", "profiling/memory")
+FROZEN = (
+    "tasks/memory",
+    *(f"tasks/system/{name}.py" for name in ("memory_meter", "scratch", "storages")),
+    "profiling/memory",
+)
 CASES, QUICK = 90, 18
 #: Seconds of training over which the estimator's share of time is taken.
 TRAINED, TRAINED_QUICK = 90.0, 30.0
@@ -108,7 +112,7 @@ def _counted(case: Case) -> dict[str, Any]:
     with profile(profile_memory=True) as seen:
         _train(loop.start(code, data, 1, 0))
     live = most = 0
-    for _, size in sorted(allocations(seen.kineto_results.experimental_event_tree())):
+    for _, size in sorted(allocations(seen)):
         live += size
         most = max(most, live)
     return {"truth": most}
@@ -125,12 +129,12 @@ def _resident(case: Case) -> dict[str, Any]:
 
 
 def _followed(case: Case) -> dict[str, Any]:
-    from penstock.tasks.memory.measuring import Measuring
+    from penstock.tasks.system.memory_meter import MemoryMeter
 
     run = _start(case)
-    measuring = Measuring(run)
-    seconds = _train(run)
-    return {"second_step": measuring.end().peak, "followed_s": seconds}
+    run.meter = MemoryMeter(run.model, run.optimizer, run.device)
+    meter, seconds = run.meter, _train(run)
+    return {"second_step": meter.footprint().peak, "followed_s": seconds}
 
 
 def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -189,7 +193,7 @@ def weigh_share(seconds: float, cases: list[Case]) -> dict[str, float]:
     """What a trainer's estimates take while it trains one trial after another."""
     import torch
     from penstock.tasks.memory.estimator import Estimator
-    from penstock.tasks.memory.measuring import Measuring
+    from penstock.tasks.system.memory_meter import MemoryMeter
     from penstock.tasks.training import loop
 
     torch.set_num_threads(1)
@@ -204,12 +208,12 @@ def weigh_share(seconds: float, cases: list[Case]) -> dict[str, float]:
             estimated += 1
         spent += time.perf_counter() - began
         run = _start(case)
-        for _ in range(4):
-            measuring = Measuring(run) if account.affords_measurement() else None
-            result = loop.run_epoch(run, lambda *_: None)
-            if measuring is not None:
-                measuring.end()
+        for epoch in range(4):
+            if epoch == 0 and account.affords_measurement():
+                run.meter = MemoryMeter(run.model, run.optimizer, run.device)
                 measured += 1
+            result = loop.run_epoch(run, lambda *_: None)
+            run.meter = None
             account.trained(result.seconds)
             trained += result.seconds
     return {

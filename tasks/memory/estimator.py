@@ -4,8 +4,8 @@ Theory of operation. A trace (``trace``) runs the user's code on fake tensors, w
 keep. So it happens in a forked child: the data that the trainer has loaded are there already, and
 whatever becomes of the child, the trial's state is untouched. A child that hangs is killed.
 
-A trainer spends on estimates and measurements at most ``SHARE`` of the seconds in which it trained.
-What an estimate costs is known from the last one.
+A trainer spends on estimates and measurements at most ``SHARE`` of the seconds in which it trained,
+on measurements at most half of that. What an estimate costs is known from the last one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Estimator:
     """The estimates of one trainer, and its account of their time."""
 
     def __init__(self) -> None:
-        self._trained = self._spent = 0.0
+        self._trained = self._spent = self._measuring = 0.0
         self._cost = ESTIMATE
 
     def trained(self, seconds: float) -> None:
@@ -49,8 +49,11 @@ class Estimator:
 
     def affords_measurement(self) -> bool:
         """Whether the next epoch may be measured, which is then booked."""
-        affords = self._spent + MEASUREMENT <= SHARE * self._trained
+        allowed = SHARE * self._trained
+        affords = self._spent + MEASUREMENT <= allowed
+        affords = affords and self._measuring + MEASUREMENT <= allowed / 2
         self._spent += MEASUREMENT * affords
+        self._measuring += MEASUREMENT * affords
         return affords
 
     def estimate(self, make: Callable[[], Training]) -> dict[str, Any] | None:

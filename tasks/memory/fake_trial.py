@@ -13,7 +13,6 @@ so the double's does, too.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,12 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import Dataset, TensorDataset
 
 from ..contracts.contract import Data
+from ..system.storages import held
 from ..system.system import System
 from ..training.data import in_memory, length
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.optim import Optimizer
 
@@ -59,7 +59,7 @@ def double(run: Training, mode: FakeTensorMode) -> Training:
         system=System(knobs),
         windows=[],
         counts=None,
-        storages=None,
+        meter=None,
     )
 
 
@@ -71,14 +71,6 @@ def fake_optimizer(run: Training, double: Training) -> Optimizer:
             if "foreach" in group and group["foreach"] is None and not group.get("fused"):
                 group["foreach"] = True
     return made
-
-
-def held(model: nn.Module) -> Iterator[Tensor]:
-    """All tensors that the model's modules have, also those that are no buffers."""
-    yield from model.parameters()
-    yield from model.buffers()
-    for module in model.modules():
-        yield from (each for each in vars(module).values() if isinstance(each, torch.Tensor))
 
 
 def _fake_model(model: nn.Module, mode: FakeTensorMode) -> nn.Module:

@@ -16,11 +16,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...profiling.memory.allocator import peak_bytes, reserved_bytes
 from ...profiling.memory.footprint import Footprint
-from ..system.storages import StorageTracker, persistent
+from ..system.storages import StorageTracker, held, persistent
 from ..training import loop
 from ..training.data import in_memory, length
 from ..training.evaluation import evaluate
-from .fake_trial import double, fake_optimizer, held
+from .fake_trial import double, fake_optimizer
 
 if TYPE_CHECKING:
     from ..training.training import Training
@@ -35,7 +35,7 @@ def trace(run: Training) -> tuple[Footprint, bool]:
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = double(run, mode)
-    tracker = StorageTracker(fake=True)
+    tracker = StorageTracker()
     tracker.ignore(in_memory(fake.data.train) or ())
     tracker.ignore(in_memory(fake.data.validation) or ())
     with mode, tracker:

@@ -12,7 +12,7 @@ a large one two parts are run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -66,23 +66,26 @@ def hidden(func: Any, args: Sequence[Any]) -> tuple[int, int]:
     return kept, max(0, freed)
 
 
-def profiled(call: Callable[[], Any]) -> tuple[Any, int]:
+def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
     """What ``call`` returns, and the most bytes that it had beside what was left of it."""
     with profile(profile_memory=True) as seen:
         made = call()
     live = most = 0
-    for _, size in sorted(allocations(seen.kineto_results.experimental_event_tree())):
+    for _, size in sorted(allocations(seen)):
         live += size
         most = max(most, live)
     return made, most - live
 
 
-def allocations(events: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """The time and the bytes of each allocation (negative where it is freed) in a profile."""
-    for event in events:
+def allocations(seen: profile) -> Iterator[tuple[int, int]]:
+    """The time and the bytes of each allocation that was seen (negative where it is freed)."""
+    assert seen.kineto_results is not None
+    events = list(seen.kineto_results.experimental_event_tree())
+    while events:
+        event = events.pop()
+        events += event.children
         if event.tag == _EventType.Allocation:
             yield event.start_time_ns, event.extra_fields.alloc_size
-        yield from allocations(event.children)
 
 
 def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
@@ -103,7 +106,7 @@ def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
 def _run(func: Any, blanks: tuple[Any, ...], grad: bool) -> tuple[int, int]:
     """As ``hidden``, of the real operator. ``grad``: whether gradients are enabled."""
     args = [_zeros(each) if _is_blank(each) else each for each in blanks]
-    outputs, freed = profiled(lambda: func(*args))
+    outputs, freed = _profiled(lambda: func(*args))
     # Only in training has a recurrent layer a workspace, which is its last output.
     space = outputs[-1] if func is RECURRENT else outputs if func is SQUARES else None
     return (0 if space is None else space.untyped_storage().nbytes()), freed

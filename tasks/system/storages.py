@@ -1,15 +1,14 @@
-"""Follows every tensor's storage while it is active: when it appears, when it goes, its bytes.
+"""Follows the storages of fake tensors: when each appears, when it goes, and its bytes.
 
 Theory of operation. Below autograd every operator passes through the active dispatch modes. A
 storage that an operator returns for the first time was allocated by it; a weak reference tells when
-it goes. So the same tracker measures real steps and steps on fake tensors, which have shapes and no
-memory (``tasks.memory.trace``). What a storage held before, a data set's for instance, does not
-count. What kernels allocate inside themselves is asked of them (``scratch``).
+it goes. What was there before, a data set for instance, does not count. What kernels allocate
+inside themselves is asked of them (``scratch``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -17,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .scratch import HIDING, RECURRENT, RECURRENT_BACKWARD, SQUARES, hidden, profiled
+from .scratch import HIDING, RECURRENT, RECURRENT_BACKWARD, SQUARES, hidden
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,15 +30,14 @@ _SCALAR = torch.ops.aten._local_scalar_dense.default
 class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """The storages that appear and go while it is active, in ``changes``.
 
-    ``fake``: tensors have no values. A number that is read from one is then 1 (or true).
+    Tensors have no values: a number that is read from one is 1 (or true).
     """
 
-    def __init__(self, *, fake: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.changes: list[Change] = []
         #: Whether a fused recurrent layer was called.
         self.recurrent = False
-        self._fake = fake
         #: What the last recurrent layer freed by itself; on the way back it is as much.
         self._recurrent_freed = 0
         self._known: WeakKeyDictionary[torch.UntypedStorage, int] = WeakKeyDictionary()
@@ -57,10 +55,10 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        if self._fake and func is _SCALAR:
+        if func is _SCALAR:
             return _one(args[0].dtype)
         self.ignore(each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor))
-        if func in HIDING and args[0].device.type == "cpu":
+        if func in HIDING:
             return self._hiding(func, args, kwargs or {})
         made = func(*args, **(kwargs or {}))
         self._see_all(made)
@@ -69,9 +67,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     def _hiding(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """A kernel that allocates inside itself, and may keep a workspace."""
         self.recurrent |= func is RECURRENT
-        if not self._fake:
-            made, freed = profiled(lambda: func(*args, **kwargs))
-        elif func is RECURRENT:
+        if func is RECURRENT:
             kept, freed = hidden(func, args)
             *outputs, space = func(*args, **kwargs)
             made = (*outputs, None if space is None else space.new_empty(kept))
@@ -114,10 +110,21 @@ def _one(dtype: torch.dtype) -> bool | float | int:
     return 1.0 if dtype.is_floating_point else 1
 
 
-def persistent(model: nn.Module, optimizer: Optimizer) -> int:
-    """The bytes that stay between two steps: model, buffers, and the optimiser's state."""
+def held(model: nn.Module) -> Iterator[Tensor]:
+    """All tensors that the model's modules have, also those that are no buffers."""
+    yield from model.parameters()
+    yield from model.buffers()
+    for module in model.modules():
+        yield from (each for each in vars(module).values() if isinstance(each, torch.Tensor))
+
+
+def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
+    """The bytes that stay between two steps: model, buffers, and the optimiser's state.
+
+    ``others`` are added; what has the same memory counts once.
+    """
     state = tree_leaves(list(optimizer.state.values()))
-    tensors = [*model.parameters(), *model.buffers(), *state]
+    tensors = [*model.parameters(), *model.buffers(), *state, *others]
     storages = {
         storage._cdata: storage.nbytes()
         for storage in (t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor))

@@ -20,13 +20,13 @@ from ..gangs import peers
 from ..gangs.gang import Gang
 from ..gangs.rendezvous import RendezvousHandler
 from ..memory.estimator import Estimator, footprint_body
-from ..memory.measuring import Measuring
 from ..process import forks
 from ..process.identity import Identity
 from ..process.memory import bounded
 from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
 from ..system import windows
+from ..system.memory_meter import MemoryMeter
 from ..system.system import READING, System
 from ..training import determinism, loop
 from ..training.data import in_memory, length
@@ -108,12 +108,18 @@ class Segments:
             profiled = task.profile and epoch == task.first
             if profiled:
                 self._profiles.begin(training)
-            measuring = self._measuring(run, warm, alone=not (profiled or training.windows))
-            result = loop.run_epoch(training, _ticks(run, training))
+            if not (profiled or training.windows):
+                self._meter(run, warm)
+            try:
+                result = loop.run_epoch(training, _ticks(run, training))
+            finally:
+                meter, training.meter = training.meter, None
+                if meter is not None:
+                    meter.close()
             joules = training.metering.since(begin)
             self._estimator.trained(result.seconds)
-            if measuring is not None:
-                found = footprint_body(measuring.end(), measured=True)
+            if meter is not None:
+                found = footprint_body(meter.footprint(), measured=True)
                 run.say("footprint", of=task.trial, base=run.memory.base, **found)
             if profiled:
                 values = dict(self._profiles.end(training, result))
@@ -161,12 +167,12 @@ class Segments:
                 return
             run.say("footprint", of=other.trial, base=run.memory.base, **found)
 
-    def _measuring(self, run: Run, warm: WarmTrial, *, alone: bool) -> Measuring | None:
-        """Measure the trial's memory in its next epoch, once, if there is time."""
-        if warm.measured or run.members or not alone or not self._estimator.affords_measurement():
-            return None
-        warm.measured = True
-        return Measuring(warm.training)
+    def _meter(self, run: Run, warm: WarmTrial) -> None:
+        """Have the trial's memory measured in its next epoch, once, if there is time."""
+        if not (warm.measured or run.members) and self._estimator.affords_measurement():
+            warm.measured = True
+            training = warm.training
+            training.meter = MemoryMeter(training.model, training.optimizer, training.device)
 
     def keeps(self, trial: str) -> bool:
         """Whether the trial is warm: nothing has to be loaded for its next epoch."""

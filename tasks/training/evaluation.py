@@ -50,12 +50,9 @@ class MeanLoss:
         return sum(sums) / examples
 
 
-def tracked(run: Training, i: int) -> AbstractContextManager[Any]:
-    """Follow the storages of step ``i`` of an epoch, or batch ``i`` of an evaluation, from 0.
-
-    Only the first two of each are followed, and only where ``run.storages`` says so.
-    """
-    return nullcontext() if run.storages is None or i > 1 else run.storages
+def metered(run: Training, i: int) -> AbstractContextManager[Any]:
+    """The context of step ``i`` of an epoch, or batch ``i`` of an evaluation, from 0."""
+    return nullcontext() if run.meter is None else run.meter.around(i)
 
 
 def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
@@ -73,11 +70,11 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
 
     seed_phase(run.device, part, *names)
     model.eval()
-    if run.storages is not None:  # the gradients of a later step than those that were followed
-        run.storages.hold(each.grad for each in model.parameters() if each.grad is not None)
+    if run.meter is not None:
+        run.meter.evaluating()
     with torch.no_grad(), run.system.computing(run.device):
         for i in mine:
-            with tracked(run, i - mine.start):
+            with metered(run, i - mine.start):
                 batch, size = next(batch_of)
                 if run.shards > 1 or seeded:  # members draw only for the batches they have
                     seed_phase(run.device, part, *names, i)

@@ -28,7 +28,7 @@ from ..system.system import System
 from ..system.windows import StepWindow
 from .backward import backward
 from .data import in_memory, length, read
-from .evaluation import MeanLoss, evaluate, tracked
+from .evaluation import MeanLoss, evaluate, metered
 from .seeding import seed_everything, seed_phase, seed_torch
 from .training import Training
 
@@ -152,8 +152,6 @@ def _batches(run: Training) -> tuple[Tensor, ...]:
 def _train(run: Training, tick: Tick) -> float:
     batches = _batches(run)
     loss_of = MeanLoss()
-    if run.storages is not None:
-        run.storages.hold(batches[:1])  # a view of the whole order
     for window in run.windows or [StepWindow(run.system, 0, len(batches))]:
         gradients = _by_batch(run, batches, window)
         if run.shards > 1:
@@ -167,7 +165,7 @@ def _train(run: Training, tick: Tick) -> float:
                 if run.counts == {} and step == min(1, len(batches) - 1):
                     run.counts, loss = operator_calls(partial(_step, run, gradients))
                 else:
-                    with tracked(run, step):
+                    with metered(run, step):
                         loss = _step(run, gradients)
                 loss_of.add(loss, len(batches[step]))
                 del loss  # it may have much memory (``MeanLoss.add``)

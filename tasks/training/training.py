@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from ...profiling.base.errors import TrialFailed
 from ..checkpoints.state import state_hash
 from ..process.energy import Metering
-from ..system.storages import StorageTracker
+from ..system.memory_meter import MemoryMeter
 from ..system.system import System
 from ..system.windows import StepWindow
 
@@ -56,8 +56,8 @@ class Training:
     windows: list[StepWindow] = field(default_factory=list)
     #: Calls of operators by family, counted in one step if this is not None.
     counts: dict[str, int] | None = None
-    #: Follows the storages of the next epoch's first two steps if this is not None.
-    storages: StorageTracker | None = None
+    #: Measures the memory of the next epoch's first steps if this is not None.
+    meter: MemoryMeter | None = None
     #: Seconds in which batches were read.
     waited: float = 0.0
     #: The trainer's.
