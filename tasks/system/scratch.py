@@ -80,12 +80,13 @@ def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
 def allocations(seen: profile) -> Iterator[tuple[int, int]]:
     """The time and the bytes of each allocation that was seen (negative where it is freed)."""
     assert seen.kineto_results is not None
-    events = list(seen.kineto_results.experimental_event_tree())
+    events: list[Any] = list(seen.kineto_results.experimental_event_tree())
     while events:
         event = events.pop()
         events += event.children
+        found: Any = event.extra_fields  # of another class for each kind of event
         if event.tag == _EventType.Allocation:
-            yield event.start_time_ns, event.extra_fields.alloc_size
+            yield event.start_time_ns, found.alloc_size
 
 
 def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
