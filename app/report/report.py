@@ -19,7 +19,6 @@ from ..common.atomic_file import write_atomic
 from ..common.text import count, duration, label, number
 from ..ledger.codec import spec_from_json
 from ..optuna_bridge.importances import LEAST, Importances, importances
-from ..views import device_sharing
 from ..views.delays import delay_words, delays_of, summary
 from ..views.energy import energy_words
 from ..views.progress import (
@@ -33,7 +32,7 @@ from ..views.progress import (
     study_progress,
 )
 from ..views.utilisation import beside, usage_of, words
-from . import figures, lineage, parameter_figures
+from . import device_sharing, figures, lineage, parameter_figures
 from .html import Markup, pairs, table
 from .page import moment, page
 from .system_section import SystemSection, configurations_line, system_section

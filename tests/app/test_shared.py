@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.views.device_sharing import SharedSpan, section, shared_spans
+from penstock.app.report.device_sharing import SharedSpan, section, shared_spans
 
 STUDY = SimpleNamespace(id="s", created_at=10.0)
 
