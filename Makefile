@@ -10,6 +10,8 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Threads that spin while they wait hold the core that another test's processes need.
 test slow quick: export OMP_WAIT_POLICY := passive
+# Each use of the profiler of torch would write two lines.
+test slow quick: export KINETO_LOG_LEVEL := 6
 # Tests also wait: three workers keep two cores busy.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # What says most within a minute: the core, the models, the map of the house.

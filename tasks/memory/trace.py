@@ -9,6 +9,7 @@ for its operators' shapes, some 0.1 ms each.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,26 +19,45 @@ from ...profiling.memory.allocator import peak_bytes, reserved_bytes
 from ...profiling.memory.footprint import Footprint
 from ..system.storages import StorageTracker, held, persistent
 from ..training import loop
-from ..training.data import in_memory, length
+from ..training.data import length
 from ..training.evaluation import evaluate
 from .fake_trial import double, fake_optimizer
 
 if TYPE_CHECKING:
+    from ...profiling.memory.allocator import Change
     from ..training.training import Training
 
 
-def trace(run: Training) -> tuple[Footprint, bool]:
-    """What ``run`` needs, and whether it has recurrent layers, for which that is less certain.
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """What a double's steps and evaluation allocated and freed, in order.
 
-    ``run`` must be as it was before its first epoch. Random generators are left as they come out,
-    and the user's objects may hold fake tensors afterwards, so call it in a process of its own.
-    Raises whatever torch and the user's code raise where shapes depend on values.
+    ``recurrent``: whether the model has recurrent layers, whose memory is less certain.
+    """
+
+    changes: list[Change]
+    persistent: int
+    recurrent: bool
+
+
+def trace(run: Training) -> tuple[Footprint, bool]:
+    """What ``run`` needs, and whether it has recurrent layers. As ``allocated``."""
+    found = allocated(run)
+    peak = peak_bytes(found.changes)
+    reserved = reserved_bytes(found.changes) if run.device.type == "cuda" else peak
+    return Footprint(found.persistent, peak - found.persistent, reserved), found.recurrent
+
+
+def allocated(run: Training) -> Allocated:
+    """Train and evaluate the double of ``run``, which must be as before its first epoch.
+
+    Random generators are left as they come out, and the user's objects may hold fake tensors
+    afterwards, so call it in a process of its own. Raises whatever torch and the user's code raise
+    where shapes depend on values.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = double(run, mode)
     tracker = StorageTracker()
-    tracker.ignore(in_memory(fake.data.train) or ())
-    tracker.ignore(in_memory(fake.data.validation) or ())
     with mode, tracker:
         tracker.hold(held(fake.model))
         fake.optimizer = fake_optimizer(run, fake)
@@ -45,10 +65,8 @@ def trace(run: Training) -> tuple[Footprint, bool]:
         for _ in range(3 - steps):  # two of one step, where an epoch has no more
             loop.time_steps(fake, steps, lambda: None)
         evaluate(fake, "validation", fake.data.validation)
-    stays = persistent(fake.model, fake.optimizer)
-    peak = peak_bytes(tracker.changes)
-    reserved = reserved_bytes(tracker.changes) if run.device.type == "cuda" else peak
-    return Footprint(stays, peak - stays, reserved), tracker.recurrent or _is_recurrent(run)
+    recurrent = tracker.recurrent or _is_recurrent(run)
+    return Allocated(list(tracker.changes), persistent(fake.model, fake.optimizer), recurrent)
 
 
 def _is_recurrent(run: Training) -> bool:
