@@ -9,6 +9,7 @@ cannot be traced is not tried for ever.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from ..model.decisions import TrialRef
 from ..model.events import FootprintReported
@@ -19,6 +20,8 @@ from ..state.state import StudyState
 
 #: The most trials that one dispatch names.
 AT_ONCE = 4
+#: How far down the queue trials are looked for.
+LOOKED_AT = 64
 #: After so many trials that could not be traced, and none that could, a study's are left alone.
 MAX_UNTRACED = 3
 
@@ -45,7 +48,7 @@ class Footprints:
     def _candidates(self, study: StudyState, trial: Trial) -> Iterator[Trial]:
         if trial.estimate is None:
             yield trial
-        for name in self._state.ready:
+        for name in islice(self._state.ready, LOOKED_AT):
             each = self._state.trials[name]
             if each.study == study.spec.id and each is not trial and each.estimate is None:
                 yield each

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ from .trace import trace
 SHARE = 0.01
 #: Seconds that an estimate is taken to cost before the first one, and that a measurement costs.
 ESTIMATE, MEASUREMENT = 0.25, 0.1
+#: Tells the kernel which process to kill first where memory is short (Linux, proc(5)).
+_SCORE, _FIRST = Path("/proc/self/oom_score_adj"), "1000"
 #: Seconds after which a child is killed.
 TIMEOUT = 60.0
 
@@ -96,13 +99,20 @@ def _failed(why: str) -> dict[str, Any]:
 def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, Any]:
     """What ``work`` returns in a forked child within ``timeout`` seconds, or why it did not."""
     receiving, sending = os.pipe()
-    with warnings.catch_warnings():  # of threads, which the child does not need
-        warnings.simplefilter("ignore")
-        child = os.fork()
+    try:
+        with warnings.catch_warnings():  # of threads, which the child does not need
+            warnings.simplefilter("ignore")
+            child = os.fork()
+    except OSError as error:  # too many processes, or too little memory
+        os.close(receiving)
+        os.close(sending)
+        return _failed(f"no process could be forked: {error}")
     if child == 0:
         status = 1
         try:
             os.close(receiving)
+            with suppress(OSError):  # where memory is short it is this process that goes
+                _SCORE.write_text(_FIRST)
             os.write(sending, json.dumps(work()).encode())
             status = 0
         finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -305,6 +306,18 @@ def test_a_child_says_what_it_found_or_how_it_ended():
     assert "status 5" in in_child(lambda: os._exit(5), PATIENCE)["failed"]
     assert "status -9" in in_child(lambda: os.kill(os.getpid(), signal.SIGKILL), PATIENCE)["failed"]
     assert "status 1" in in_child(lambda: {"a": object()}, PATIENCE)["failed"]
+    score = "/proc/self/oom_score_adj"
+    assert in_child(lambda: {"score": Path(score).read_text()}, PATIENCE) == {"score": "1000\n"}
+
+
+def test_where_no_process_can_be_forked_the_trial_goes_on_without_an_estimate(monkeypatch):
+    def refuses():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    open_files = set(Path("/proc/self/fd").iterdir())
+    monkeypatch.setattr(os, "fork", refuses)
+    assert "temporarily unavailable" in affordable().estimate(lambda: begin(Mlp))["failed"]
+    assert set(Path("/proc/self/fd").iterdir()) == open_files
 
 
 def test_estimates_take_a_hundredth_of_the_time_that_is_trained():
