@@ -329,11 +329,9 @@ def test_estimates_take_a_hundredth_of_the_time_that_is_trained():
     assert account.affords_measurement()
     assert not account.affords_measurement(), "it was booked"
     account.trained((estimator.ESTIMATE + estimator.MEASUREMENT) / estimator.SHARE)
-    assert account.estimate(lambda: begin(Mlp))["failed"] == ""
     began = time.monotonic()
-    account.estimate(lambda: begin(Mlp))
-    cost = time.monotonic() - began
-    account.trained(10 * cost / estimator.SHARE)
+    assert account.estimate(lambda: begin(Mlp))["failed"] == ""
+    account.trained(10 * (time.monotonic() - began) / estimator.SHARE)
     n = 0
     while account.estimate(lambda: begin(Mlp)) is not None:
         n += 1
