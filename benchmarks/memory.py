@@ -134,7 +134,9 @@ def _followed(case: Case) -> dict[str, Any]:
     run = _start(case)
     run.meter = MemoryMeter(run.model, run.optimizer, run.device)
     meter, seconds = run.meter, _train(run)
-    return {"second_step": meter.footprint().peak, "followed_s": seconds}
+    found = meter.footprint()
+    assert found is not None
+    return {"second_step": found.peak, "followed_s": seconds}
 
 
 def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -203,17 +205,23 @@ def weigh_share(seconds: float, cases: list[Case]) -> dict[str, float]:
     while trained < seconds:
         case = cases[number % len(cases)]
         number += 1
-        began = time.perf_counter()
-        if account.estimate(lambda case=case: _start(case)) is not None:  # type: ignore[misc]
+        if account.affords_estimate():
+            began = time.perf_counter()
+            account.estimate(lambda case=case: _start(case))  # type: ignore[misc]
+            spent += time.perf_counter() - began
             estimated += 1
-        spent += time.perf_counter() - began
         run = _start(case)
         for epoch in range(4):
+            meter = None
             if epoch == 0 and account.affords_measurement():
-                run.meter = MemoryMeter(run.model, run.optimizer, run.device)
+                run.meter = meter = MemoryMeter(run.model, run.optimizer, run.device)
                 measured += 1
             result = loop.run_epoch(run, lambda *_: None)
             run.meter = None
+            if meter is not None:
+                meter.close()
+                account.measured(meter.seconds)
+                spent += meter.seconds
             account.trained(result.seconds)
             trained += result.seconds
     return {

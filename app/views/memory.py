@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.memory.footprint import Footprint
-from ...profiling.memory.margin import margin
+from ...profiling.memory.margin import LEAST, margin
 from ...profiling.memory.resident import Grown, resident_bytes
 from ...scheduler.model.events import EpochReported, FootprintReported
 from ..common.text import count, size
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from ..ledger.reader import Reader
     from ..ledger.rows import StudyRow
-
-#: What is added to a trial's own measurement: the allocator's reserve differs from step to step.
-MEASURED_MARGIN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,9 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
     for row in reader.trials(study.id):
         estimate, found = estimated.get(row.id), measured.get(row.id)
         if found is not None:
-            needs: int | None = round(found.reserved * (1 + MEASURED_MARGIN))
+            # A GPU's allocator reserves more than the peak; how much more, the estimate says.
+            more = estimate.reserved / max(1, estimate.peak) if estimate is not None else 1.0
+            needs: int | None = round(found.reserved * max(1.0, more) * (1 + LEAST))
         else:
             needs = None if estimate is None else round(estimate.reserved * (1 + margin_now))
         error = None if estimate is None or found is None else _error(estimate, found)
@@ -131,7 +130,7 @@ def _errors(reports: Iterable[FootprintReported]) -> list[float]:
 
 
 def _error(estimate: Footprint, measured: Footprint) -> float:
-    return measured.reserved / max(1, estimate.reserved) - 1
+    return measured.peak / max(1, estimate.peak) - 1
 
 
 def memory_facts(found: StudyMemory) -> dict[str, Any]:

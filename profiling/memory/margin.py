@@ -3,8 +3,9 @@
 Theory of operation. Split conformal prediction (Lei et al., "Distribution-free predictive inference
 for regression", 2018, section 2.2): if n earlier relative errors and the next one come in any order
 with the same probability, then the next is at most the ceil((n + 1) (1 - miss))-th smallest with a
-probability of at least 1 - miss. With too few errors for that the largest of them counts, and never
-less than what is assumed of a family of models of which nothing is known.
+probability of at least 1 - miss. Fewer than 19 errors have none of that rank, so the largest of
+them counts. Of fewer than ``FEW`` nothing less is believed than what is assumed of a family of
+models of which nothing is known.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ MISS = 0.05
 RECURRENT, OTHERS = 0.5, 0.15
 #: With fewer errors than this, what was assumed still counts.
 FEW = 5
+#: The least relative margin, also of what was measured: no two steps need quite the same.
+LEAST = 0.05
 
 
 def margin(errors: Sequence[float], *, recurrent: bool = False) -> float:
-    """The relative margin for the next trial of a family; 0 or more.
+    """The relative margin for the next trial of a family; ``LEAST`` or more.
 
     ``errors`` are (measured - estimated) / estimated of earlier trials of the family.
     """
@@ -30,4 +33,4 @@ def margin(errors: Sequence[float], *, recurrent: bool = False) -> float:
     known = sorted(errors)[min(rank, len(errors)) - 1] if errors else 0.0
     if len(errors) < FEW:
         known = max(known, RECURRENT if recurrent else OTHERS)
-    return max(0.0, known)
+    return max(LEAST, known)

@@ -4,19 +4,20 @@ Theory of operation. A trace (``trace``) runs the user's code on fake tensors, w
 keep. So it happens in a forked child: the data that the trainer has loaded are there already, and
 whatever becomes of the child, the trial's state is untouched. A child that hangs is killed.
 
-A trainer spends on estimates and measurements at most ``SHARE`` of the seconds in which it trained,
-on measurements at most half of that. What an estimate costs is known from the last one.
+A trainer spends on estimates and measurements about ``SHARE`` of the seconds in which it trained,
+on measurements at most half of that. What one will cost is taken from the last one.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
 import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -31,10 +32,11 @@ from .trace import trace
 
 #: Of the seconds in which a trainer trained.
 SHARE = 0.01
-#: Seconds that an estimate is taken to cost before the first one, and that a measurement costs.
+#: Seconds that an estimate and a measurement are taken to cost before the first one.
 ESTIMATE, MEASUREMENT = 0.25, 0.1
 #: Tells the kernel which process to kill first where memory is short (Linux, proc(5)).
 _SCORE, _FIRST = Path("/proc/self/oom_score_adj"), "1000"
+_PR_SET_PDEATHSIG = 1
 #: Seconds after which a child is killed.
 TIMEOUT = 60.0
 
@@ -44,34 +46,42 @@ class Estimator:
 
     def __init__(self) -> None:
         self._trained = self._spent = self._measuring = 0.0
-        self._cost = ESTIMATE
+        self._estimate_cost, self._measurement_cost = ESTIMATE, MEASUREMENT
 
     def trained(self, seconds: float) -> None:
         """Add ``seconds`` of training to the account."""
         self._trained += seconds
 
     def affords_measurement(self) -> bool:
-        """Whether the next epoch may be measured, which is then booked."""
-        allowed = SHARE * self._trained
-        affords = self._spent + MEASUREMENT <= allowed
-        affords = affords and self._measuring + MEASUREMENT <= allowed / 2
-        self._spent += MEASUREMENT * affords
-        self._measuring += MEASUREMENT * affords
-        return affords
+        """Whether there is time to measure the next epoch."""
+        allowed, cost = SHARE * self._trained, self._measurement_cost
+        return self._spent + cost <= allowed and self._measuring + cost <= allowed / 2
 
-    def estimate(self, make: Callable[[], Training]) -> dict[str, Any] | None:
-        """The footprint of the trial that ``make`` makes; None if there is no time for it now.
+    def measured(self, seconds: float) -> None:
+        """Book a measurement that has cost ``seconds``."""
+        self._measurement_cost = seconds
+        self._spent += seconds
+        self._measuring += seconds
 
-        As ``footprint_body``; ``failed`` says why it could not be traced.
+    def affords_estimate(self) -> bool:
+        """Whether there is time to estimate another trial."""
+        return self._spent + self._estimate_cost <= SHARE * self._trained
+
+    def estimate(
+        self, make: Callable[[], Training], examples: Mapping[int, Any] | None = None
+    ) -> dict[str, Any]:
+        """The footprint of the trial that ``make`` makes, as ``footprint_body``.
+
+        ``failed`` says why it could not be traced. ``examples`` has the first example of data sets
+        that are loaded already, by their ``id``. They are not read in the child: a file that both
+        processes have open has one position, and a connection one stream.
         """
-        if self._spent + self._cost > SHARE * self._trained:
-            return None
         began = time.monotonic()
         try:
-            return in_child(lambda: _traced(make), TIMEOUT)
+            return in_child(lambda: _traced(make, examples or {}), TIMEOUT)
         finally:
-            self._cost = time.monotonic() - began
-            self._spent += self._cost
+            self._estimate_cost = time.monotonic() - began
+            self._spent += self._estimate_cost
 
 
 def footprint_body(
@@ -81,12 +91,12 @@ def footprint_body(
     return asdict(found) | {"measured": measured, "recurrent": recurrent, "failed": ""}
 
 
-def _traced(make: Callable[[], Training]) -> dict[str, Any]:
+def _traced(make: Callable[[], Training], examples: Mapping[int, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)  # the parent's threads are not here
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found, recurrent = trace(make())
+            found, recurrent = trace(make(), examples)
     except Exception as error:  # whatever torch or the user's code raises
         return _failed(str(failure_of(error)).partition("\n")[0])
     return footprint_body(found, recurrent=recurrent)
@@ -99,6 +109,7 @@ def _failed(why: str) -> dict[str, Any]:
 def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, Any]:
     """What ``work`` returns in a forked child within ``timeout`` seconds, or why it did not."""
     receiving, sending = os.pipe()
+    parent = os.getpid()
     try:
         with warnings.catch_warnings():  # of threads, which the child does not need
             warnings.simplefilter("ignore")
@@ -111,9 +122,13 @@ def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, An
         status = 1
         try:
             os.close(receiving)
+            silence = os.open(os.devnull, os.O_WRONLY)
+            for stream in (1, 2):  # what the user's code prints of fake tensors helps nobody
+                os.dup2(silence, stream)
             with suppress(OSError):  # where memory is short it is this process that goes
                 _SCORE.write_text(_FIRST)
-            os.write(sending, json.dumps(work()).encode())
+            _end_with(parent)
+            _write_all(sending, json.dumps(work()).encode() + b"\n")
             status = 0
         finally:
             os._exit(status)
@@ -134,14 +149,29 @@ def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, An
     return found
 
 
+def _end_with(parent: int) -> None:
+    """Have this process killed when the process ``parent`` ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before that
+        os._exit(1)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
 def _all_of(descriptor: int, deadline: float) -> bytes | None:
-    """All that is written to a pipe until its other end is closed; None if that takes too long."""
+    """The line that is written to a pipe, or what comes before its end; None if it takes too long.
+
+    A process that the child has started may hold the other end open.
+    """
     found = b""
     while (left := deadline - time.monotonic()) > 0:
         if not select.select([descriptor], [], [], left)[0]:
             break
         part = os.read(descriptor, 1 << 16)
-        if not part:
-            return found
         found += part
+        if not part or part.endswith(b"\n"):
+            return found
     return None

@@ -13,6 +13,7 @@ so the double's does, too.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,20 +38,28 @@ _SHAPING = ("memory_format", "autocast", "micro_batch")
 _CPU = torch.device("cpu")
 
 
-def double(run: Training, mode: FakeTensorMode) -> Training:
+def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> Training:
     """The double of ``run``, but for its optimiser, which ``fake_optimizer`` makes.
 
-    Its validation data are as many examples as two batches have. Raises whatever the user's code
+    ``examples`` has the first example of data sets, by their ``id``; of others it is read. The
+    validation data are as many examples as two batches have. Raises whatever the user's code
     raises, and torch for a model that cannot be copied.
     """
     knobs = {name: value for name, value in run.system.items() if name in _SHAPING}
     model = _fake_model(run.model, mode)
+    code = copy.copy(run.code)
+    for name, value in vars(run.code).items():
+        if isinstance(value, torch.nn.Module):  # a teacher, for instance
+            setattr(code, name, model if value is run.model else _fake_model(value, mode))
     few = 2 * run.code.eval_batch_size
     data = Data(
-        _fake_data(run.data.train, mode), _fake_data(run.data.validation, mode, most=few), None
+        _fake_data(run.data.train, mode, examples),
+        _fake_data(run.data.validation, mode, examples, most=few),
+        None,
     )
     return replace(
         run,
+        code=code,
         data=data,
         model=model,
         schedule=None,
@@ -89,12 +98,18 @@ def _fake_model(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
     return copy.deepcopy(model, made)
 
 
-def _fake_data(data: Dataset[Any], mode: FakeTensorMode, most: int | None = None) -> Dataset[Any]:
+def _fake_data(
+    data: Dataset[Any],
+    mode: FakeTensorMode,
+    examples: Mapping[int, Any],
+    most: int | None = None,
+) -> Dataset[Any]:
     n = length(data) if most is None else min(most, length(data))
     tensors = in_memory(data)
     if tensors is not None:
         return TensorDataset(*(mode.from_tensor(tensor[:n]) for tensor in tensors))
-    return _Alike(tree_map(lambda each: _faked(each, mode), data[0]), n)
+    example = examples[id(data)] if id(data) in examples else data[0]
+    return _Alike(tree_map(lambda each: _faked(each, mode), example), n)
 
 
 def _faked(value: Any, mode: FakeTensorMode) -> Any:

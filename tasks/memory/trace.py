@@ -9,15 +9,16 @@ for its operators' shapes, some 0.1 ms each.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...profiling.memory.allocator import peak_bytes, reserved_bytes
 from ...profiling.memory.footprint import Footprint
-from ..system.storages import StorageTracker, held, persistent
+from ..system.storages import StorageTracker, held, held_beside, persistent
 from ..training import loop
 from ..training.data import length
 from ..training.evaluation import evaluate
@@ -40,33 +41,36 @@ class Allocated:
     recurrent: bool
 
 
-def trace(run: Training) -> tuple[Footprint, bool]:
+def trace(run: Training, examples: Mapping[int, Any] | None = None) -> tuple[Footprint, bool]:
     """What ``run`` needs, and whether it has recurrent layers. As ``allocated``."""
-    found = allocated(run)
+    found = allocated(run, examples)
     peak = peak_bytes(found.changes)
     reserved = reserved_bytes(found.changes) if run.device.type == "cuda" else peak
     return Footprint(found.persistent, peak - found.persistent, reserved), found.recurrent
 
 
-def allocated(run: Training) -> Allocated:
+def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Allocated:
     """Train and evaluate the double of ``run``, which must be as before its first epoch.
 
-    Random generators are left as they come out, and the user's objects may hold fake tensors
-    afterwards, so call it in a process of its own. Raises whatever torch and the user's code raise
-    where shapes depend on values.
+    ``examples``: as for ``double``. Random generators are left as they come out, and the user's
+    objects may hold fake tensors afterwards, so call it in a process of its own. Raises whatever
+    torch and the user's code raise where shapes depend on values.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fake = double(run, mode)
-    tracker = StorageTracker()
+    fake = double(run, mode, examples or {})
+    tracker = StorageTracker(cpu=run.device.type == "cpu")
+    beside = list(held_beside(fake.code, fake.model))
     with mode, tracker:
         tracker.hold(held(fake.model))
+        tracker.hold(beside)
         fake.optimizer = fake_optimizer(run, fake)
         steps = min(2, -(-length(fake.data.train) // fake.batch_size))
         for _ in range(3 - steps):  # two of one step, where an epoch has no more
             loop.time_steps(fake, steps, lambda: None)
         evaluate(fake, "validation", fake.data.validation)
     recurrent = tracker.recurrent or _is_recurrent(run)
-    return Allocated(list(tracker.changes), persistent(fake.model, fake.optimizer), recurrent)
+    stays = persistent(fake.model, fake.optimizer, *beside)
+    return Allocated(list(tracker.changes), stays, recurrent)
 
 
 def _is_recurrent(run: Training) -> bool:

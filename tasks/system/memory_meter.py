@@ -9,7 +9,8 @@ the first step does. On a GPU the allocator counts for itself, over the whole ep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from .scratch import allocations
 from .storages import held, persistent
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
 #: How many steps, and batches of the validation data, are recorded.
@@ -31,15 +32,26 @@ RECORDED = 2
 class MemoryMeter:
     """Measures the next epoch of a trial. ``close`` it, whether the epoch succeeds or not."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        device: torch.device,
+        beside: Sequence[Tensor] = (),
+    ) -> None:
+        """``beside`` are tensors of the trial's that are not of its model."""
         self._model, self._optimizer, self._device = model, optimizer, device
+        self._beside = beside
+        #: Seconds that recording has cost, beside the steps themselves.
+        self.seconds = 0.0
         self._recording: profile | None = None
+        self._refused = False
         self._peak = self._base = self._others = 0
+        optimizer.zero_grad(set_to_none=True)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-            self._others = torch.cuda.memory_allocated(device) - persistent(model, optimizer)
+            self._others = torch.cuda.memory_allocated(device) - self._own()
         else:
-            optimizer.zero_grad(set_to_none=True)
             self._record()
 
     @contextmanager
@@ -60,25 +72,39 @@ class MemoryMeter:
         recording, self._recording = self._recording, None
         if recording is None:
             return
+        began = time.monotonic()
         recording.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's own
+        sizes = sorted(allocations(recording))
+        self._refused |= not sizes  # the user's code has started a profiler, which has ended ours
         live = self._base
-        for _, size in sorted(allocations(recording)):
+        for _, size in sizes:
             live += size
             self._peak = max(self._peak, live)
+        self.seconds += time.monotonic() - began
 
-    def footprint(self) -> Footprint:
-        """What the trial needed in the epoch that has ended."""
+    def footprint(self) -> Footprint | None:
+        """What the trial needed in the epoch that has ended; None if it could not be recorded."""
         self.close()
-        own = persistent(self._model, self._optimizer)
+        if self._refused:
+            return None
+        own = self._own()
         if self._device.type == "cpu":
             return Footprint(own, self._peak - own, self._peak)
-        # Other trials may be in memory there.
+        # What is reserved is also for others that are in memory there, so it says nothing.
         peak = torch.cuda.max_memory_allocated(self._device) - self._others
-        return Footprint(own, peak - own, torch.cuda.max_memory_reserved(self._device))
+        return Footprint(own, peak - own, peak)
+
+    def _own(self) -> int:
+        return persistent(self._model, self._optimizer, *self._beside)
 
     def _record(self) -> None:
+        began = time.monotonic()
         gradients = (each.grad for each in self._model.parameters() if each.grad is not None)
-        self._base = persistent(self._model, self._optimizer, *held(self._model), *gradients)
-        recording = profile(profile_memory=True)
-        recording.__enter__()  # type: ignore[no-untyped-call]  # torch's own
-        self._recording = recording
+        tensors = (*self._beside, *held(self._model), *gradients)
+        self._base = persistent(self._model, self._optimizer, *tensors)
+        if torch._C._autograd._profiler_enabled():  # by the user's code: ours would end it
+            self._refused = True
+        else:
+            self._recording = profile(profile_memory=True)
+            self._recording.__enter__()  # type: ignore[no-untyped-call]  # torch's own
+        self.seconds += time.monotonic() - began

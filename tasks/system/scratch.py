@@ -20,6 +20,7 @@ import torch
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,19 +39,20 @@ _SCALING = {
     _aten.convolution_backward.default: (0, 1),
 }
 HIDING = frozenset({*_SCALING, RECURRENT_BACKWARD})
-#: The most numbers in the first argument; of a larger one parts are run.
+#: The most numbers in an argument or a result; of larger ones parts are run.
 LARGEST = 1 << 22
 #: A tensor without its bytes: shape, dtype, and whether it is channels last.
 _Blank = tuple[tuple[int, ...], torch.dtype, bool]
 
 
-def hidden(func: Any, args: Sequence[Any]) -> tuple[int, int]:
-    """What ``func`` keeps for fake ``args``, beyond its results' shapes, and what it frees.
+def hidden(func: Any, args: Sequence[Any], made: Any) -> tuple[int, int]:
+    """What ``func`` keeps for fake ``args``, beyond the shapes of ``made``, and what it frees.
 
     In bytes; 0 where it cannot be run on parts.
     """
     n = args[0].shape[0] if args[0].dim() else 1
-    most = max(2, LARGEST * n // max(1, args[0].numel()))
+    tensors = [each for each in tree_leaves((args, made)) if isinstance(each, torch.Tensor)]
+    most = max(2, LARGEST * n // max(1, *(each.numel() for each in tensors)))
     low, high = parts = (most // 2, most) if n > most else (n, n)
     try:
         with _disable_current_modes():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakSet, finalize
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,14 +33,16 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     Tensors have no values: a number that is read from one is 1 (or true).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, cpu: bool = True) -> None:
+        """``cpu``: count what kernels of the CPU allocate inside themselves."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.changes: list[Change] = []
         #: Whether a fused recurrent layer was called.
         self.recurrent = False
+        self._cpu = cpu
         #: What the last recurrent layer freed by itself; on the way back it is as much.
         self._recurrent_freed = 0
-        self._known: WeakKeyDictionary[torch.UntypedStorage, int] = WeakKeyDictionary()
+        self._known: WeakSet[torch.UntypedStorage] = WeakSet()
 
     def hold(self, tensors: Iterable[Tensor]) -> None:
         """Count ``tensors``, which are there already, from now on."""
@@ -67,21 +69,22 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     def _hiding(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """A kernel that allocates inside itself, and may keep a workspace."""
         self.recurrent |= func is RECURRENT
+        made = func(*args, **kwargs)
         if func is RECURRENT:
-            kept, freed = hidden(func, args)
-            *outputs, space = func(*args, **kwargs)
+            kept, freed = hidden(func, args, made)
+            *outputs, space = made
             made = (*outputs, None if space is None else space.new_empty(kept))
             self._recurrent_freed = freed
         elif func is RECURRENT_BACKWARD:
-            made, freed = func(*args, **kwargs), self._recurrent_freed
+            freed = self._recurrent_freed
         else:
-            kept, freed = hidden(func, args)
-            made = func(*args, **kwargs)
+            kept, freed = hidden(func, args, made)
             if func is SQUARES and made.dim() == 0:
                 made = made.new_empty(max(1, kept // made.element_size()))[0]
         self._see_all(made)
-        name = len(self.changes)
-        self.changes += [(name, freed), (name, -freed)]
+        if self._cpu:
+            name = len(self.changes)
+            self.changes += [(name, freed), (name, -freed)]
         return made
 
     def _see_all(self, made: Any) -> None:
@@ -90,16 +93,13 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
                 self._see(leaf, counted=True)
 
     def _see(self, tensor: Tensor, *, counted: bool) -> None:
-        try:
-            storage = tensor.untyped_storage()
-        except NotImplementedError:  # sparse and other layouts have none
+        storage = _storage_of(tensor)
+        size = 0 if storage is None else storage.nbytes()
+        if storage is None or size == 0 or storage in self._known:
             return
-        size = storage.nbytes()
-        if size == 0 or storage in self._known:
-            return
-        name = len(self.changes)
-        self._known[storage] = name
+        self._known.add(storage)
         if counted:
+            name = len(self.changes)
             self.changes.append((name, size))
             finalize(storage, self.changes.append, (name, -size)).atexit = False
 
@@ -118,6 +118,13 @@ def held(model: nn.Module) -> Iterator[Tensor]:
         yield from (each for each in vars(module).values() if isinstance(each, torch.Tensor))
 
 
+def held_beside(code: object, model: nn.Module) -> Iterator[Tensor]:
+    """The tensors of further models that the trial's object has, a teacher for instance."""
+    for value in vars(code).values():
+        if isinstance(value, torch.nn.Module) and value is not model:
+            yield from held(value)
+
+
 def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
     """The bytes that stay between two steps: model, buffers, and the optimiser's state.
 
@@ -125,8 +132,13 @@ def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
     """
     state = tree_leaves(list(optimizer.state.values()))
     tensors = [*model.parameters(), *model.buffers(), *state, *others]
-    storages = {
-        storage._cdata: storage.nbytes()
-        for storage in (t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor))
-    }
-    return sum(storages.values())
+    storages = [_storage_of(each) for each in tensors if isinstance(each, torch.Tensor)]
+    sizes = {each._cdata: each.nbytes() for each in storages if each is not None}
+    return sum(sizes.values())
+
+
+def _storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
+    try:
+        return tensor.untyped_storage()
+    except NotImplementedError:  # sparse and other layouts have none
+        return None

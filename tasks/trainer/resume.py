@@ -12,6 +12,8 @@ one begins by transferring rank 0's.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ...profiling.base.errors import BackendError, TrialFailed
@@ -177,6 +179,10 @@ class Resumption:
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()
         return training
+
+    def first_examples(self) -> dict[int, Any]:
+        """As ``SharedData.first_examples``, of the data that are loaded."""
+        return self._data.first_examples()
 
     def _load_newest(self, training: Training, run: Run) -> None:
         """Load the newest checkpoint that is whole and newer than what ``training`` holds."""

@@ -27,6 +27,7 @@ from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
 from ..system import windows
 from ..system.memory_meter import MemoryMeter
+from ..system.storages import held_beside
 from ..system.system import READING, System
 from ..training import determinism, loop
 from ..training.data import in_memory, length
@@ -110,16 +111,18 @@ class Segments:
                 self._profiles.begin(training)
             if not (profiled or training.windows):
                 self._meter(run, warm)
+            meter = training.meter
             try:
                 result = loop.run_epoch(training, _ticks(run, training))
             finally:
-                meter, training.meter = training.meter, None
+                training.meter = None
                 if meter is not None:
                     meter.close()
             joules = training.metering.since(begin)
             self._estimator.trained(result.seconds)
-            if meter is not None:
-                found = footprint_body(meter.footprint(), measured=True)
+            if meter is not None and (measured := meter.footprint()) is not None:
+                self._estimator.measured(meter.seconds)
+                found = footprint_body(measured, measured=True)
                 run.say("footprint", of=task.trial, base=run.memory.base, **found)
             if profiled:
                 values = dict(self._profiles.end(training, result))
@@ -158,13 +161,14 @@ class Segments:
     def _estimate(self, run: Run, code: type[TorchTrainable]) -> None:
         """Estimate the memory of the trials that the segment names, as far as there is time."""
         for other in run.task.estimate:
+            if not self._estimator.affords_estimate():
+                return
             run.preparing()
             task = run.task.model_copy(update=dict(other))
             found = self._estimator.estimate(
-                lambda task=task: self._resumption.initial(task, code, loop.CPU)  # type: ignore[misc]
+                lambda task=task: self._resumption.initial(task, code, loop.CPU),  # type: ignore[misc]
+                self._resumption.first_examples(),
             )
-            if found is None:
-                return
             run.say("footprint", of=other.trial, base=run.memory.base, **found)
 
     def _meter(self, run: Run, warm: WarmTrial) -> None:
@@ -172,7 +176,10 @@ class Segments:
         if not (warm.measured or run.members) and self._estimator.affords_measurement():
             warm.measured = True
             training = warm.training
-            training.meter = MemoryMeter(training.model, training.optimizer, training.device)
+            beside = tuple(held_beside(training.code, training.model))
+            training.meter = MemoryMeter(
+                training.model, training.optimizer, training.device, beside
+            )
 
     def keeps(self, trial: str) -> bool:
         """Whether the trial is warm: nothing has to be loaded for its next epoch."""

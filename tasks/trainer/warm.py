@@ -9,20 +9,21 @@ import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.devices.cgroups import available_memory, usable_cores, usable_memory
 from ..checkpoints.state import state_bytes
 from ..contracts.contract import Data, TorchTrainable
 from ..system.system import device_threads
-from ..training.data import materialise
+from ..training.data import in_memory, materialise
 from ..training.training import Training
 
 _ABSENT = object()
@@ -75,6 +76,8 @@ class SharedData:
     def __init__(self, keep: int = 4) -> None:
         self._keep = keep
         self._known: list[_Loaded] = []
+        #: Data sets, so that none gets another's ``id``, and their first examples.
+        self._examples: dict[int, tuple[Dataset[Any], Any]] = {}
 
     def of(self, code: TorchTrainable, reads: TrackedParams) -> Data:
         """``code.data()``, or what an earlier trial got that would have read the same.
@@ -101,6 +104,20 @@ class SharedData:
         loaded = _Loaded(type(code), dict(reads.read), data, left)
         self._known = [*self._known, loaded][-self._keep :]
         return data
+
+    def first_examples(self) -> dict[int, Any]:
+        """The first example of each set that is read one by one, by the set's ``id``.
+
+        Each is read once. One that cannot be read is left out.
+        """
+        sets = [each for known in self._known for each in (known.data.train, known.data.validation)]
+        found = {}
+        for each in sets:
+            if in_memory(each) is None:
+                with suppress(Exception):
+                    found[id(each)] = self._examples.get(id(each)) or (each, each[0])
+        self._examples = found
+        return {name: example for name, (_, example) in found.items()}
 
 
 @dataclass

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from penstock.profiling.memory.allocator import MIB, peak_bytes, reserved_bytes
-from penstock.profiling.memory.margin import FEW, OTHERS, RECURRENT, margin
+from penstock.profiling.memory.margin import FEW, LEAST, OTHERS, RECURRENT, margin
 from penstock.profiling.memory.resident import LOADED, SLOPE, Grown, resident_bytes
 
 
@@ -80,8 +80,8 @@ def test_with_few_errors_what_is_assumed_counts_and_with_many_their_order():
     assert margin([], recurrent=True) == RECURRENT
     assert margin([0.01] * (FEW - 1)) == OTHERS
     assert margin([0.7]) == 0.7
-    assert margin([0.01] * FEW) == pytest.approx(0.01)
-    assert margin([-0.2] * 10) == 0.0
+    assert margin([0.07] * FEW) == pytest.approx(0.07)
+    assert margin([-0.2] * 10) == margin([0.01] * FEW) == LEAST
     errors = [i / 100 for i in range(39)]
     assert margin(errors) == 0.37  # the ceil(40 x 0.95) = 38th of 39
 

@@ -19,6 +19,7 @@ from penstock.tasks.memory.estimator import Estimator, in_child
 from penstock.tasks.memory.trace import trace
 from penstock.tasks.system.memory_meter import MemoryMeter
 from penstock.tasks.system.scratch import allocations
+from penstock.tasks.system.storages import held_beside
 from penstock.tasks.system.system import System
 from penstock.tasks.training import loop
 from torch import nn
@@ -323,19 +324,125 @@ def test_where_no_process_can_be_forked_the_trial_goes_on_without_an_estimate(mo
 
 def test_estimates_take_a_hundredth_of_the_time_that_is_trained():
     account = Estimator()
-    assert account.estimate(lambda: begin(Mlp)) is None
+    assert not account.affords_estimate()
     assert not account.affords_measurement()
     account.trained(2 * estimator.MEASUREMENT / estimator.SHARE)
     assert account.affords_measurement()
-    assert not account.affords_measurement(), "it was booked"
+    account.measured(estimator.MEASUREMENT)
+    assert not account.affords_measurement(), "half of the time is for estimates"
     account.trained((estimator.ESTIMATE + estimator.MEASUREMENT) / estimator.SHARE)
+    assert account.affords_estimate()
     began = time.monotonic()
     assert account.estimate(lambda: begin(Mlp))["failed"] == ""
     account.trained(10 * (time.monotonic() - began) / estimator.SHARE)
     n = 0
-    while account.estimate(lambda: begin(Mlp)) is not None:
+    while account.affords_estimate():
+        account.estimate(lambda: begin(Mlp))
         n += 1
     assert 0 < n <= 1000, "it ends"
+
+
+class _Positioned(Dataset):
+    """Reads the next bytes of an open file, whose position a forked process shares."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        self._file.seek(64 * i)
+        return torch.frombuffer(bytearray(os.read(self._file.fileno(), 64)), dtype=torch.uint8)
+
+
+class Positioned(Mlp):
+    def data(self):
+        file = Path(self.params["file"]).open("rb", buffering=0)  # noqa: SIM115 - as users do
+        return Data(_Positioned(file), _Positioned(file))
+
+    def model(self):
+        return nn.Linear(64, 2)
+
+    def loss(self, model, batch):
+        return model(batch.float()).square().mean()
+
+    def metrics(self, model, batch):
+        return {"accuracy": 0.5}
+
+
+def test_open_files_of_data_sets_are_not_read_in_the_child(tmp_path, monkeypatch):
+    """What is read before the fork is all that the estimate sees of them."""
+    file = tmp_path / "bytes"
+    file.write_bytes(bytes(64 * 40))
+    read, trainer = [], Trainer()
+    trainer.segments._estimator.trained(1e6)
+    plain = _Positioned.__getitem__
+
+    def noted(self, i):
+        read.append(os.getpid())
+        if os.getpid() != trainer_process_id:
+            os._exit(7)
+        return plain(self, i)
+
+    trainer_process_id = os.getpid()
+    monkeypatch.setattr(_Positioned, "__getitem__", noted)
+    params = {"file": str(file)}
+    other = {"trial": "st-0001", "number": 1, "params": params}
+    first = trainer.train(Positioned, 1, 1, params=params)
+    trainer.train(Positioned, 2, 1, params=params, estimate=[other], expect=first[0]["state_hash"])
+    (said,) = [line for line in trainer.said if line["op"] == "footprint" and not line["measured"]]
+    assert said["failed"] == ""
+    assert said["ephemeral"] > 20 * 64, "examples of that size"
+
+
+class Profiles(Small):
+    """Profiles each of its losses."""
+
+    def loss(self, model, batch):
+        with profile() as seen:
+            found = super().loss(model, batch)
+        assert seen.kineto_results is not None
+        return found
+
+
+def test_code_that_profiles_itself_is_not_measured_and_is_left_alone():
+    trainer = Trainer()
+    trainer.segments._estimator.trained(1e6)
+    assert len(trainer.train(Profiles, 1, 2)) == 2
+    with profile() as seen:
+        assert len(Trainer().train(Small, 1, 2)) == 2
+        trained = Trainer()
+        trained.segments._estimator.trained(1e6)
+        trained.train(Small)
+    assert list(seen.kineto_results.events()), "ours has not ended theirs"
+    assert not [line for line in trainer.said + trained.said if line["op"] == "footprint"]
+
+
+class Taught(Mlp):
+    """A second model, of which it learns."""
+
+    def data(self):
+        self.teacher = nn.Linear(64, 4096)
+        return super().data()
+
+    def loss(self, model, batch):
+        with torch.no_grad():
+            goal = self.teacher(batch[0]).mean()
+        return super().loss(model, batch) + goal * 0
+
+
+def test_a_teacher_counts_as_persistent():
+    alone, _ = trace(begin(Mlp))
+    taught, _ = trace(begin(Taught))
+    teacher = 4 * (64 * 4096 + 4096)
+    assert taught.persistent == alone.persistent + teacher
+    run = begin(Taught)
+    beside = tuple(held_beside(run.code, run.model))
+    run.meter = meter = MemoryMeter(run.model, run.optimizer, run.device, beside)
+    loop.run_epoch(run, lambda *_: None)
+    assert meter.footprint().persistent == taught.persistent
+    assert meter.footprint().peak == pytest.approx(taught.peak, rel=0.01)
 
 
 def test_a_trainer_estimates_the_trials_that_it_is_told_and_measures_each_once():
