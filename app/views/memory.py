@@ -156,7 +156,7 @@ def memory_view(found: StudyMemory) -> RenderableType:
             "" if known is None else size(known.ephemeral),
             _reserved(each.estimate) or each.failed,
             _reserved(each.measured),
-            "" if each.error is None else f"{each.error:+.1%}",
+            "" if each.error is None else f"{round(each.error, 3) + 0.0:+.1%}",  # no -0.0
             "" if each.needs is None else size(each.needs),
             size(each.process) if each.process else _about(each.expected),
         )
