@@ -30,6 +30,7 @@ from statistics import median
 from typing import Any
 
 from penstock.app.worker.environment import ALLOCATOR, NO_LOG
+from penstock.profiling.memory.allocator import peak_bytes
 from penstock.profiling.memory.resident import Grown, resident_bytes
 
 from ._frozen import frozen_seed
@@ -111,11 +112,7 @@ def _counted(case: Case) -> dict[str, Any]:
     data = code.data()
     with profile(profile_memory=True) as seen:
         _train(loop.start(code, data, 1, 0))
-    live = most = 0
-    for _, size in sorted(allocations(seen)):
-        live += size
-        most = max(most, live)
-    return {"truth": most}
+    return {"truth": peak_bytes(sorted(allocations(seen)))}
 
 
 def _resident(case: Case) -> dict[str, Any]:

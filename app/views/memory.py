@@ -55,8 +55,9 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
     """What the ledger says of the memory of ``study``'s trials."""
     reports = [event for _, event in reader.of_trials(study.id, FootprintReported)]
     errors = _errors(reports)
+    code = _code(study)
     for other in reader.studies_ever():
-        if other.id != study.id and _code(other) == _code(study):
+        if other.id != study.id and _code(other) == code:
             errors += _errors(event for _, event in reader.of_trials(other.id, FootprintReported))
     margin_now = margin(errors, recurrent=any(each.recurrent for each in reports))
     process: dict[str, int] = {}

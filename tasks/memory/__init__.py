@@ -1,1 +1,1 @@
-"""Weighing: the bytes that a trial of a TorchTrainable needs, before it runs and as it runs."""
+"""The memory that a trial of a TorchTrainable needs, estimated before it runs."""

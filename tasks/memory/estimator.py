@@ -78,7 +78,7 @@ class Estimator:
         """
         began = time.monotonic()
         try:
-            return in_child(lambda: _traced(make, examples or {}), TIMEOUT)
+            return in_child(lambda: _traced(make, examples), TIMEOUT)
         finally:
             self._estimate_cost = time.monotonic() - began
             self._spent += self._estimate_cost
@@ -91,7 +91,7 @@ def footprint_body(
     return asdict(found) | {"measured": measured, "recurrent": recurrent, "failed": ""}
 
 
-def _traced(make: Callable[[], Training], examples: Mapping[int, Any]) -> dict[str, Any]:
+def _traced(make: Callable[[], Training], examples: Mapping[int, Any] | None) -> dict[str, Any]:
     torch.set_num_threads(1)  # the parent's threads are not here
     try:
         with warnings.catch_warnings():

@@ -25,6 +25,7 @@ from ..contracts.contract import Data
 from ..system.storages import held
 from ..system.system import System
 from ..training.data import in_memory, length
+from ..training.loop import CPU
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 #: Knobs that change which tensors a step makes. The others would start threads and processes.
 _SHAPING = ("memory_format", "autocast", "micro_batch")
-_CPU = torch.device("cpu")
 
 
 def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> Training:
@@ -63,7 +63,7 @@ def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> 
         data=data,
         model=model,
         schedule=None,
-        device=_CPU,
+        device=CPU,
         gang=None,
         system=System(knobs),
         windows=[],
@@ -89,7 +89,7 @@ def _fake_model(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
             continue
         with mode:
             fake = torch.empty_strided(
-                tensor.size(), tensor.stride(), dtype=tensor.dtype, device=_CPU
+                tensor.size(), tensor.stride(), dtype=tensor.dtype, device=CPU
             )
         if isinstance(tensor, torch.nn.Parameter):
             made[id(tensor)] = torch.nn.Parameter(fake, tensor.requires_grad)

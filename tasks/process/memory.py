@@ -30,7 +30,7 @@ class PeakMemory:
     """The peak memory of this process on its device since ``begin``."""
 
     def __init__(self) -> None:
-        #: The bytes of the process at the last ``begin``, on the host.
+        #: The bytes of the process at the last ``begin``; 0 if it uses a GPU.
         self.base = 0
         self._shared = 0
         self._read_at: float | None = None
@@ -40,6 +40,7 @@ class PeakMemory:
         cuda = _cuda()
         if cuda is not None:
             cuda.reset_peak_memory_stats()
+            self.base = 0
             return
         now = time.monotonic()
         if self._read_at is None or now - self._read_at > SHARED_AGE:
@@ -66,7 +67,8 @@ class PeakMemory:
         except (OSError, IndexError):
             most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             most = most if sys.platform == "darwin" else 1024 * most
-        return most - self._shared
+        # What is shared was read before; a process that gave much back may have less by now.
+        return max(0, most - self._shared)
 
 
 def shared_memory() -> int:

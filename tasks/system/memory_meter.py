@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.autograd.profiler import profile
 
+from ...profiling.memory.allocator import peak_bytes
 from ...profiling.memory.footprint import Footprint
 from .scratch import allocations
 from .storages import held, persistent
@@ -76,10 +77,7 @@ class MemoryMeter:
         recording.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's own
         sizes = sorted(allocations(recording))
         self._refused |= not sizes  # the user's code has started a profiler, which has ended ours
-        live = self._base
-        for _, size in sizes:
-            live += size
-            self._peak = max(self._peak, live)
+        self._peak = max(self._peak, self._base + peak_bytes(sizes))
         self.seconds += time.monotonic() - began
 
     def footprint(self) -> Footprint | None:

@@ -22,6 +22,8 @@ from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from ...profiling.memory.allocator import peak_bytes
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -72,11 +74,8 @@ def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
     """What ``call`` returns, and the most bytes that it had beside what was left of it."""
     with profile(profile_memory=True) as seen:
         made = call()
-    live = most = 0
-    for _, size in sorted(allocations(seen)):
-        live += size
-        most = max(most, live)
-    return made, most - live
+    sizes = sorted(allocations(seen))
+    return made, peak_bytes(sizes) - sum(size for _, size in sizes)
 
 
 def allocations(seen: profile) -> Iterator[tuple[int, int]]:

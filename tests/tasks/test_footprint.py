@@ -14,6 +14,7 @@ import pytest
 import torch
 from patience import PATIENCE
 from penstock import Data, TorchTrainable
+from penstock.profiling.memory.allocator import peak_bytes
 from penstock.tasks.memory import estimator
 from penstock.tasks.memory.estimator import Estimator, in_child
 from penstock.tasks.memory.trace import trace
@@ -217,11 +218,7 @@ def truth(code, shards=1):
         run = loop.start(made, data, 3, 0, shards)
         for _ in range(2):
             loop.run_epoch(run, lambda *_: None)
-    live = most = 0
-    for _, size in sorted(allocations(seen)):
-        live += size
-        most = max(most, live)
-    return most
+    return peak_bytes(sorted(allocations(seen)))
 
 
 @pytest.mark.parametrize("code", FAMILIES)
@@ -375,12 +372,11 @@ def test_open_files_of_data_sets_are_not_read_in_the_child(tmp_path, monkeypatch
     """What is read before the fork is all that the estimate sees of them."""
     file = tmp_path / "bytes"
     file.write_bytes(bytes(64 * 40))
-    read, trainer = [], Trainer()
+    trainer = Trainer()
     trainer.segments._estimator.trained(1e6)
     plain = _Positioned.__getitem__
 
     def noted(self, i):
-        read.append(os.getpid())
         if os.getpid() != trainer_process_id:
             os._exit(7)
         return plain(self, i)

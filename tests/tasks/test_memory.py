@@ -11,10 +11,12 @@ import hostile_objectives
 import pytest
 import torch
 from penstock.profiling.base.errors import TrialFailed
+from penstock.tasks.process import memory as memory_module
 from penstock.tasks.process.memory import PeakMemory, bounded, shared_memory
 from trainer_process import TrainerProcess, segment
 
 GROWS = """
+from penstock.tasks.process import memory as memory_module
 from penstock.tasks.process.memory import PeakMemory
 memory = PeakMemory()
 memory.begin()
@@ -102,3 +104,11 @@ def test_a_study_of_functions_has_its_limit_and_one_without_has_none(tmp_path):
         assert trainer.carry_out(segment(more, 2, trial="s-0004", **limit))[-1]["op"] == "epoch"
         limit["holder"] = ""
         assert trainer.carry_out(segment(more, 2, trial="s-0004", **limit))[-1]["op"] == "epoch"
+
+
+def test_a_process_that_gave_its_shared_pages_back_has_no_negative_memory(monkeypatch):
+    """A report with one would be refused, and its epoch with it."""
+    monkeypatch.setattr(memory_module, "shared_memory", lambda: 1 << 60)
+    memory = PeakMemory()
+    memory.begin()
+    assert memory.bytes() == memory.base == 0
