@@ -39,6 +39,8 @@ SCHEDULER = f"{PREFIX}scheduler"
 RELEASES = f"{PREFIX}releases"
 #: What changes in a study of an objective, for the trainers that run it: a stream for each study.
 HISTORY = f"{PREFIX}history:"
+#: Studies that are over, for those who wait for one (``endings``).
+ENDINGS = f"{PREFIX}endings"
 GROUP = "scheduler"
 #: The keys at which an answer may be put (``reply_name``).
 REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")
@@ -50,7 +52,7 @@ LOCATIONS = (
 )
 #: The type of value under each of our keys, by the beginning of its name. The first match counts.
 _TYPES = {
-    **dict.fromkeys((REPORTS, COMMANDS, RELEASES, HISTORY), "stream"),
+    **dict.fromkeys((REPORTS, COMMANDS, RELEASES, HISTORY, ENDINGS), "stream"),
     **dict.fromkeys((DEVICES, INSTALLATION, DROPPED, f"{PREFIX}attempt:"), "hash"),
     **dict.fromkeys((f"{PREFIX}meeting:", f"{PREFIX}reply:"), "list"),
     PREFIX: "string",
@@ -187,6 +189,13 @@ def call(client: redis.Redis, script: Script, keys: Sequence[str], *args: str | 
 def sealed(key: bytes, text: str) -> tuple[str, str, str, str]:
     """The fields of a stream entry that carries ``text``."""
     return ("p", text, "s", seal(key, text))
+
+
+def by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """(stream, entries) from either form of the answer: RESP2 has lists, RESP3 a map."""
+    if not found:
+        return []
+    return list(found.items()) if isinstance(found, dict) else list(found)
 
 
 def pairs(fields: Any) -> dict[str, str]:

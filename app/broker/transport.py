@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: How many releases are kept for workers that have not read them yet.
 RELEASES_KEPT = 10_000
+#: How many studies' ends are kept for those who wait for them.
+ENDINGS_KEPT = 100
 #: Milliseconds after which a hold on the broker expires if the scheduler does not renew it.
 HOLD_MS = 10_000
 _STREAMS = (protocol.REPORTS, protocol.COMMANDS)
@@ -111,7 +113,7 @@ class RedisTransport:
                 log.warning("the broker has lost its streams: creating them again")
                 self.open()
                 return []
-            received = list(self._decode(_by_stream(found)))
+            received = list(self._decode(protocol.by_stream(found)))
             if received or not catching_up:
                 return received
 
@@ -147,7 +149,11 @@ class RedisTransport:
             )
             # A copy of an old message then finds no attempt, and is stale.
             commands.append(("DEL", protocol.attempt_key(release.trial)))
-        commands += [("DEL", protocol.HISTORY + study) for study in effects.ended]
+        for study in effects.ended:
+            commands.append(("DEL", protocol.HISTORY + study))
+            commands.append(
+                ("XADD", protocol.ENDINGS, "MAXLEN", "~", ENDINGS_KEPT, "*", "s", study)
+            )
         for name, text in effects.answers:
             key = protocol.PREFIX + name
             commands.append(("LPUSH", key, text))
@@ -266,13 +272,6 @@ class RedisTransport:
                 raise BackendError(f"the broker refuses: {answer}") from answer
         self._dropped.sent(counts)
         return answers[: len(commands)]
-
-
-def _by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """(stream, entries) from either form of the answer: RESP2 has lists, RESP3 a map."""
-    if not found:
-        return []
-    return list(found.items()) if isinstance(found, dict) else list(found)
 
 
 def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:

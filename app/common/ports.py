@@ -100,7 +100,7 @@ class Effects:
     history: list[tuple[str, str]] = field(default_factory=list)
     #: Studies whose whole history is in ``history``: nothing that was sent before is needed.
     repeated: list[str] = field(default_factory=list)
-    #: Studies that are over, whose history no trainer needs.
+    #: Studies that are over: no trainer needs their history, and somebody may wait for their end.
     ended: list[str] = field(default_factory=list)
     #: Messages to acknowledge.
     acks: Sequence[Message] = ()

@@ -55,7 +55,7 @@ class Broadcast:
             if _is_followed(state, trial.study):
                 found[trial.study].append(of_trial(trial))
         for record in batch.studies:
-            if record.spec.contract == "objective" and record.finished_at is not None:
+            if record.finished_at is not None:
                 effects.ended.append(record.spec.id)
         due, self._due = self._due, set()
         for study in due:

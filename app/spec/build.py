@@ -246,9 +246,12 @@ def check_name(name: str | None) -> str:
 
 
 def new_id(name: str) -> str:
-    """A new id for a study of this name: a readable slug and four hex digits."""
+    """A new id for a study of this name: a readable slug and eight hex digits.
+
+    So many that no two of an installation are alike: a submission of a known id repeats that one.
+    """
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].rstrip("-") or "study"
-    return f"{slug}-{secrets.token_hex(2)}"
+    return f"{slug}-{secrets.token_hex(4)}"
 
 
 def _space(

@@ -54,7 +54,8 @@ class StallMonitor:
         self._redis: redis.Redis | None = None
         self._after = 0
         self._setbacks: list[Event] = []
-        self._due = 0.0
+        # Nothing is reported before it has held for a while, so nothing is looked at at once.
+        self._due = time.monotonic() + CHECK_INTERVAL
         self._since: float | None = None
         self._words: str | None = None
 

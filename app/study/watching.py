@@ -28,6 +28,8 @@ def watch(
     ``on_trial`` is called for each trial that ends, ``logs`` receive its epochs. ``options`` are
     those of ``views.live.follow``.
     """
+    from ..broker.endings import Endings
+    from ..broker.server import broker_url
     from ..exports.epoch_callbacks import Feed
     from ..services.supervisor import Supervisor
     from ..status.stall_monitor import StallMonitor
@@ -42,6 +44,7 @@ def watch(
             on_trial=on_trial,
             on_poll=feed.update if logs else None,
             why=StallMonitor(settings, reader, supervisor.trouble).reason,
+            wait=Endings(broker_url(settings), handle.id).wait,
             **options,
         )
 

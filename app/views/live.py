@@ -105,6 +105,7 @@ def follow(
     at_timeout: Callable[[], object] | None = None,
     before: Collection[str] = (),
     why: Callable[[StudyRow], str] = lambda study: "",
+    wait: Callable[[float], object] = time.sleep,
 ) -> StudyRow:
     """Watch a study until it is over, or for ``timeout`` seconds, and return it as it then stands.
 
@@ -113,7 +114,8 @@ def follow(
     reaches a final state, but for those whose ids are in ``before``. ``on_poll``
     is called for each look at the ledger, with all epochs so far in the order of their acceptance.
     ``why`` says what keeps the study from making progress (``app.status.stall_monitor``); this is
-    shown even if nothing else is.
+    shown even if nothing else is. ``wait`` is called between two looks with the longest time to
+    wait.
 
     A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
     if it never answered, and LedgerRefused or LedgerDamaged at once.
@@ -152,7 +154,7 @@ def follow(
                 if at_timeout is None and view is not None:
                     return view.study
                 limit.carry_out()
-            time.sleep(min(MAX_PERIOD, max(MIN_PERIOD, (time.monotonic() - begun) / 10)))
+            wait(min(MAX_PERIOD, max(MIN_PERIOD, (time.monotonic() - begun) / 10)))
 
 
 class Limit:

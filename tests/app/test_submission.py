@@ -505,7 +505,9 @@ def test_a_study_without_a_name_takes_the_scripts_and_a_new_one_every_time(
 
 def test_names_and_ids_read_well():
     assert new_id("LeNet on MNIST!").startswith("lenet-on-mnist-")
-    assert len(new_id("x" * 300)) == 45
+    assert len(new_id("x" * 300)) == 49
+    # With four hex digits, one new study of sixty thousand was taken for each older one.
+    assert len({new_id("x") for _ in range(1000)}) == 1000
     assert new_id("数").startswith("study-")
     for name in ("", "  ", "a\nb", "x" * 201, 7):
         with pytest.raises(UsageError, match="study_name"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from penstock.app.broker import presence, protocol
 from penstock.app.broker.dropped import counted
+from penstock.app.broker.endings import Endings
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects, OpenAttempt
 from penstock.app.runner.reports import to_events
@@ -160,8 +163,8 @@ def test_a_whole_history_takes_the_place_of_what_was_sent_and_followers_miss_not
 @pytest.mark.parametrize(
     "key",
     [
-        *(protocol.REPORTS, protocol.COMMANDS, protocol.RELEASES, protocol.DEVICES),
-        *(protocol.INSTALLATION, protocol.SCHEDULER, protocol.DROPPED),
+        *(protocol.REPORTS, protocol.COMMANDS, protocol.RELEASES, protocol.ENDINGS),
+        *(protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER, protocol.DROPPED),
         *(protocol.attempt_key("st-0001"), protocol.lease_key("st-0001", 0), "cpu.n.0.s0"),
         protocol.PREFIX + "reply:abc",
     ],
@@ -189,6 +192,7 @@ def test_a_value_of_another_type_is_removed_and_what_was_asked_for_can_be_done(a
                 dispatches=[(at.dispatch("st-0001"), SPEC)],
                 releases=[Release(id="1.2", cause=1, trial="st-0003")],
                 answers=[("reply:abc", "{}")],
+                ended=["another"],
             )
         )
         return at.transport.receive(0.01)
@@ -388,3 +392,31 @@ def test_a_segment_of_which_no_task_can_be_made_fails_its_trial_and_nothing_else
     assert "cannot be sent to a worker" in event.message
     states = at.transport.survey([OpenAttempt("st-0008", 0, 1)]).states
     assert states["st-0008"].state == "dispatched"
+
+
+def ending(at, *studies):
+    """Say after a moment that these are over."""
+    time.sleep(0.2)
+    at.transport.carry_out(Effects(ended=list(studies)))
+
+
+def test_who_waits_for_a_study_is_told_of_its_end_at_once_and_of_no_other(at):
+    endings = Endings(at.url, "mine")
+    at.transport.carry_out(Effects(ended=["mine"]))  # before the first call: for the next look
+    with ThreadPoolExecutor() as pool:
+        pool.submit(ending, at, "other")
+        pool.submit(ending, at, "mine")
+        began = time.monotonic()
+        endings.wait(60.0)
+        assert 0.1 < time.monotonic() - began < 50.0
+    began = time.monotonic()
+    endings.wait(0.1)
+    assert time.monotonic() - began >= 0.1
+
+
+def test_a_broker_that_is_away_makes_a_watcher_wait_and_no_more():
+    endings = Endings("redis://127.0.0.1:1/0", "mine")
+    for _ in range(2):
+        began = time.monotonic()
+        endings.wait(0.1)
+        assert time.monotonic() - began >= 0.09
