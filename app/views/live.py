@@ -122,7 +122,8 @@ def follow(
     """
     begun = time.monotonic()
     limit = Limit(timeout, at_timeout, before)
-    idle = not show and on_trial is None and on_poll is None
+    # With ``at_timeout`` the trials are needed: the time counts from the first one's begin.
+    idle = not show and on_trial is None and on_poll is None and at_timeout is None
     watcher, reported, view = Watcher(reader, study_id, idle), set(before), None
     with _screen(PlainConsole(stderr=True)) if show else contextlib.nullcontext(Quiet()) as screen:
         while True:
