@@ -38,7 +38,10 @@ class Broadcast:
         self._due = {name for name in state.studies if _is_followed(state, name)}
 
     def collect(self, batch: Batch, state: EngineState, effects: Effects) -> None:
-        """Add to ``effects`` what ``batch``, which is committed, has changed."""
+        """Add to ``effects`` what ``batch``, which is committed, has changed.
+
+        Which studies are over is for all who wait for one, whatever its contract.
+        """
         found: defaultdict[str, list[Update]] = defaultdict(list)
         for _, event in batch.events:
             study, _ = subject(event)

@@ -248,7 +248,8 @@ def check_name(name: str | None) -> str:
 def new_id(name: str) -> str:
     """A new id for a study of this name: a readable slug and eight hex digits.
 
-    So many that no two of an installation are alike: a submission of a known id repeats that one.
+    A submission of a known id repeats that one, so two alike would be one study without a word:
+    beside n others a new one meets one of them with a probability of n / 2**32.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].rstrip("-") or "study"
     return f"{slug}-{secrets.token_hex(4)}"

@@ -208,6 +208,34 @@ def test_follow_that_goes_on_after_its_timeout_still_tells_of_each_trial_once(tm
     assert sorted(said) == [str(n) for n in range(9)]
 
 
+def test_the_time_of_a_quiet_study_counts_from_a_first_trial_that_began_after_the_first_look(
+    tmp_path,
+):
+    whole = make_study(tmp_path / "whole", study_spec())
+    at_work = make_study(tmp_path / "at work", study_spec(), turns=3)
+    now = Switched(make_study(tmp_path / "begun", study_spec(), turns=0))
+    assert not any(trial.state == "running" for trial in now.trials("digits-1a2b"))
+    looks = []
+
+    def between(seconds):
+        """The first trial begins. Without the time the study would never end."""
+        looks.append(seconds)
+        assert len(looks) < 10_000
+        if len(looks) == 1:
+            now.to(at_work)
+        time.sleep(0.001)
+
+    study = follow(
+        now,
+        "digits-1a2b",
+        show=False,
+        timeout=0.01,
+        at_timeout=lambda: now.to(whole),
+        wait=between,
+    )
+    assert study.finished_at is not None
+
+
 class Switched:
     """A reader that is exchanged for another."""
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from patience import PATIENCE
 from penstock.app.broker import presence, protocol
 from penstock.app.broker.dropped import counted
 from penstock.app.broker.endings import Endings
@@ -394,24 +395,31 @@ def test_a_segment_of_which_no_task_can_be_made_fails_its_trial_and_nothing_else
     assert states["st-0008"].state == "dispatched"
 
 
-def ending(at, *studies):
-    """Say after a moment that these are over."""
-    time.sleep(0.2)
-    at.transport.carry_out(Effects(ended=list(studies)))
-
-
-def test_who_waits_for_a_study_is_told_of_its_end_at_once_and_of_no_other(at):
+def test_who_waits_for_a_study_is_told_of_its_end_and_of_no_other(at):
     endings = Endings(at.url, "mine")
-    at.transport.carry_out(Effects(ended=["mine"]))  # before the first call: for the next look
-    with ThreadPoolExecutor() as pool:
-        pool.submit(ending, at, "other")
-        pool.submit(ending, at, "mine")
+    at.transport.carry_out(Effects(ended=["mine"]))  # before the first call: the next look finds it
+    for _ in range(2):
         began = time.monotonic()
-        endings.wait(60.0)
-        assert 0.1 < time.monotonic() - began < 50.0
+        endings.wait(0.1)
+        assert time.monotonic() - began >= 0.1
+        at.transport.carry_out(Effects(ended=["other"]))
+    at.transport.carry_out(Effects(ended=["mine"]))
     began = time.monotonic()
-    endings.wait(0.1)
-    assert time.monotonic() - began >= 0.1
+    endings.wait(PATIENCE)
+    assert time.monotonic() - began < PATIENCE / 10
+
+
+def test_who_waits_already_is_told_too(at, redis):
+    endings = Endings(at.url, "mine")
+    endings.wait(0.01)  # from here on it misses nothing
+    with ThreadPoolExecutor() as pool:
+        began = time.monotonic()
+        waiting = pool.submit(endings.wait, PATIENCE)
+        while not redis.info("clients")["blocked_clients"]:
+            assert time.monotonic() - began < PATIENCE / 10
+        at.transport.carry_out(Effects(ended=["mine"]))
+        waiting.result()
+    assert time.monotonic() - began < PATIENCE / 5
 
 
 def test_a_broker_that_is_away_makes_a_watcher_wait_and_no_more():

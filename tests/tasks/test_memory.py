@@ -16,7 +16,6 @@ from penstock.tasks.process.memory import PeakMemory, bounded, shared_memory
 from trainer_process import TrainerProcess, segment
 
 GROWS = """
-from penstock.tasks.process import memory as memory_module
 from penstock.tasks.process.memory import PeakMemory
 memory = PeakMemory()
 memory.begin()
