@@ -96,7 +96,7 @@ def test_without_the_password_it_says_nothing(flower, tasks):
 
 
 def test_a_tasks_id_names_trial_epochs_and_fence(tasks):
-    assert all(re.fullmatch(r"seen-in-flower-\w{4}-000\d\.e\d(-\d)?\.f\d+", n) for n in tasks)
+    assert all(re.fullmatch(r"seen-in-flower-[0-9a-f]{8}-000\d\.e\d(-\d)?\.f\d+", n) for n in tasks)
     assert len({name.partition(".")[0] for name in tasks}) >= 2
 
 
