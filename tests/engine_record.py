@@ -57,7 +57,10 @@ RENAMED_WORDS: dict[str, str] = {
 #: What is said of the standing plan since the record was made.
 NEW_IN_OUTLOOK = {"rule"}
 #: Fields of decisions and of the state that the record has not.
-NEW_FIELDS = {("Dispatch", "estimate")}
+NEW_FIELDS = {
+    ("Dispatch", "estimate"),
+    *(("Trial", name) for name in ("peaks", "floors", "shortages", "passed")),
+}
 
 #: Fields that hold sentences for people, under their recorded names.
 SENTENCES = {"message", "reason", "story", "plan_error", "suspicion", "refused", "undurable", "out"}

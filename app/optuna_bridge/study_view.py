@@ -1,14 +1,15 @@
 """A study's trials as Optuna's samplers read them, kept up to date from the engine's trials.
 
-A trial is COMPLETE, FAIL or RUNNING in Optuna's sense by these rules:
+A trial is COMPLETE, PRUNED, FAIL or RUNNING in Optuna's sense by these rules:
 
 * Under a strategy with rungs, results of one rung only are shown: the highest that enough trials
   have reached (CMA-ES, NSGA-II: the lowest). These trials are COMPLETE with their value at that
   rung, also while they are paused, promoted or stopped. So values of equal training are compared,
   and a sampler learns from them at once.
 * Without rungs a completed trial is COMPLETE.
-* A failed or cancelled trial is FAIL. A trial without a result yet is RUNNING, and TPE avoids its
-  surroundings (constant liar).
+* A trial that needs more memory than any device has is PRUNED without a result: TPE ranks it behind
+  all others, and so stays away from it. Any other failed or cancelled trial is FAIL.
+* A trial without a result yet is RUNNING, and TPE avoids its surroundings (constant liar).
 
 Optuna's own convention, PRUNED at the last rung, makes TPE rank any trial of a higher rung as
 better. With promotions these are the few that came first, and TPE stays near them
@@ -40,6 +41,10 @@ from ...scheduler.strategies.base import comparison_epochs
 Distributions = Mapping[str, BaseDistribution]
 
 _GONE = (TrialState.FAILED, TrialState.CANCELLED)
+
+
+def _has_no_room(trial: Trial) -> bool:
+    return trial.failure is not None and trial.failure.kind == "memory"
 
 
 class StudyView:
@@ -80,7 +85,8 @@ class StudyView:
         for trial in trials:
             value = trial.values.get(rung) if self._looks else trial.value
             if trial.state in _GONE:
-                state, value = OptunaState.FAIL, None
+                state = OptunaState.PRUNED if _has_no_room(trial) else OptunaState.FAIL
+                value = None
             elif value is None or not (self._looks or trial.state is TrialState.COMPLETED):
                 state, value = OptunaState.RUNNING, None
             else:

@@ -30,12 +30,16 @@ class Grown:
     process: int
 
 
-def resident_bytes(base: int, peak: int, seen: Sequence[Grown]) -> int:
-    """The bytes of a process that has ``base`` before a trial with ``peak`` bytes of tensors.
+def slope(seen: Sequence[Grown]) -> float:
+    """How many bytes a process grows by for each byte of the peak; at least 1.
 
-    ``seen`` are earlier trials of its family, oldest first.
+    ``seen`` are earlier trials of the family, oldest first.
     """
     known = [each for each in seen if each.peak > 0][-MOST:]
     grown = sum(each.process - each.base - LOADED for each in known)
-    slope = grown / sum(each.peak for each in known) if known else SLOPE
-    return round(base + LOADED + max(1.0, slope) * peak)
+    return max(1.0, grown / sum(each.peak for each in known)) if known else SLOPE
+
+
+def resident_bytes(base: int, peak: int, seen: Sequence[Grown]) -> int:
+    """The bytes of a process that has ``base`` before a trial with ``peak`` bytes of tensors."""
+    return round(base + LOADED + slope(seen) * peak)

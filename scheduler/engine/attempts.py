@@ -15,6 +15,7 @@ from ..model.early_failure import failing_alike, missing_metric
 from ..model.events import AttemptFailed, AttemptLost, TrialReturned, WidthsMeasured
 from ..model.retry import ENDS_STUDY, retry_failure, retry_loss
 from ..model.trial import FINAL, Failure, Step, Trial
+from ..resources.shortages import Shortages
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from ..strategies.base import UNBOUNDED
@@ -45,6 +46,7 @@ class Attempts:
         signatures: Signatures,
         proposals: Proposals,
         dispatcher: Dispatcher,
+        shortages: Shortages,
     ) -> None:
         self._core = core
         self._state = core.state
@@ -54,6 +56,7 @@ class Attempts:
         self._signatures = signatures
         self._proposals = proposals
         self._dispatcher = dispatcher
+        self._shortages = shortages
 
     def on_trial_returned(self, event: TrialReturned) -> None:
         trial = self._core.trial(event.trial)
@@ -104,8 +107,8 @@ class Attempts:
             self._core.close_attempt(trial)
             self._continue_after_window(study, trial, Step.RETRY)
             return
-        memory_contention = self._ran_out_of_memory(trial, event)
-        trial.failures += not memory_contention
+        excused = self._shortages.is_excused(trial, event)
+        trial.failures += not excused
         failure = Failure(event.kind, event.message, event.traceback)
         self._core.close_attempt(trial)
         self._state.tally.observe("failed")
@@ -118,7 +121,7 @@ class Attempts:
             study.message = f"{trial.id}: {event.message}"
             self.abandon(study, "failed")
         elif (
-            memory_contention
+            excused
             or self._tuning.suspects_config(study, trial, event)
             or retry_failure(event.kind, event.message, trial.failures, study.spec.retries)
         ):
@@ -166,19 +169,6 @@ class Attempts:
         self._core.move(study, trial, step)
         self._proposals.wait(trial, first=True)
         self._dispatcher.fill()
-
-    def _ran_out_of_memory(self, trial: Trial, event: AttemptFailed) -> bool:
-        """Whether memory may have been short only because the trial shared its device.
-
-        The trial then shares no device any more, so that the next attempt shows what it needs
-        alone.
-        """
-        killed = event.kind == "died" and "signal 9" in event.message
-        if trial.alone or not (event.kind == "memory" or killed):
-            return False
-        members = self._state.attempts[event.fence].segment.members
-        trial.alone = len(members) == 1 and len(self._state.attempts_on(members[0].device)) > 1
-        return trial.alone
 
     def on_attempt_lost(self, event: AttemptLost) -> None:
         trial = self._core.trial(event.trial)

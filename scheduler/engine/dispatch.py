@@ -14,14 +14,15 @@ from __future__ import annotations
 import math
 
 from ..model.decisions import Cut, Dispatch, Member, Segment
-from ..model.events import Planned, PolicyChosen, PolicyFailed
+from ..model.events import FootprintReported, Planned, PolicyChosen, PolicyFailed
 from ..model.study import shards_of
-from ..model.trial import Step, Trial
+from ..model.trial import Step, Trial, TrialState
 from ..policies.segments import segment_length
 from ..resources.fair_share import FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
+from ..resources.room import left
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..state.core import Core
 from ..state.state import Attempt, StudyState
@@ -29,6 +30,11 @@ from ..tuning.tuning import SegmentTuning, Tuning
 from .checkpoints import Checkpoints
 from .planning import Planning
 from .proposals import Proposals
+
+#: How many later trials may join devices that had no room for a trial.
+MAX_PASSED = 4
+#: How many trials without room wait before no more are drawn that may be smaller.
+AHEAD = 2
 
 
 class Dispatcher:
@@ -73,9 +79,10 @@ class Dispatcher:
         free = free_slots(self._state)
         while free:
             self._planning.replan(free)
-            if self._dispatch_waiting(free):
+            blocked = list[Trial]()
+            if self._dispatch_waiting(free, blocked):
                 free = free_slots(self._state)
-            elif not self._proposals.pull(len(free)):
+            elif not self._proposals.pull(self._wanted(free, blocked)):
                 break
         if not free:
             self._cut_windows()
@@ -117,11 +124,25 @@ class Dispatcher:
                 self._core.invalidate_plan()
                 self._core.note_device(name)
 
-    def _dispatch_waiting(self, free: list[Member]) -> bool:
+    def _wanted(self, free: list[Member], blocked: list[Trial]) -> int:
+        """For how many trials the strategies are asked: one for each free slot.
+
+        Where no waiting trial has room beside others, a few more are looked at, which may be
+        smaller; but only where it is estimated what they need.
+        """
+        empty = sum(self._state.is_free(slot.device) for slot in free)
+        if not blocked:
+            return len(free)
+        estimated = any(study.processes for study in self._state.studies.values())
+        ahead = max(0, AHEAD - len(blocked)) if estimated else 0
+        return empty + min(len(free) - empty, ahead)
+
+    def _dispatch_waiting(self, free: list[Member], blocked: list[Trial]) -> bool:
         """Give free slots to waiting trials in their order; returns whether any got one.
 
-        When a trial may join no device that is in use, no later trial may either. Otherwise it
-        could be overtaken for ever. A packed plan allows that until it is patient.
+        Trials that may join no device in use are added to ``blocked``. So many later trials as
+        ``MAX_PASSED`` says may overtake such a one; then no later trial joins others until it has
+        its place. A packed plan has no such bound until it is patient.
         """
         dispatched = False
         shared = self._state.shared_at is not None
@@ -140,7 +161,9 @@ class Dispatcher:
             if not joinable and self._state.packed and not self._state.patient:
                 continue
             if not joinable:
-                free[:] = [slot for slot in free if self._state.is_free(slot.device)]
+                blocked.append(trial)
+                if trial.passed >= MAX_PASSED:
+                    free[:] = [slot for slot in free if self._state.is_free(slot.device)]
                 continue
             if self._open_window(study, trial, free):
                 dispatched = True
@@ -153,6 +176,10 @@ class Dispatcher:
             taken = {member.device for member in members}
             free[:] = [slot for slot in free if slot.device not in taken]
             self._state.ready.remove(name)
+            trial.passed = 0
+            if not self._state.is_free(members[0].device):
+                for each in blocked:
+                    each.passed += 1
             self.dispatch(study, trial, members)
             dispatched = True
         return dispatched
@@ -208,7 +235,7 @@ class Dispatcher:
         return (self._slot(trial, free),)
 
     def _slot(self, trial: Trial, free: list[Member]) -> Member:
-        """The slot where the trial's state is in memory, else the first one.
+        """The slot where the trial's state is in memory, else the one that leaves least room.
 
         An empty device is preferred unless the trial would have to start over there.
         """
@@ -220,7 +247,9 @@ class Dispatcher:
             # A device that left may have come back with fewer slots.
             if member.slot < len(fences) and not fences[member.slot]:
                 return member
-        return free[0]
+        if self._state.is_free(free[0].device):
+            return free[0]
+        return min(free, key=lambda slot: left(self._state, slot.device, trial))
 
     def _cut_windows(self) -> None:
         """End width windows where trials wait: they were for devices that nobody wants.
@@ -319,6 +348,11 @@ class Dispatcher:
             dispatch.id, study.spec.id, segment, self._core.at, began=self._core.at, resized=resized
         )
         self._core.out.append(dispatch)
+
+    def on_footprint_reported(self, event: FootprintReported) -> None:
+        trial = self._footprints.take(event)
+        if trial is not None and trial.state is TrialState.WAITING:
+            self.fill()
 
     def on_policy_chosen(self, event: PolicyChosen) -> None:
         shared = not self._state.cross_study

@@ -73,6 +73,7 @@ from ..resources.fair_share import FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
+from ..resources.shortages import Shortages
 from ..state.core import Core, Refused
 from ..state.state import Changes, EngineState
 from ..strategies.base import Strategy
@@ -110,7 +111,7 @@ class Engine:
         self._probing = probing = Probing(core)
         self._tuning = tuning = Tuning(core, probing=probing)
         self._packing = packing = Packing(core)
-        self._footprints = footprints = Footprints(core)
+        footprints = Footprints(core)
         self._giving_way = giving_way = GivingWay(core)
         self._signatures = signatures = Signatures(core)
         self._proposals = proposals = Proposals(core, checkpoints=checkpoints)
@@ -133,6 +134,7 @@ class Engine:
             signatures=signatures,
             proposals=proposals,
             dispatcher=dispatcher,
+            shortages=Shortages(core),
         )
         self._epochs = Epochs(
             core,
@@ -270,7 +272,7 @@ class Engine:
             WidthsMeasured: self._attempts.on_widths_measured,
             WindowsMeasured: self._tuning.on_windows_measured,
             Profiled: self._tuning.on_profiled,
-            FootprintReported: self._footprints.on_footprint_reported,
+            FootprintReported: self._dispatcher.on_footprint_reported,
             Advised: self._tuning.on_advised,
             ConfigsProposed: self._probing.on_configs_proposed,
         }

@@ -208,8 +208,16 @@ class Trial:
     suspect: SystemConfig = ()
     #: How it failed with ``suspect``.
     suspicion: str = ""
-    #: Whether it ran out of memory beside others. It then shares no device any more.
+    #: Whether it shares no device any more, because it ran out of memory beside others.
     alone: bool = False
+    #: How often it ran out of memory beside others.
+    shortages: int = 0
+    #: The most memory that its process had in accepted epochs (bytes), by kind of device.
+    peaks: dict[str, int] = field(default_factory=dict)
+    #: What it is taken to need at least since memory ran out (bytes), by kind of device.
+    floors: dict[str, int] = field(default_factory=dict)
+    #: How many later trials were sent to shared devices that had no room for it.
+    passed: int = 0
     #: The widest width of its last width window; 0 before the first.
     window: int = 0
     #: How many of its width windows were cut before they had measured two widths.

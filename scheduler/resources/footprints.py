@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from ...profiling.memory.processes import Processes
 from ..model.decisions import TrialRef
 from ..model.events import FootprintReported
 from ..model.study import shards_of
@@ -53,14 +54,22 @@ class Footprints:
             if each.study == study.spec.id and each is not trial and each.estimate is None:
                 yield each
 
-    def on_footprint_reported(self, event: FootprintReported) -> None:
-        self._core.check_training(self._core.trial(event.trial), event.fence)
+    def take(self, event: FootprintReported) -> Trial | None:
+        """Keep what was found; returns the trial, unless it is over or unknown."""
+        reporter = self._core.trial(event.trial)
+        self._core.check_training(reporter, event.fence)
         trial = self._state.trials.get(event.of)
         if trial is None or trial.state in FINAL:
-            return
+            return None
         study = self._state.studies[trial.study]
+        device = self._state.devices[reporter.members[0].device].device
+        known = study.processes.setdefault(device.kind, Processes())
+        known.observe_base(event.base, recurrent=event.recurrent)
         if event.measured:
             trial.measured = event.footprint
-        else:
-            trial.estimate = event.footprint
-            study.untraced = study.untraced + 1 if event.failed else 0
+            known.observe_tensors(trial.id, event.footprint, trial.estimate)
+            return trial
+        trial.estimate = event.footprint
+        study.untraced = study.untraced + 1 if event.failed else 0
+        known.observe_estimate(event.footprint)
+        return trial

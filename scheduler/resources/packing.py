@@ -14,6 +14,7 @@ from ..model.decisions import Cut, Member
 from ..model.trial import Trial
 from ..state.core import Core
 from ..state.state import Attempt
+from .room import is_too_small
 from .slots import can_move, epochs_left, slot_limit
 
 
@@ -25,9 +26,11 @@ class Packing:
         self._state = core.state
 
     def may_join(self, trial: Trial, slot: Member) -> bool:
-        """Whether ``trial`` may join the trials at work on the device."""
+        """Whether ``trial`` may go to the device, beside the trials at work there."""
         at_work = len(self._state.attempts_on(slot.device))
-        return not at_work or at_work < slot_limit(self._state, slot.device, trial).slots
+        if not at_work:
+            return not is_too_small(self._state, slot.device, trial)
+        return at_work < slot_limit(self._state, slot.device, trial).slots
 
     def at_work_changed(self) -> None:
         """Note where this event began or ended attempts. Called after the event is handled."""
@@ -57,12 +60,22 @@ class Packing:
         known = self._state.sharing.of(trial.study, device.device.kind)
         before = slot_limit(self._state, name).slots
         known.memory = max(known.memory, memory)
+        self._observe_memory(trial, device.device.kind, memory)
         if trial.id in device.cold:
             device.cold.remove(trial.id)
             device.since = self._core.at
         elif not device.cold and device.since <= attempt.began:
             known.observe(trial.id, len(device.at_work), seconds)
         return slot_limit(self._state, name).slots != before
+
+    def _observe_memory(self, trial: Trial, kind: str, memory: int) -> None:
+        """Learn what the process of a trial had at most."""
+        if not memory:
+            return
+        trial.peaks[kind] = max(memory, trial.peaks.get(kind, 0))
+        known = self._state.studies[trial.study].processes.get(kind)
+        if known is not None:
+            known.observe_process(trial.id, memory)
 
     def rebalance(self, free: Sequence[Member]) -> None:
         """Have trials that need not share a device leave it at the end of their epoch."""

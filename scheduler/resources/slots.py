@@ -2,9 +2,9 @@
 
 Theory of operation. A device with several slots is given one trial, then one more if all of these
 hold: there are epochs of a trial there to compare with (``profiling.costs.interference``); the
-measured gain justifies it, or is still to be measured; the memory need of the largest trial times
-their number fits into the device's memory with a reserve; none of the trials has run out of memory
-beside others; and no gang is at work. Empty devices always come first. While a number is being
+measured gain justifies it, or is still to be measured; what the trials need fits into the device's
+memory (``room``); none of them has run out of memory beside others too often; and no gang is at
+work. Empty devices always come first. While a number is being
 tried, it is tried on one device only. Policies take no part in this: they order the trials,
 whatever the slots.
 """
@@ -19,10 +19,8 @@ from ...profiling.devices.device import Device
 from ..model.decisions import Member
 from ..model.trial import Trial
 from ..state.state import Attempt, EngineState
+from .room import fit
 
-#: The part of a device's memory that is left free. Measured pairs needed up to 15 % more than the
-#: sum of what each needs alone (Lucid's table of 1,388 pairs, 5th to 95th percentile).
-RESERVE = 0.15
 #: Another trial is tried beside one only if that one has so many epochs left to compare.
 MIN_EPOCHS_LEFT = 3
 
@@ -104,35 +102,23 @@ def _gaining_limit(state: EngineState, name: str, trials: Sequence[Trial]) -> Sl
     """How many trials the device may hold so that each of them gains total speed."""
     device = state.devices[name].device
     max_slots = device.slots
+    if device.memory is not None and trials:
+        room = fit(state, device, trials)
+        max_slots = min(max_slots, room.trials)
+        if max_slots < max(2, len(trials)):
+            return SlotLimit(max(1, max_slots), room.why)
     known = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
-    if device.memory is not None and known:
-        largest = max(each.memory for each in known.values())
-        if not all(each.memory for each in known.values()):
-            return SlotLimit(1, "what memory its trials need is not known yet")
-        max_slots = min(max_slots, max(1, int((1.0 - RESERVE) * device.memory // largest)))
-        if max_slots == 1:
-            return SlotLimit(
-                1, f"two trials of {_gib(largest)} are too much for {_gib(device.memory)}"
-            )
     limits = [_measured_limit(state, name, study, each, max_slots) for study, each in known.items()]
     return min(limits, default=SlotLimit(1, "nothing runs there"))
 
 
 def _packed_limit(state: EngineState, device: Device, trials: Sequence[Trial]) -> SlotLimit:
-    """How many of ``trials`` the device's memory holds, or more if nobody else is named.
-
-    Trials of several studies need what the largest of each study was seen to need.
-    """
+    """How many of ``trials`` the device's memory holds, or more if it holds them all."""
     if device.memory is None:
         return SlotLimit(device.slots, "its slots are filled, and its memory is not known")
-    needs = [state.sharing.of(trial.study, device.kind).memory for trial in trials]
-    if not all(needs):
-        return SlotLimit(1, "what memory its trials need is not known yet")
-    usable = (1.0 - RESERVE) * device.memory
-    words = f"its trials need {_gib(sum(needs))} of {_gib(device.memory)}"
-    if sum(needs) > usable:
-        return SlotLimit(max(1, len(trials) - 1), words)
-    return SlotLimit(device.slots, words)
+    room = fit(state, device, trials)
+    fits = room.trials >= len(trials)
+    return SlotLimit(device.slots if fits else max(1, room.trials), room.why)
 
 
 def _measured_limit(
@@ -164,10 +150,6 @@ def _explored_elsewhere(state: EngineState, study: str, name: str, slots: int) -
         for other, known in state.devices.items()
         if other != name and known.device.slots >= slots and known.device.kind == kind
     )
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"
 
 
 def devices_are_reserved_for(state: EngineState, trial: Trial) -> bool:

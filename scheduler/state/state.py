@@ -10,6 +10,7 @@ from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.outcomes import Tally
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
+from ...profiling.memory.processes import Processes
 from ..model.decisions import Ask, AskPlan, Parent, Segment
 from ..model.snapshot import WidthPlan, WindowPlan
 from ..model.study import Params, StudyRecord, StudySpec
@@ -63,6 +64,8 @@ class StudyState:
     vain_windows: int = 0
     #: How many of its trials in a row could not be traced (``scheduler.resources.footprints``).
     untraced: int = 0
+    #: What is known of its trials' processes, by kind of device.
+    processes: dict[str, Processes] = field(default_factory=dict)
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
     #: The signatures of devices that computed for it or were refused

@@ -9,7 +9,7 @@ import pytest
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.space import Categorical, Float, Int, grid_size, parse_space
 from penstock.scheduler.model.study import Code, Objective, StrategySpec, StudySpec
-from penstock.scheduler.model.trial import Trial, TrialState
+from penstock.scheduler.model.trial import Failure, Trial, TrialState
 
 SPACE = parse_space({"x": Float(-10, 10), "n": Int(1, 64, log=True), "act": ["relu", "tanh"]})
 GRID = parse_space({"lr": Float(0.1, 0.3, step=0.1), "act": ["relu", "tanh"]})
@@ -224,6 +224,25 @@ def test_a_promoted_trial_still_counts_at_the_rung_that_it_reached():
     failed[k] = trial(k, params, TrialState.FAILED, [value])
     assert host.ask(spec, 1, 2, going_on) == host.ask(spec, 1, 2, at_rest)
     assert host.ask(spec, 1, 2, failed) != host.ask(spec, 1, 2, at_rest)
+
+
+def test_tpe_stays_away_from_what_no_device_has_the_memory_for():
+    """Trials without room are worse than any result. Failures of other kinds say nothing."""
+    space = parse_space({"x": Float(-10, 10)})
+    near = {"memory": [], "exception": []}
+    for seed in range(12):
+        spec = make_spec(space=space, seed=seed)
+        seen, *_ = SamplerHost().ask(make_spec("random", space, seed=seed), 0, 40, [])
+        trials = paused(seen, lambda params: abs(params["x"] + 1.0))
+        for kind, found in near.items():
+            for each in trials:
+                if dict(each.params)["x"] > -1.0:  # too large
+                    each.state, each.values = TrialState.FAILED, {}
+                    each.failure = Failure(kind, "as it was")
+            proposals, *_ = SamplerHost().ask(spec, 1, 8, trials)
+            found += [dict(params)["x"] for params in proposals]
+    too_large = {kind: sum(x > -1.0 for x in found) for kind, found in near.items()}
+    assert too_large["memory"] < 0.7 * too_large["exception"]
 
 
 def test_results_that_arrive_change_what_a_living_host_proposes():

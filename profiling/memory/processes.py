@@ -1,0 +1,84 @@
+"""What the processes of a study's trials will need on one kind of device, before they have run.
+
+Theory of operation. A trial whose tensors are estimated or measured needs the process that such
+tensors make (``resident``). An estimate gets the margin that the study's earlier estimates ask for
+(``margin``); a measurement needs none, because a device keeps a reserve for all its trials.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from .footprint import Footprint
+from .margin import OTHERS, margin
+from .resident import LOADED, MOST, SLOPE, Grown, slope
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Processes:
+    """What the trials of a study have shown of their processes' memory on one kind of device."""
+
+    #: What a process had before a trial, seen last (bytes); 0 if not known, and on a GPU.
+    base: int = 0
+    #: The newest trials whose tensors were measured, by trial. ``process`` is 0 before an epoch.
+    grown: dict[str, Grown] = field(default_factory=dict)
+    #: The relative errors of the newest estimates, by trial.
+    errors: dict[str, float] = field(default_factory=dict)
+    #: Whether its models have recurrent layers.
+    recurrent: bool = False
+    #: The least and the most that a trial was expected to need before it ran (bytes); 0: none was.
+    least: int = 0
+    most: int = 0
+    #: ``resident.slope`` of ``grown``.
+    slope: float = SLOPE
+    #: ``margin.margin`` of ``errors``.
+    margin: float = OTHERS
+
+    def expected(self, of: Footprint, *, estimated: bool) -> int:
+        """The bytes of the process of a trial with the tensors ``of``; 0 if that is not known."""
+        if not self.base or not of.peak:
+            return 0
+        peak = of.peak * (1.0 + self.margin) if estimated else of.peak
+        return round(self.base + LOADED + self.slope * peak)
+
+    def observe_estimate(self, estimate: Footprint) -> None:
+        """A trial was estimated that has not run."""
+        expected = self.expected(estimate, estimated=True)
+        if expected:
+            self.least = min(self.least or expected, expected)
+            self.most = max(self.most, expected)
+
+    def observe_base(self, base: int, *, recurrent: bool) -> None:
+        """A process had ``base`` bytes before a trial, whose model may have recurrent layers."""
+        self.base = base or self.base
+        if recurrent and not self.recurrent:
+            self.recurrent = True
+            self._judge()
+
+    def observe_tensors(self, trial: str, measured: Footprint, estimate: Footprint | None) -> None:
+        """The tensors of a trial were measured, perhaps after they had been estimated."""
+        if estimate is not None and estimate.peak:
+            _keep(self.errors, trial, measured.peak / estimate.peak - 1)
+            self._judge()
+        if self.base and measured.peak:
+            _keep(self.grown, trial, Grown(measured.peak, self.base, 0))
+
+    def observe_process(self, trial: str, process: int) -> None:
+        """The process of a trial had ``process`` bytes at its peak so far."""
+        known = self.grown.get(trial)
+        if known is not None and process > known.process:
+            self.grown[trial] = replace(known, process=process)
+            self.slope = slope([each for each in self.grown.values() if each.process])
+
+    def _judge(self) -> None:
+        self.margin = margin([*self.errors.values()], recurrent=self.recurrent)
+
+
+def _keep(newest: dict[str, T], trial: str, value: T) -> None:
+    newest.pop(trial, None)
+    newest[trial] = value
+    if len(newest) > MOST:
+        newest.pop(next(iter(newest)))

@@ -1,0 +1,80 @@
+"""Shortages: an attempt ran out of memory. Whose fault it was, and what is believed from then on.
+
+Theory of operation. The kernel, or the device, ends whoever asks last, which may be the one that
+needs least. Needs that were measured are true, so the fault is looked for among the others:
+
+* *A neighbour's fault*: the trial's own need was measured, and that of a neighbour was not. The
+  neighbour is taken to need ``RAISE`` times as much, and the trial goes back to the queue.
+* *Its own fault*, otherwise: the trial is taken to need ``RAISE`` times as much. After ``TOGETHER``
+  shortages beside others it shares no device any more.
+* *Alone*: it goes on where a larger device is. Else it cannot be trained here, and fails for good.
+  Samplers see it as a bad trial (``app.optuna_bridge``).
+
+A shortage beside others is no failure of the trial's code, so it does not count as one. Where it is
+not known how much memory the device has or the trial needs, or where the user limits the trial's
+memory, the trial shares no device from the first shortage on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...profiling.devices.device import Device
+from ..model.events import AttemptFailed
+from ..model.trial import Trial
+from ..state.core import Core
+from ..state.state import Attempt
+from .room import has_larger, need
+
+#: How much more a trial is taken to need after a shortage.
+RAISE = 1.25
+#: After so many shortages beside others, a trial shares no device any more.
+TOGETHER = 3
+
+
+class Shortages:
+    """Learns from attempts that ran out of memory."""
+
+    def __init__(self, core: Core) -> None:
+        self._state = core.state
+
+    def is_excused(self, trial: Trial, event: AttemptFailed) -> bool:
+        """Whether the failed attempt is not held against the trial, because it ran out of memory
+        beside others, or because a larger device is there.
+
+        Called while the attempt is open.
+        """
+        killed = event.kind == "died" and "signal 9" in event.message
+        members = self._state.attempts[event.fence].segment.members
+        if not (event.kind == "memory" or killed) or len(members) > 1:
+            return False
+        device = self._state.devices[members[0].device].device
+        at_work = self._state.attempts_on(device.name)
+        others = [each for each in at_work if each.segment.trial != trial.id]
+        if not others:
+            return event.kind == "memory" and self._can_have_more(trial, device)
+        if trial.alone:
+            return False
+        trial.shortages += 1
+        limited = self._state.studies[trial.study].spec.memory_limit is not None
+        size = need(self._state, trial, device.kind)
+        if limited or not size or device.memory is None or trial.shortages >= TOGETHER:
+            trial.alone = True
+        elif not (trial.peaks.get(device.kind) and self._blame(others, device)):
+            trial.floors[device.kind] = round(RAISE * size)
+        return True
+
+    def _can_have_more(self, trial: Trial, device: Device) -> bool:
+        """Note that it needs more than all of the device; whether there is a larger one."""
+        if device.memory is None:
+            return False
+        trial.floors[device.kind] = max(trial.floors.get(device.kind, 0), device.memory + 1)
+        return has_larger(self._state, device)
+
+    def _blame(self, others: Sequence[Attempt], device: Device) -> bool:
+        """Raise what is believed of the trials there that were not measured; whether any is."""
+        neighbours = [self._state.trials[each.segment.trial] for each in others]
+        unmeasured = [each for each in neighbours if not each.peaks.get(device.kind)]
+        for each in unmeasured:
+            each.floors[device.kind] = round(RAISE * need(self._state, each, device.kind))
+        return bool(unmeasured)
