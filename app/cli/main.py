@@ -284,7 +284,7 @@ def _services_ahead(script: Path) -> Iterator[None]:
     started = False
     with suppress(PenstockError, OSError, ImportError):
         from ..host.settings import load
-        from ..services.services import end_unasked, start_ahead
+        from ..services.ahead import end_unasked, start_ahead
 
         if any(name in script.read_bytes() for name in (b"penstock", b"optuna")):
             started = start_ahead(settings := load(), script)

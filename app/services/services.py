@@ -27,17 +27,13 @@ from pydantic import TypeAdapter
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
-from ...profiling.devices.device import Device
-from ...tasks.contracts.import_names import imported_names
-from ...tasks.trainer.variables import PRELOAD
 from ..broker import installation, presence, server
 from ..broker.ownership import check_free, served_by
 from ..common.ports import DRAIN_GRACE
 from ..host import locks
 from ..host.devices import devices_of
 from ..host.settings import PREFIX, Settings
-from ..worker import launcher_client, launcher_process
-from ..worker.environment import environment, worker_environment
+from ..worker import launcher_process
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +44,7 @@ SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
 LAUNCHER_GRACE = 3.0
 
-#: On so many cores, or fewer, no services are started ahead.
-FEW_CORES = 2
+#: The lock of whoever changes the desired state or acts on it.
 CHANGE = "services"
 #: -P: a file in the working directory is never imported in place of a library.
 _PENSTOCK = (sys.executable, "-P", "-m", "penstock")
@@ -83,7 +78,7 @@ class DesiredState:
     services: tuple[Service, ...]
     at: float
     stays: bool
-    #: Whether nobody has asked for them yet (``start_ahead``), and the settings they began with.
+    #: The settings that they began with, if nobody has asked for them yet (``app.services.ahead``).
     ahead: dict[str, str] | None = None
 
 
@@ -146,63 +141,10 @@ def ensure_up(
             with server.connect(settings) as client:
                 if services is None:
                     check_free(settings, client)
-        _write(settings, desired)
+        write_desired_state(settings, desired)
         for service in desired.services:
             spawn(settings, service)
     return desired
-
-
-def start_ahead(settings: Settings, script: Path) -> bool:
-    """Start the services for ``script``, which will want them, beside its own imports.
-
-    What it imports is what its trainers will need, so that is imported ahead for them. On two cores
-    that is all: the services would hold up both.
-
-    Does nothing where they run, or where a broker, ledger or store of the user's must be checked.
-    Whoever asks for them (``ensure_up``) may still choose other devices and settings.
-    ``end_unasked`` ends them if nobody did. Returns whether it has started anything. Raises as
-    ``ensure_up`` does.
-    """
-    theirs = {settings.broker, settings.ledger, settings.store} != {None}
-    if theirs or settings.preload == "nothing" or desired_state(settings) is not None:
-        return False
-    settings.ensure_home()
-    with locks.hold(settings.run, CHANGE, wait=True):
-        new = desired_state(settings) is None
-        if new:
-            _check_policy(settings.policy)
-            spec = _devices(settings, None, None)
-            _import_ahead(settings, devices_of(settings, spec)[0], script)
-            if len(os.sched_getaffinity(0)) > FEW_CORES:
-                server.start(settings)
-                desired = DesiredState(
-                    spec, roster(spec), time.time(), stays=False, ahead=settings.environment()
-                )
-                _write(settings, desired)
-                for service in desired.services:
-                    spawn(settings, service)
-    return new
-
-
-def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
-    """Have imported what trainers of ``script`` will need. That takes longest, so it begins first.
-
-    ``device`` is one of those that will be served.
-    """
-    names = imported_names(script)
-    first = ("torch", "objective") if "torch" in names else ("objective",)
-    variables = environment(device, worker_environment(settings, device, os.environ))
-    launcher_client.ensure(settings, variables | {PRELOAD: ",".join((*first, *names))})
-
-
-def end_unasked(settings: Settings) -> None:
-    """End what was started ahead, if nobody has asked for it."""
-    with locks.hold(settings.run, CHANGE, wait=True):
-        desired = desired_state(settings)
-        if desired is not None and desired.ahead is not None:
-            _end_all(settings, AGENT_GRACE)
-        elif desired is None and not locks.is_running(settings.run, "agent"):
-            _stop_launcher(settings)
 
 
 def _asked_for(
@@ -215,7 +157,7 @@ def _asked_for(
     if other or before.ahead != settings.environment():
         for name, grace in (("agent", AGENT_GRACE), ("scheduler", SCHEDULER_GRACE)):
             locks.stop(settings.run, name, grace=grace)
-        _stop_launcher(settings)
+        stop_launcher(settings)
         return None
     return before
 
@@ -330,11 +272,11 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
     """
     settings.check_home()
     with locks.hold(settings.run, CHANGE, wait=True):
-        return _end_all(settings, grace)
+        return end_all(settings, grace)
 
 
-def _end_all(settings: Settings, grace: float) -> list[str]:
-    """As ``take_down``, with the lock."""
+def end_all(settings: Settings, grace: float) -> list[str]:
+    """End all that ``take_down`` ends; returns those that ran. The caller holds ``CHANGE``."""
     _file(settings).unlink(missing_ok=True)
     ended = [
         name
@@ -345,7 +287,7 @@ def _end_all(settings: Settings, grace: float) -> list[str]:
         )
         if locks.stop(settings.run, name, grace=timeout)
     ]
-    _stop_launcher(settings)
+    stop_launcher(settings)
     return ended + _stop_broker(settings)
 
 
@@ -397,8 +339,11 @@ def spawn(settings: Settings, service: Service) -> None:
     )
 
 
-def _stop_launcher(settings: Settings) -> None:
-    """An agent ends it too, but not where it has been asked to end before it was up."""
+def stop_launcher(settings: Settings) -> None:
+    """Stop the launcher process, if it runs.
+
+    An agent ends it too, but not where it has been asked to end before it was up.
+    """
     locks.stop(settings.run, launcher_process.NAME, grace=LAUNCHER_GRACE)
 
 
@@ -413,7 +358,8 @@ def _file(settings: Settings) -> Path:
     return settings.run / "up.json"
 
 
-def _write(settings: Settings, desired: DesiredState) -> None:
+def write_desired_state(settings: Settings, desired: DesiredState) -> None:
+    """Replace the desired state of this state folder. The caller holds ``CHANGE``."""
     temporary = _file(settings).with_suffix(f".{os.getpid()}")
     temporary.write_text(json.dumps(asdict(desired)))
     temporary.replace(_file(settings))

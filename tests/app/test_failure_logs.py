@@ -49,7 +49,7 @@ def test_a_service_that_should_run_and_does_not_has_its_log_shown(settings):
     make_study(settings.home, study_spec(), turns=6)
     (settings.logs / "scheduler.log").write_text("no space left\n")
     assert "no space left" not in status(settings.home), "nobody wants it to run"
-    services._write(
+    services.write_desired_state(
         settings, services.DesiredState("cpu:1x1", services.roster("cpu:1x1"), time.time(), True)
     )
     said = status(settings.home)

@@ -16,6 +16,7 @@ from penstock.app.broker import server
 from penstock.app.host import locks, logs
 from penstock.app.host.settings import load
 from penstock.app.services import services
+from penstock.app.services.ahead import end_unasked
 from penstock.app.services.services import (
     Service,
     desired_state,
@@ -227,23 +228,23 @@ def test_a_store_that_services_know_by_its_path_is_the_one_of_its_url(settings, 
 def test_services_started_ahead_end_unasked_but_not_under_who_asks_just_then(settings, monkeypatch):
     ensure_up(settings, services=STAND_INS)
     asked = desired_state(settings)
-    services._write(settings, replace(asked, ahead=settings.environment()))
+    services.write_desired_state(settings, replace(asked, ahead=settings.environment()))
     hold, waited = locks.hold, []
 
     def hold_after_another(folder, name, **options):
         if name == services.CHANGE and not waited:
             waited.append(name)
-            services._write(settings, asked)  # as a client that had the lock
+            services.write_desired_state(settings, asked)  # as a client that had the lock
         return hold(folder, name, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(locks, "hold", hold_after_another)
-        services.end_unasked(settings)
+        end_unasked(settings)
     assert waited
     assert desired_state(settings) == asked
     assert pids(settings)
-    services._write(settings, replace(asked, ahead=settings.environment()))
-    services.end_unasked(settings)
+    services.write_desired_state(settings, replace(asked, ahead=settings.environment()))
+    end_unasked(settings)
     assert desired_state(settings) is None
     assert not any(locks.is_running(settings.run, name) for name in NAMES)
 
