@@ -11,7 +11,8 @@ the process it is its peak PSS, in a fork of one that has torch, as trainers are
 ``rss``: the process, from the traced peak alone (``before``), and from the measured one and earlier
 trials of the family (``corrected``). ``weigh_share``: what estimates and measurements took of the
 time in which a trainer trained. Baselines: four times the weights, which is the rule of thumb for
-Adam; and the largest trial of the family, which is what packing has known so far.
+Adam; and the largest trial of the family, which is all that packing knew without estimates.
+``packing``: trials of all families put on one device by the engine (``_memory_packing``).
 
 One thread, so that a case's figures do not depend on the machine's load; times do.
 """
@@ -31,10 +32,11 @@ from typing import Any
 
 from penstock.app.worker.environment import ALLOCATOR, NO_LOG
 from penstock.profiling.memory.allocator import peak_bytes
-from penstock.profiling.memory.resident import Grown, resident_bytes
+from penstock.profiling.memory.resident import Grown, resident_bytes, slope
 
 from ._frozen import frozen_seed
 from ._memory_cases import RECURRENT, Case, Drawn, draw_cases
+from ._memory_packing import packing
 
 #: What the drawn third must not have seen.
 FROZEN = (
@@ -42,7 +44,8 @@ FROZEN = (
     *(f"tasks/system/{name}.py" for name in ("memory_meter", "scratch", "storages")),
     "profiling/memory",
 )
-CASES, QUICK = 90, 18
+CASES, QUICK = 90, 30
+FITS, QUICK_FITS = 200, 10
 #: Seconds of training over which the estimator's share of time is taken.
 TRAINED, TRAINED_QUICK = 90.0, 30.0
 EPOCHS = 2
@@ -147,10 +150,10 @@ def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
     for each in known:
         family = each["family"]
         largest[family] = max(largest[family], each["truth"])
-        guess = resident_bytes(each["base"], each["trace"], [])
+        guess = resident_bytes(each["base"], each["trace"], slope([]))
         before.append(abs(guess / each["process"] - 1))
         if seen[family]:
-            guess = resident_bytes(each["base"], each["second_step"], seen[family])
+            guess = resident_bytes(each["base"], each["second_step"], slope(seen[family]))
             corrected.append(abs(guess / each["process"] - 1))
         seen[family].append(Grown(each["second_step"], each["base"], each["process"]))
     return {
@@ -250,6 +253,8 @@ def main() -> None:
     result = summary(found)
     result["judged"] = summary(found[count - count // 3 :])
     result |= weigh_share(TRAINED_QUICK if given.quick else TRAINED, cases[:9])
+    fits = QUICK_FITS if given.quick else FITS
+    result |= {f"packing.{name}": each for name, each in packing(found, fits, seed).items()}
     result |= {"seed": seed, "load": os.getloadavg()[0], "each": found}
     given.json.write_text(json.dumps(result, indent=1))
     print(json.dumps({k: v for k, v in result.items() if k != "each"}, indent=1))

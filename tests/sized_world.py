@@ -14,7 +14,7 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
-from penstock.scheduler.resources.room import RESERVE
+from penstock.scheduler.resources.memory_fit import RESERVE
 
 GIB = 2**30
 #: What a process has before a trial (bytes).

@@ -43,7 +43,7 @@ Distributions = Mapping[str, BaseDistribution]
 _GONE = (TrialState.FAILED, TrialState.CANCELLED)
 
 
-def _has_no_room(trial: Trial) -> bool:
+def _is_too_large(trial: Trial) -> bool:
     return trial.failure is not None and trial.failure.kind == "memory"
 
 
@@ -85,7 +85,7 @@ class StudyView:
         for trial in trials:
             value = trial.values.get(rung) if self._looks else trial.value
             if trial.state in _GONE:
-                state = OptunaState.PRUNED if _has_no_room(trial) else OptunaState.FAIL
+                state = OptunaState.PRUNED if _is_too_large(trial) else OptunaState.FAIL
                 value = None
             elif value is None or not (self._looks or trial.state is TrialState.COMPLETED):
                 state, value = OptunaState.RUNNING, None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...profiling.memory.footprint import Footprint
 from ...profiling.memory.margin import LEAST, margin
-from ...profiling.memory.resident import Grown, resident_bytes
+from ...profiling.memory.resident import Grown, resident_bytes, slope
 from ...scheduler.model.events import EpochReported, FootprintReported
 from ..common.text import count, size
 from ..ledger.codec import spec_from_json
@@ -100,7 +100,7 @@ def _expected(of: Footprint | None, bases: Mapping[str, int], grown: Sequence[Gr
     known = [base for base in bases.values() if base]
     if of is None or not known or of.reserved != of.peak:
         return None
-    return resident_bytes(known[-1], of.peak, grown)
+    return resident_bytes(known[-1], of.peak, slope(grown))
 
 
 def _code(study: StudyRow) -> tuple[str, str]:

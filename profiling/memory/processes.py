@@ -1,8 +1,9 @@
 """What the processes of a study's trials will need on one kind of device, before they have run.
 
 Theory of operation. A trial whose tensors are estimated or measured needs the process that such
-tensors make (``resident``). An estimate gets the margin that the study's earlier estimates ask for
-(``margin``); a measurement needs none, because a device keeps a reserve for all its trials.
+tensors make (``resident``). An estimate of tensors gets the margin that the study's earlier ones
+ask for (``margin``). What a process may have beyond what is expected of it (its *doubt*) is judged
+in the same way, but stays apart: of several trials on a device, hardly more than one is so wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 from .footprint import Footprint
 from .margin import OTHERS, margin
-from .resident import LOADED, MOST, SLOPE, Grown, slope
+from .resident import MOST, SLOPE, Grown, resident_bytes, slope
 
 T = TypeVar("T")
 
@@ -36,13 +37,15 @@ class Processes:
     slope: float = SLOPE
     #: ``margin.margin`` of ``errors``.
     margin: float = OTHERS
+    #: The same of the processes of ``grown``, by ``slope``.
+    doubt: float = OTHERS
 
     def expected(self, of: Footprint, *, estimated: bool) -> int:
         """The bytes of the process of a trial with the tensors ``of``; 0 if that is not known."""
         if not self.base or not of.peak:
             return 0
         peak = of.peak * (1.0 + self.margin) if estimated else of.peak
-        return round(self.base + LOADED + self.slope * peak)
+        return resident_bytes(self.base, peak, self.slope)
 
     def observe_estimate(self, estimate: Footprint) -> None:
         """A trial was estimated that has not run."""
@@ -71,7 +74,11 @@ class Processes:
         known = self.grown.get(trial)
         if known is not None and process > known.process:
             self.grown[trial] = replace(known, process=process)
-            self.slope = slope([each for each in self.grown.values() if each.process])
+            seen = [each for each in self.grown.values() if each.process]
+            self.slope = slope(seen)
+            expected = [resident_bytes(each.base, each.peak, self.slope) for each in seen]
+            errors = [each.process / size - 1 for each, size in zip(seen, expected, strict=True)]
+            self.doubt = margin(errors)
 
     def _judge(self) -> None:
         self.margin = margin([*self.errors.values()], recurrent=self.recurrent)

@@ -40,6 +40,6 @@ def slope(seen: Sequence[Grown]) -> float:
     return max(1.0, grown / sum(each.peak for each in known)) if known else SLOPE
 
 
-def resident_bytes(base: int, peak: int, seen: Sequence[Grown]) -> int:
+def resident_bytes(base: int, peak: float, slope: float) -> int:
     """The bytes of a process that has ``base`` before a trial with ``peak`` bytes of tensors."""
-    return round(base + LOADED + slope(seen) * peak)
+    return round(base + LOADED + slope * peak)

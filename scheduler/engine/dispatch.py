@@ -21,8 +21,8 @@ from ..policies.segments import segment_length
 from ..resources.fair_share import FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
+from ..resources.memory_fit import left
 from ..resources.packing import Packing
-from ..resources.room import left
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..state.core import Core
 from ..state.state import Attempt, StudyState
@@ -82,7 +82,7 @@ class Dispatcher:
             blocked = list[Trial]()
             if self._dispatch_waiting(free, blocked):
                 free = free_slots(self._state)
-            elif not self._proposals.pull(self._wanted(free, blocked)):
+            elif not self._proposals.pull(self._to_draw(free, blocked)):
                 break
         if not free:
             self._cut_windows()
@@ -124,7 +124,7 @@ class Dispatcher:
                 self._core.invalidate_plan()
                 self._core.note_device(name)
 
-    def _wanted(self, free: list[Member], blocked: list[Trial]) -> int:
+    def _to_draw(self, free: list[Member], blocked: list[Trial]) -> int:
         """For how many trials the strategies are asked: one for each free slot.
 
         Where no waiting trial has room beside others, a few more are looked at, which may be

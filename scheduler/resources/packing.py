@@ -14,7 +14,7 @@ from ..model.decisions import Cut, Member
 from ..model.trial import Trial
 from ..state.core import Core
 from ..state.state import Attempt
-from .room import is_too_small
+from .memory_fit import is_too_small
 from .slots import can_move, epochs_left, slot_limit
 
 

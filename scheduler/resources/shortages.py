@@ -24,7 +24,7 @@ from ..model.events import AttemptFailed
 from ..model.trial import Trial
 from ..state.core import Core
 from ..state.state import Attempt
-from .room import has_larger, need
+from .memory_fit import has_larger, need
 
 #: How much more a trial is taken to need after a shortage.
 RAISE = 1.25
@@ -57,7 +57,7 @@ class Shortages:
             return False
         trial.shortages += 1
         limited = self._state.studies[trial.study].spec.memory_limit is not None
-        size = need(self._state, trial, device.kind)
+        size = need(self._state, trial, device.kind).size
         if limited or not size or device.memory is None or trial.shortages >= TOGETHER:
             trial.alone = True
         elif not (trial.peaks.get(device.kind) and self._blame(others, device)):
@@ -76,5 +76,5 @@ class Shortages:
         neighbours = [self._state.trials[each.segment.trial] for each in others]
         unmeasured = [each for each in neighbours if not each.peaks.get(device.kind)]
         for each in unmeasured:
-            each.floors[device.kind] = round(RAISE * need(self._state, each, device.kind))
+            each.floors[device.kind] = round(RAISE * need(self._state, each, device.kind).size)
         return bool(unmeasured)

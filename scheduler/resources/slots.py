@@ -3,10 +3,9 @@
 Theory of operation. A device with several slots is given one trial, then one more if all of these
 hold: there are epochs of a trial there to compare with (``profiling.costs.interference``); the
 measured gain justifies it, or is still to be measured; what the trials need fits into the device's
-memory (``room``); none of them has run out of memory beside others too often; and no gang is at
-work. Empty devices always come first. While a number is being
-tried, it is tried on one device only. Policies take no part in this: they order the trials,
-whatever the slots.
+memory (``memory_fit``); none of them has run out of memory beside others too often; and no gang is
+at work. Empty devices always come first. While a number is being tried, it is tried on one device
+only. Policies take no part in this: they order the trials, whatever the slots.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ...profiling.devices.device import Device
 from ..model.decisions import Member
 from ..model.trial import Trial
 from ..state.state import Attempt, EngineState
-from .room import fit
+from .memory_fit import fit
 
 #: Another trial is tried beside one only if that one has so many epochs left to compare.
 MIN_EPOCHS_LEFT = 3
@@ -103,10 +102,10 @@ def _gaining_limit(state: EngineState, name: str, trials: Sequence[Trial]) -> Sl
     device = state.devices[name].device
     max_slots = device.slots
     if device.memory is not None and trials:
-        room = fit(state, device, trials)
-        max_slots = min(max_slots, room.trials)
+        memory = fit(state, device, trials)
+        max_slots = min(max_slots, memory.trials)
         if max_slots < max(2, len(trials)):
-            return SlotLimit(max(1, max_slots), room.why)
+            return SlotLimit(max(1, max_slots), memory.why)
     known = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
     limits = [_measured_limit(state, name, study, each, max_slots) for study, each in known.items()]
     return min(limits, default=SlotLimit(1, "nothing runs there"))
@@ -116,9 +115,9 @@ def _packed_limit(state: EngineState, device: Device, trials: Sequence[Trial]) -
     """How many of ``trials`` the device's memory holds, or more if it holds them all."""
     if device.memory is None:
         return SlotLimit(device.slots, "its slots are filled, and its memory is not known")
-    room = fit(state, device, trials)
-    fits = room.trials >= len(trials)
-    return SlotLimit(device.slots if fits else max(1, room.trials), room.why)
+    memory = fit(state, device, trials)
+    fits = memory.trials >= len(trials)
+    return SlotLimit(device.slots if fits else max(1, memory.trials), memory.why)
 
 
 def _measured_limit(

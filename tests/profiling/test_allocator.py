@@ -7,7 +7,7 @@ import random
 import pytest
 from penstock.profiling.memory.allocator import MIB, peak_bytes, reserved_bytes
 from penstock.profiling.memory.margin import FEW, LEAST, OTHERS, RECURRENT, margin
-from penstock.profiling.memory.resident import LOADED, SLOPE, Grown, resident_bytes
+from penstock.profiling.memory.resident import LOADED, SLOPE, Grown, resident_bytes, slope
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,17 @@ def test_the_next_one_is_within_the_margin_as_often_as_it_says():
 
 
 def test_a_process_grows_by_more_than_its_tensors_as_others_of_its_family_did():
-    assert resident_bytes(100 * MIB, 50 * MIB, []) == 100 * MIB + LOADED + round(SLOPE * 50 * MIB)
+    assert resident_bytes(100 * MIB, 50 * MIB, slope([])) == 100 * MIB + LOADED + round(
+        SLOPE * 50 * MIB
+    )
     seen = [
         Grown(10 * MIB, 100 * MIB, 130 * MIB + LOADED),
         Grown(40 * MIB, 90 * MIB, 170 * MIB + LOADED),
         Grown(0, 90 * MIB, 170 * MIB),
     ]
-    assert resident_bytes(100 * MIB, 50 * MIB, seen) == 100 * MIB + LOADED + round(2.2 * 50 * MIB)
+    assert resident_bytes(100 * MIB, 50 * MIB, slope(seen)) == 100 * MIB + LOADED + round(
+        2.2 * 50 * MIB
+    )
     # Never less than its tensors.
     shrunk = [Grown(40 * MIB, 100 * MIB, 100 * MIB)]
-    assert resident_bytes(0, 50 * MIB, shrunk) == LOADED + 50 * MIB
+    assert resident_bytes(0, 50 * MIB, slope(shrunk)) == LOADED + 50 * MIB

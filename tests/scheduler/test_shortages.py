@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.model.trial import TrialState
-from penstock.scheduler.resources.room import need
+from penstock.scheduler.resources.memory_fit import need
 from penstock.scheduler.resources.shortages import RAISE, TOGETHER
 from sized_world import GIB, Sized
 
@@ -22,7 +22,7 @@ def run_out(at, number, kind=OURS):
 
 
 def needs(at, number):
-    return need(at.state, at.state.trials[at.name(number)], "cpu")
+    return need(at.state, at.state.trials[at.name(number)], "cpu").size
 
 
 @pytest.mark.parametrize("kind", [OURS, KILLED])

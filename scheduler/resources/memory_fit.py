@@ -4,7 +4,8 @@ Theory of operation. A trial needs what its process was seen to have on that kin
 it has run, it needs what its estimate says (``profiling.memory.processes``). Without an estimate it
 needs the most that any trial of its study was seen to have, or is expected to need. So the first
 trials of a study, of which nothing is known, share with nobody. Running out of memory raises what a
-trial needs (``shortages``). Trials fit together if the sum of their needs leaves a reserve free.
+trial needs (``shortages``). Trials fit together if the sum of their needs leaves a reserve free,
+also if the one that is known worst needs as much more as such trials ever did.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from ..state.state import EngineState
 RESERVE = 0.15
 
 
+class Need(NamedTuple):
+    """What a trial needs (bytes): its ``size``, 0 if not known, and how much more it may be."""
+
+    size: int
+    doubt: int = 0
+
+
 class Fit(NamedTuple):
     """How many trials a device's memory holds, and why."""
 
@@ -28,21 +36,30 @@ class Fit(NamedTuple):
     why: str
 
 
-def need(state: EngineState, trial: Trial, kind: str) -> int:
-    """The bytes that the trial needs on a device of this kind; 0 if nothing is known."""
-    return max(_expected(state, trial, kind), trial.floors.get(kind, 0))
+def need(state: EngineState, trial: Trial, kind: str) -> Need:
+    """What the trial needs on a device of this kind."""
+    expected = _expected(state, trial, kind)
+    floor = trial.floors.get(kind, 0)
+    return Need(floor) if floor > expected.size else expected
 
 
-def _expected(state: EngineState, trial: Trial, kind: str) -> int:
+def _expected(state: EngineState, trial: Trial, kind: str) -> Need:
     if trial.peaks.get(kind):
-        return trial.peaks[kind]
+        return Need(trial.peaks[kind])
     seen = state.sharing.of(trial.study, kind).memory
     known = state.studies[trial.study].processes.get(kind)
     if known is None:
-        return seen
+        return Need(seen)
     tensors = trial.measured or trial.estimate
     expected = tensors and known.expected(tensors, estimated=trial.measured is None)
-    return expected or max(seen, known.most)
+    if not expected:
+        return Need(max(seen, known.most))
+    return Need(expected, round(expected * known.doubt))
+
+
+def _together(needs: Sequence[Need]) -> int:
+    """What such trials need together, one of them as much as it may."""
+    return sum(each.size for each in needs) + max((each.doubt for each in needs), default=0)
 
 
 def fit(state: EngineState, device: Device, trials: Sequence[Trial]) -> Fit:
@@ -51,24 +68,23 @@ def fit(state: EngineState, device: Device, trials: Sequence[Trial]) -> Fit:
     If it holds them all: with as many more as the smallest trials that are known of. 0 if it is not
     known what one of them needs.
     """
-    assert device.memory is not None
-    usable, needs = _usable(device), [need(state, trial, device.kind) for trial in trials]
-    if not all(needs):
+    needs = [need(state, trial, device.kind) for trial in trials]
+    if not all(each.size for each in needs):
         return Fit(0, "what memory its trials need is not known yet")
-    why = f"its trials need {gib(sum(needs))} of {gib(device.memory)}"
-    total = 0.0
-    for n, each in enumerate(needs):
-        total += each
-        if total > usable:
-            return Fit(max(1, n), why)
-    more = (usable - total) // _least(state, device.kind, needs) if needs else device.slots
+    together, usable = _together(needs), _usable(device)
+    why = f"its trials need {gib(together)} of {gib(device.memory or 0)}"
+    if together > usable:
+        first = (n for n in range(len(needs)) if _together(needs[: n + 1]) > usable)
+        return Fit(max(1, next(first)), why)
+    more = (usable - together) // _least(state, device.kind, needs) if needs else device.slots
     return Fit(len(needs) + int(more), why)
 
 
-def _least(state: EngineState, kind: str, needs: Sequence[int]) -> int:
+def _least(state: EngineState, kind: str, needs: Sequence[Need]) -> int:
     """The least that a trial which may come is expected to need."""
     known = (study.processes.get(kind) for study in state.studies.values())
-    return min([*needs, *(each.least for each in known if each is not None and each.least)])
+    expected = [each.least for each in known if each is not None and each.least]
+    return min([*(each.size for each in needs), *expected])
 
 
 def left(state: EngineState, name: str, trial: Trial) -> float:
@@ -79,9 +95,8 @@ def left(state: EngineState, name: str, trial: Trial) -> float:
     device = state.devices[name].device
     if device.memory is None:
         return 0.0
-    residents = (state.trials[each.segment.trial] for each in state.attempts_on(name))
-    taken = sum(need(state, each, device.kind) for each in (*residents, trial))
-    return _usable(device) - taken
+    residents = [state.trials[each.segment.trial] for each in state.attempts_on(name)]
+    return _usable(device) - _together([need(state, t, device.kind) for t in (*residents, trial)])
 
 
 def is_too_small(state: EngineState, name: str, trial: Trial) -> bool:
