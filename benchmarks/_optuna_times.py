@@ -29,8 +29,10 @@ STUDIES = {
     "reports_20x100": Work(tasks.reports, 20, others={"pruner": pruners.NopPruner()}),
     "reports_20x100_median": Work(tasks.reports, 20, others={"pruner": pruners.MedianPruner()}),
 }
-#: Studies of these have the objective of ``_optuna_LIBRARY``.
+#: Studies of these have the objective of ``_optuna_LIBRARY``, and so many trials. Optuna's examples
+#: have 100.
 BOOSTED_BY = ("catboost", "xgboost", "lightgbm")
+BOOSTED_TRIALS = (20, 100)
 BUSY = Work(tasks.slow, 40, samplers.RandomSampler)
 
 #: A side: seconds of the study.
@@ -78,14 +80,14 @@ def of_study(key: str, quick: bool) -> dict[str, float]:
         return beside(key, in_turns(runs, 2 if quick else RUNS))
 
 
-def boosting(library: str, quick: bool) -> dict[str, float]:
+def boosting(library: str, n_trials: int, quick: bool) -> dict[str, float]:
     """Ours beside two processes with a journal."""
-    key = f"{library}_20"
+    key = f"{library}_{n_trials}"
     if importlib.util.find_spec(library) is None:
         print(f"{key}: skipped, {library} is not installed", file=sys.stderr)
         return {}
     objective = importlib.import_module(f"benchmarks._optuna_{library}").objective
-    work = Work(objective, 20, samplers.RandomSampler)
+    work = Work(objective, n_trials, samplers.RandomSampler)
     with slots(2), two_processes() as processes:
         runs = {
             "ours": lambda: ours(work)[0],
@@ -139,5 +141,9 @@ TIMES: dict[str, Callable[[bool], dict[str, Any]]] = {
     **{key: partial(of_study, key) for key in STUDIES},
     "readme_20": readme_20,
     "busy_share": busy_share,
-    **{f"{library}_20": partial(boosting, library) for library in BOOSTED_BY},
+    **{
+        f"{library}_{n}": partial(boosting, library, n)
+        for library in BOOSTED_BY
+        for n in BOOSTED_TRIALS
+    },
 }
