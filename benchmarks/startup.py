@@ -31,8 +31,8 @@ from statistics import median
 import psutil
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
+from penstock.app.launching.client import TrainerLauncher
 from penstock.app.worker.environment import environment
-from penstock.app.worker.launcher_client import TrainerLauncher
 from penstock.app.worker.trainers import Slot
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask

@@ -52,7 +52,7 @@ READERS_OF_THE_ENVIRONMENT = {
     "app/host/devices.py": "which GPUs the user left visible",
     "app/host/settings.py": "the user's settings",
     "app/study/handle.py": "whether this is a trainer, in which no study may be started",
-    "app/worker/launcher_process.py": "what whoever starts it tells it to import ahead",
+    "app/launching/process.py": "what whoever starts it tells it to import ahead",
     "app/worker/worker.py": "what the node agent tells the worker that it starts",
     "tasks/training/profile.py": "which GPU the trainer was given",
     "tasks/system/system.py": "how many threads the slot was given",

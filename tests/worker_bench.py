@@ -17,7 +17,7 @@ from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects, Message, OpenAttempt
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
-from penstock.app.worker import launcher_process
+from penstock.app.launching import process as launcher_process
 from penstock.app.worker.celery import worker_argv
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch, Member, Segment

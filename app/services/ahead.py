@@ -22,7 +22,7 @@ from ..broker import server
 from ..host import locks
 from ..host.devices import devices_of
 from ..host.settings import Settings
-from ..worker import launcher_client
+from ..launching import client as launching
 from ..worker.environment import environment, worker_environment
 from .services import (
     AGENT_GRACE,
@@ -81,7 +81,7 @@ def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
     names = imported_names(script)
     first = ("torch", "objective") if "torch" in names else ("objective",)
     variables = environment(device, worker_environment(settings, device, os.environ))
-    launcher_client.ensure(settings, variables | {PRELOAD: ",".join((*first, *names))})
+    launching.ensure(settings, variables | {PRELOAD: ",".join((*first, *names))})
 
 
 def end_unasked(settings: Settings) -> None:

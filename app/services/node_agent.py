@@ -42,7 +42,8 @@ from ..host.devices import devices_of, metered
 from ..host.launcher import end_strays
 from ..host.logs import LogKeeper
 from ..host.settings import Settings
-from ..worker import launcher_client, launcher_process
+from ..launching import client as launching
+from ..launching import process as launcher_process
 from ..worker.environment import environment, worker_environment
 from .supervisor import Supervisor
 
@@ -134,7 +135,7 @@ class Agent:
         try:
             # Before the workers, since its imports take longest.
             device = self._served[0].device
-            launcher_client.ensure(self._settings, environment(device, self._environment(device)))
+            launching.ensure(self._settings, environment(device, self._environment(device)))
             self._join(client)
             names = ", ".join(served.device.name for served in self._served)
             log.info("serving %s", names)

@@ -33,7 +33,7 @@ from ..common.ports import DRAIN_GRACE
 from ..host import locks
 from ..host.devices import devices_of
 from ..host.settings import PREFIX, Settings
-from ..worker import launcher_process
+from ..launching import process as launcher_process
 
 log = logging.getLogger(__name__)
 

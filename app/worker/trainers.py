@@ -4,7 +4,7 @@ A trainer speaks newline-delimited JSON over a socket pair; its output goes to a
 has one trainer for all torch trials, and one for each of the last few studies of objectives and
 epoch functions. (These are suspended inside the user's code, so that code must not change.) Trials
 share trainers and stay warm in them. A trainer is started when a trial needs it
-(``app.worker.launcher_process``). Other trainers reach it at its *identity*,
+(``app.launching.process``). Other trainers reach it at its *identity*,
 ``address:port:token``. The worker makes the socket, so that the identity is known before the
 process runs: a member of a gang is claimed before its trainer has started.
 """
@@ -40,8 +40,8 @@ from ...tasks.process.messages import (
 from ...tasks.trainer import variables as names
 from ..host.launcher import count_children
 from ..host.logs import open_log, uncaught
+from ..launching.client import TrainerLauncher
 from .environment import environment
-from .launcher_client import TrainerLauncher
 
 log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from ..broker.dropped import Dropped
 from ..broker.server import broker_url
 from ..host.permissions import forbid_others_to_write
 from ..host.settings import Settings
+from ..launching.client import TrainerLauncher
 from .environment import environment
 from .keeper import IdleTrainers, Keeper
-from .launcher_client import TrainerLauncher
 from .link import Link
 from .session import POLL_INTERVAL, Result, Session
 from .trainers import Slot, Sockets, Trainer

@@ -16,9 +16,10 @@ import trainees
 from installation import is_forked
 from patience import PATIENCE, until
 from penstock.app.host.launcher import Launcher
-from penstock.app.worker import fork_server, trainers
+from penstock.app.launching import fork_server
+from penstock.app.launching.fork_server import TRAINER, ForkServer
+from penstock.app.worker import trainers
 from penstock.app.worker.environment import environment
-from penstock.app.worker.fork_server import TRAINER, ForkServer
 from penstock.app.worker.trainers import Slot, TrainerGone
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.lifeline import MARK_VARIABLE

@@ -14,11 +14,12 @@ from installation import is_forked
 from patience import PATIENCE, until
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
-from penstock.app.worker import launcher_client, launcher_process
+from penstock.app.launching import client as launcher_client
+from penstock.app.launching import process as launcher_process
+from penstock.app.launching.client import TrainerLauncher
+from penstock.app.launching.packets import connect, listen, receive, send
+from penstock.app.launching.process import LauncherProcess
 from penstock.app.worker.environment import environment
-from penstock.app.worker.launcher_client import TrainerLauncher
-from penstock.app.worker.launcher_process import LauncherProcess
-from penstock.app.worker.launcher_socket import connect, listen, receive, send
 from penstock.app.worker.trainers import Slot, TrainerGone
 from penstock.profiling.devices.device import Device
 from trainer_process import segment

@@ -11,8 +11,8 @@ import textwrap
 import pytest
 from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
+from penstock.app.launching.fork_server import ForkServer
 from penstock.app.worker.environment import environment
-from penstock.app.worker.fork_server import ForkServer
 from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, Slot
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask

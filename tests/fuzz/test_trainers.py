@@ -18,7 +18,7 @@ from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, s
 from hypothesis import strategies as st
 from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
-from penstock.app.worker import fork_server
+from penstock.app.launching import fork_server
 from penstock.app.worker.link import Link
 from penstock.app.worker.session import Session
 from penstock.app.worker.trainers import Sockets, Trainer

@@ -16,8 +16,8 @@ from typing import Any
 
 from ..host import locks
 from ..host.settings import Settings
-from . import launcher_process
-from .launcher_socket import connect, receive, send
+from . import process
+from .packets import connect, receive, send
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +30,17 @@ TRAINER_TIMEOUT = 180.0
 END_TIMEOUT = 60.0
 #: Seconds at least between two starts of a launcher process that is lost.
 RESTART_INTERVAL = 2.0
-_COMMAND = (sys.executable, "-P", "-m", launcher_process.__name__)
+_COMMAND = (sys.executable, "-P", "-m", process.__name__)
 
 
 def ensure(settings: Settings, variables: Mapping[str, str]) -> None:
     """Start the launcher process, if it does not run. Its trainers will have ``variables``."""
     locks.spawn_service(
         settings.run,
-        launcher_process.NAME,
+        process.NAME,
         _COMMAND,
         env={**variables, **settings.environment()},
-        log=settings.logs / f"{launcher_process.NAME}.log",
+        log=settings.logs / f"{process.NAME}.log",
         cwd=settings.home,
     )
 

@@ -2,9 +2,9 @@
 
 Theory of operation. To import torch takes seconds and 200 MB; to fork a process that has done so
 takes hundredths of a second. So the workers of a node share one fork server
-(``app.worker.fork_server``), and this process, which owns it, launches their trainers.
+(``app.launching.fork_server``), and this process, which owns it, launches their trainers.
 
-Each connection (``app.worker.launcher_socket``) is one trainer's. A worker asks for the trainer,
+Each connection (``app.launching.packets``) is one trainer's. A worker asks for the trainer,
 passes the descriptors that it shall have, and gets its process id and its pidfd. The trainer lives
 as long as the connection. When the worker asks for its end, or has ended itself, the trainer is
 ended with all that it started.
@@ -12,7 +12,7 @@ ended with all that it started.
 A connection may ask for no trainer, but that this process stays. When nobody has been connected for
 ``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
 workers find everything imported. An agent that ends properly ends it, too. Whoever needs it starts
-it (``app.worker.launcher_client``). If it is killed itself, the workers start another at once,
+it (``app.launching.client``). If it is killed itself, the workers start another at once,
 which ends the trainers that it left, and their segments run again. Its own environment is that of
 its first trainers.
 
@@ -40,7 +40,7 @@ from ..host import locks
 from ..host.launcher import Launcher, Process, end_strays
 from ..host.settings import Settings, load
 from .fork_server import ForkServer
-from .launcher_socket import listen, receive, send
+from .packets import listen, receive, send
 
 log = logging.getLogger(__name__)
 
