@@ -176,10 +176,14 @@ class TrainerProcess:
         self.lines = ours.makefile("rb")
 
     def say(self, **message) -> None:
+        """What is said of a run is of the newest one, unless its trial and fence are given."""
+        if message["op"] in ("cut", "stop", "answer"):
+            message = {"trial": self.newest.trial, "fence": self.newest.fence} | message
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def run(self, task: SegmentTask, members: Sequence[str] = ()) -> None:
-        self.say(op="run", members=members, task=task.model_dump(mode="json"))
+    def run(self, task: SegmentTask, members: Sequence[str] = (), *, queued: bool = False) -> None:
+        self.newest = task
+        self.say(op="run", members=members, queued=queued, task=task.model_dump(mode="json"))
 
     def hear(self) -> dict:
         """The next message; a test fails with the trainer's log if it has ended."""

@@ -30,9 +30,10 @@ from ...profiling.base.errors import BackendError
 from ...profiling.devices.device import Device
 from ..broker import connection, protocol
 from ..broker.dropped import Dropped
+from .conversations import TrainerGone
 from .environment import AGENT_VARIABLE
 from .session import Session
-from .trainers import Slot, Trainer, TrainerGone
+from .trainers import Slot, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -250,26 +251,26 @@ class IdleTrainers(threading.Thread):
 
     def read(self, slot: Slot, trainer: Trainer) -> None:
         """Read what an idle trainer has said so far."""
-        if not trainer.reading.acquire(blocking=False):
-            return  # a session has taken it meanwhile
-        gone = ""
+        with trainer.conversations.reading_alone(patient=False) as alone:
+            gone = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
+        if gone:
+            self.leave(trainer)
+            self._listener.ended(slot, gone)
+
+    def _read(self, trainer: Trainer) -> str:
+        """Read what an idle trainer has said so far; returns why it has gone, if it has."""
+        received = 0
         try:
-            received = 0
             while (line := trainer.receive(0)) is not None:
                 if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
                 received += 1
                 if received == MAX_MESSAGES:  # others must not wait
                     trainer.end()
-                    gone = f"it sent {received:,} messages in a row"
-                    break
+                    return f"it sent {received:,} messages in a row"
         except TrainerGone as error:
-            gone = str(error)
-        finally:
-            trainer.reading.release()
-        if gone:
-            self.leave(trainer)
-            self._listener.ended(slot, gone)
+            return str(error)
+        return ""
 
     def stop(self) -> None:
         """Tidy no more. Does not wait: the thread may be waiting for the launcher process."""

@@ -16,8 +16,9 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import SegmentTask, dumps
+from .conversations import TrainerGone
 from .link import Link
-from .trainers import Trainer, TrainerGone
+from .trainers import Trainer
 from .unsent import Unsent
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Session:
         durable: Callable[[Trainer, dict[str, Any]], None],
     ) -> None:
         self.task = task
+        self.run_key = (task.trial, task.fence)
         self.owner = owner
         self.trainer: Trainer | None = None
         self.fenced_off = False
@@ -74,6 +76,8 @@ class Session:
         self._lock = threading.Lock()
         self._over = False
         self._cut = False
+        # Whether its run waits behind others in the trainer.
+        self._waiting = False
         self._stop_by = 0.0
         self._due = 0.0
         self._timeout = 0.0
@@ -94,14 +98,20 @@ class Session:
                 self.fenced_off = True
                 self._stop_by = time.monotonic() + STOP_GRACE + self._step_seconds
                 if self.trainer:
-                    self.trainer.send({"op": "stop"})
+                    self._tell(self.trainer, "stop")
             elif beat > 0 and not self._cut:
                 self._cut = True
                 if self.trainer:
-                    self.trainer.send({"op": "cut"})
+                    self._tell(self.trainer, "cut")
+
+    def _tell(self, trainer: Trainer, op: str, **fields: Any) -> None:
+        """Say something of this run to its trainer."""
+        trial, fence = self.run_key
+        trainer.send({"op": op, "trial": trial, "fence": fence, **fields})
 
     def run(self, trainer: Trainer) -> Result:
-        """Run the segment in ``trainer``, whose lines it reads. Returns what Flower shows of it."""
+        """Run the segment in ``trainer``. Returns what Flower shows of it."""
+        self._waiting = trainer.conversations.begin(self.run_key)
         try:
             return self._run(trainer)
         except TrainerGone as error:
@@ -109,6 +119,7 @@ class Session:
         finally:
             with self._lock:
                 self._over = True
+            trainer.conversations.end(self.run_key)
 
     def without_trainer(self, why: OSError) -> Result:
         """Report that the segment has no trainer to run in. Returns what Flower shows of it."""
@@ -122,13 +133,18 @@ class Session:
                 return {"dropped": "fenced off"}
             self.trainer = trainer
             trainer.causes[self.task.trial] = self.task.id
-            members = dumps(self.members)
-            trainer.send_text(f'{{"op":"run","members":{members},"task":{self._text}}}')
+            members, queued = dumps(self.members), dumps(self._waiting)
+            trainer.send_text(
+                f'{{"op":"run","members":{members},"queued":{queued},"task":{self._text}}}'
+            )
             if self._cut:
-                trainer.send({"op": "cut"})
-        self._set_due(None if trainer.ready else START_TIMEOUT)
+                self._tell(trainer, "cut")
+        if not self._waiting:
+            self._set_due(None if trainer.ready else START_TIMEOUT)
         while True:
-            line = trainer.receive(self._receive_timeout())
+            line = trainer.conversations.next(
+                self.run_key, self._receive_timeout(), lambda line: self._durable(trainer, line)
+            )
             result = None if line is None else self._handle(trainer, line)
             # A trainer that talks without a pause is ended as well when it is fenced off.
             if result is None and (line is None or self.fenced_off):
@@ -156,7 +172,8 @@ class Session:
                 return {"dropped": "fenced off"}
             if now < self._stop_by:
                 return None
-            trainer.end()
+            if not self._waiting:  # the trainer works for others, then
+                trainer.end()
             return {"dropped": "fenced off"}
         if not self._due or now < self._due:
             return None
@@ -171,17 +188,18 @@ class Session:
     def _handle(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         op = line.get("op")
         if op == "ready":
-            self._set_due()
+            if not self._waiting:
+                self._set_due()
             return None
-        if op in ("durable", "undurable"):  # of any trial: it was written in the background
-            self._durable(trainer, line)
-            return None
-        if line.get("trial") != self.task.trial or line.get("fence") != self.task.fence:
-            return None  # the end of an earlier segment that was fenced off
         try:
             return self._HANDLERS[str(op)](self, trainer, line)
         except _MALFORMED as error:
             raise trainer.malformed(line) from error
+
+    def _on_begun(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """The runs before this one are over."""
+        self._waiting = False
+        self._set_due()
 
     def _on_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         closes = bool(line["closes"])
@@ -253,17 +271,17 @@ class Session:
         question = {"kind": "suggest", "name": line["name"], "distribution": line["distribution"]}
         answer = self._answer_of(trainer, question)
         if answer is not None and "error" in answer:
-            trainer.send({"op": "stop"})  # its objective waits for the value
+            self._tell(trainer, "stop")  # its objective waits for the value
             return self._failed("exception", f"no value for {line['name']!r}: {answer['error']}")
         if answer is not None:
-            trainer.send({"op": "answer", "value": answer["value"]})
+            self._tell(trainer, "answer", value=answer["value"])
         return None
 
     def _on_request(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._send_written()  # the answer may depend on it
         question = {"kind": "request", "command": line["command"], "body": line["body"]}
         if not self.fenced_off and (answer := self._answer_of(trainer, question)) is not None:
-            trainer.send({"op": "answer", "value": answer})
+            self._tell(trainer, "answer", value=answer)
 
     def _on_history(self, trainer: Trainer, line: dict[str, Any]) -> None:
         """Answer from the broker: the scheduler has put there what changes in the study."""
@@ -274,7 +292,7 @@ class Session:
         except BackendError as error:
             log.warning("the history of %s cannot be read: %s", self.task.study, error)
             found = (str(line["after"]), [])
-        trainer.send({"op": "answer", "value": found})
+        self._tell(trainer, "answer", value=found)
 
     def _on_written(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._unsent.add(line["writing"])
@@ -324,6 +342,7 @@ class Session:
         return {"dropped": "fenced off"} if self.fenced_off else self._lost("its trainer stopped")
 
     _HANDLERS: dict[str, Callable[[Session, Trainer, dict[str, Any]], Result | None]] = {  # noqa: RUF012 - a table, never changed
+        "begun": _on_begun,
         "epoch": _on_epoch,
         "preparing": _on_preparing,
         "prepared": _on_prepared,
@@ -350,10 +369,11 @@ class Session:
     def _trainer_gone(self, trainer: Trainer, how: TrainerGone) -> Result:
         if self._link.closing.is_set():
             return self._lost("its worker was stopped")
+        if how.lost or self._waiting:
+            beside = ", while it ran another trial" if self._waiting else ""
+            return self._lost(f"{how}{beside}", blamed=False)
         if not trainer.ready:
             return self._lost(f"its trainer did not start: {how}")
-        if how.lost:
-            return self._lost(str(how), blamed=False)
         if how.error:
             words = f"its trainer ended with {how.error}"
             return self._failed("exit", f"{words}: did your code change what Python itself needs?")

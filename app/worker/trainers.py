@@ -41,6 +41,7 @@ from ...tasks.trainer import variables as names
 from ..host.launcher import count_children
 from ..host.logs import open_log, uncaught
 from ..launching.client import TrainerLauncher
+from .conversations import Conversations, TrainerGone
 from .environment import environment
 
 log = logging.getLogger(__name__)
@@ -58,26 +59,13 @@ LINGER = 5.0
 SEND_TIMEOUT = 10.0
 #: Seconds in which a trainer whose socket is closed may end by itself.
 EXIT_TIMEOUT = 1.0
+#: What a trainer may say while it still imports what its first run needs: a run that waits behind
+#: that one may be stopped.
+_BEFORE_WORK = ("preparing", "stopped")
 #: The kernel's ``struct ucred``: process, user, group.
 _UCRED = struct.Struct("iII")
 #: The name of the trainer that belongs to no single study.
 SHARED = ""
-
-
-class TrainerGone(Exception):
-    """The trainer's process has ended, or sent what is no message. The text says how.
-
-    ``code`` is the exit status if the process ended itself. ``error`` is the exception with which
-    it ended. ``lost``: nobody knows how, because the launcher process has gone or does not answer.
-    """
-
-    def __init__(
-        self, how: str, code: int | None = None, error: str = "", *, lost: bool = False
-    ) -> None:
-        super().__init__(how)
-        self.code = code
-        self.error = error
-        self.lost = lost
 
 
 class Sockets:
@@ -97,7 +85,7 @@ class Sockets:
 
 
 class Trainer:
-    """One trainer process. One thread at a time reads (``reading``); any thread may send."""
+    """One trainer process. Any thread may send. ``conversations`` says who reads."""
 
     def __init__(
         self,
@@ -131,7 +119,7 @@ class Trainer:
                 descriptors=(sockets.theirs.fileno(), sockets.listening.fileno()),
                 output=file.fileno(),
             )
-        self.reading = threading.Lock()
+        self.conversations = Conversations(self.receive)
         self.ready = False
         self._began = time.monotonic()
         self._worked = False
@@ -182,7 +170,10 @@ class Trainer:
                 log.debug("trainer %d does not listen: %s", self.pid, error)
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
-        """The next message, or None after ``timeout`` seconds. Raises TrainerGone."""
+        """The next message, or None after ``timeout`` seconds. Raises TrainerGone.
+
+        For one thread at a time.
+        """
         while not self._lines:
             ready = [fd for fd, _ in self._poll.poll(max(0.0, timeout * 1000))]
             if not ready:
@@ -202,7 +193,7 @@ class Trainer:
             raise self.malformed(line) from error
         if message.get("op") == "ready":
             self.ready = True
-        elif message.get("op") != "preparing":
+        elif message.get("op") not in _BEFORE_WORK:
             self._worked = True
         return message
 
@@ -266,7 +257,8 @@ class Trainer:
     def close(self) -> None:
         """End the process and release what it held here. A second call does nothing."""
         self.end()
-        with self.reading:  # a reader must notice the end before other files reuse the descriptors
+        # A reader must notice the end before other files reuse the descriptors.
+        with self.conversations.reading_alone(patient=True):
             self._process.close()
             self._socket.close()
 

@@ -207,10 +207,11 @@ class Worker:
         self._idle_trainers.leave(trainer)
         self._announce_sharing(trainer, at_work=True)
         try:
-            with trainer.reading:
-                result = session.run(trainer)
+            result = session.run(trainer)
         finally:
             self._announce_sharing(trainer, at_work=False)
+        if trainer.conversations.open:
+            return result
         trainer.idle_since = time.monotonic()
         # What it said after its last message was read already, so no event will report it.
         self._idle_trainers.read(slot, trainer)

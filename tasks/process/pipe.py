@@ -1,8 +1,10 @@
 """A trainer's end of the pipe to its worker: lines of JSON both ways.
 
-A thread reads, so that ``cut`` and ``stop`` reach a segment while it trains. They apply to the run
-that was begun last on the pipe. When the pipe closes the worker is gone, and the process ends at
-once.
+Theory of operation. A *run* is a segment in this trainer. Several may be open: one is at work, and
+the others wait for their turn in the order in which they came. A thread reads, so that ``cut``,
+``stop`` and answers reach a run while it trains, or before. They carry its trial and fence. What is
+meant for a run that is not open comes too late, and is dropped. A run that is stopped before its
+turn is over at once. When the pipe closes the worker is gone, and the process ends at once.
 """
 
 from __future__ import annotations
@@ -58,6 +60,12 @@ class Run:
     cut: bool = False
     #: The segment is fenced off.
     stop: bool = False
+    #: It came while others were open, so the worker waits to hear that it begins.
+    queued: bool = False
+    #: Its turn has come.
+    begun: bool = False
+    #: It was stopped before its turn.
+    dropped: bool = False
     metering: Metering = field(default_factory=lambda: Metering(None))
     memory: PeakMemory = field(default_factory=PeakMemory)
     #: The latest result, shown with the progress.
@@ -68,6 +76,11 @@ class Run:
     _answered: Wake = field(default_factory=SimpleQueue)
     _reported_at: float = 0.0
     _preparing: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What messages carry that are of this run: its trial and its fence."""
+        return self.task.trial, self.task.fence
 
     def say(self, op: str, **fields: Any) -> None:
         self.pipe.say(op, trial=self.task.trial, fence=self.task.fence, **fields)
@@ -226,6 +239,8 @@ class Pipe:
         self._socket = sock
         forks.keep_from_children(sock)
         self._sending = threading.Lock()
+        self._open: dict[tuple[str, int], Run] = {}
+        self._turns = threading.Lock()
         self.inbox: SimpleQueue[Run | ReleaseTrial] = SimpleQueue()
 
     def say(self, op: str, **fields: Any) -> None:
@@ -256,27 +271,62 @@ class Pipe:
             # Whatever the main thread is doing: without a worker it has no purpose.
             end_all()
 
+    def begin(self, run: Run) -> bool:
+        """Begin a run whose turn has come; returns whether it is still wanted."""
+        with self._turns:
+            run.begun = True
+            wanted = not run.dropped
+        if wanted and run.queued:
+            run.say("begun")
+        return wanted
+
+    def end(self, run: Run) -> None:
+        """The run is over."""
+        with self._turns:
+            if self._open.get(run.key) is run:
+                del self._open[run.key]
+
     def _take(self, lines: Iterable[bytes]) -> None:
-        current: Run | None = None
         for line in lines:
             message = json.loads(line)
             match message["op"]:
                 case "run":
-                    task = SegmentTask.model_validate(message["task"])
-                    members = tuple(message["members"])
-                    current = Run(task, self, members, metering=self.metering, memory=self._memory)
-                    self.inbox.put(current)
+                    self._open_run(message)
                 case "share":
                     self.metering.share(message["trials"])
                 case "release":
                     self.inbox.put(ReleaseTrial(message["trial"]))
-                case "cut" if current:
-                    current.cut = True
-                case "stop" if current:
-                    current.stop = True
-                    current.answer(None)  # wakes a function that waits for a suggestion
-                case "answer" if current:
-                    current.answer(message["value"])
+                case op:
+                    run = self._open.get((message["trial"], message["fence"]))
+                    if run is not None:
+                        self._tell(run, op, message)
+
+    def _open_run(self, message: dict[str, Any]) -> None:
+        run = Run(
+            SegmentTask.model_validate(message["task"]),
+            self,
+            tuple(message["members"]),
+            queued=message["queued"],
+            metering=self.metering,
+            memory=self._memory,
+        )
+        self._open[run.key] = run
+        self.inbox.put(run)
+
+    def _tell(self, run: Run, op: str, message: dict[str, Any]) -> None:
+        match op:
+            case "cut":
+                run.cut = True
+            case "stop":
+                run.stop = True
+                run.answer(None)  # wakes a function that waits for a suggestion
+                with self._turns:
+                    run.dropped = not run.begun
+                if run.dropped:
+                    self.end(run)
+                    run.say("stopped")
+            case "answer":
+                run.answer(message["value"])
 
 
 def _line(message: dict[str, Any]) -> bytes:

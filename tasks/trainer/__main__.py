@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class TrainerProcess:
-    """Runs what the pipe brings, one thing at a time."""
+    """Runs what the pipe brings, one thing at a time, in the order in which it comes."""
 
     def __init__(
         self, pipe: Pipe, identity: str, listen: socket.socket, ahead: Collection[str]
@@ -84,6 +84,8 @@ class TrainerProcess:
         if isinstance(work, ReleaseTrial):
             self._release(work.trial)
             return
+        if not self._pipe.begin(work):
+            return
         short_of_memory = False
         work.memory.begin()
         try:
@@ -108,6 +110,8 @@ class TrainerProcess:
             message = f"{failure} ({lacking})" if lacking else str(failure)
             work.say("failed", kind=failure.kind, message=message, traceback=failure.traceback)
             short_of_memory = failure.kind == "memory"
+        finally:
+            self._pipe.end(work)
         # Not earlier: while the error is handled, its frames hold what they allocated.
         if short_of_memory:
             _free_memory()

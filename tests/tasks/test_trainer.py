@@ -192,6 +192,45 @@ def test_a_segment_that_is_fenced_off_stops_in_the_middle_of_its_epoch(shared):
     assert (stopped["op"], stopped["fence"]) == ("stopped", 4)
 
 
+def test_what_is_said_of_one_of_several_open_runs_reaches_no_other(trainer):
+    """The second is cut and the third is stopped while the first is at work; a fourth is alone."""
+    runs = [
+        segment(trainees.Slow, 1, 9, trial="s-0000", fence=1),
+        segment(trainees.Small, 1, 9, trial="s-0001", fence=2),
+        segment(trainees.Small, 1, 9, trial="s-0002", fence=3),
+    ]
+    for n, task in enumerate(runs):
+        trainer.run(task, queued=n > 0)
+    trainer.hear_until("progress")
+    trainer.say(op="stop", trial="s-0002", fence=3)
+    (*before, stopped) = trainer.hear_until("stopped")
+    assert (stopped["trial"], stopped["fence"]) == ("s-0002", 3), "at once, as it never began"
+    assert {m["trial"] for m in before} <= {"s-0000"}
+    trainer.say(op="cut", trial="s-0001", fence=2)
+    trainer.say(op="stop", trial="s-0001", fence=1)  # of no run that is open
+    trainer.say(op="stop", trial="s-0000", fence=1)
+    heard = trainer.hear_until("stopped")
+    assert heard[-1]["trial"] == "s-0000"
+    begun, *heard = trainer.hear_until("epoch")
+    assert (begun["op"], begun["trial"]) == ("begun", "s-0001")
+    assert epochs(heard) == [(1, True)], "it was cut before it began"
+    heard = trainer.carry_out(segment(trainees.Small, 1, 1, trial="s-0003", fence=4))
+    assert {m["trial"] for m in heard} == {"s-0003"}
+    assert "begun" not in {m["op"] for m in heard}, "nobody waits to hear it"
+
+
+def test_an_answer_reaches_the_run_that_has_asked(trainer):
+    trainer.run(segment(trainees.objective, 1, 2, define_by_run=True, fence=1))
+    assert trainer.hear_until("suggest")[-1]["name"] == "x"
+    trainer.run(segment(trainees.Small, trial="s-0001", fence=2), queued=True)
+    trainer.say(op="answer", trial="s-0001", fence=2, value=0.75)
+    trainer.say(op="answer", trial="s-0000", fence=1, value=0.5)
+    first = trainer.hear_until("begun")
+    assert [m["metrics"]["accuracy"] for m in first if m["op"] == "epoch"] == [0.5, 1.0]
+    assert first[-1]["trial"] == "s-0001"
+    assert epochs(trainer.hear_until("epoch")) == [(1, True)]
+
+
 def test_a_released_trial_starts_from_nothing_again(shared):
     first = shared.carry_out(segment(trainees.Small, trial="s-0004"))[-1]
     shared.say(op="release", trial="s-0004")

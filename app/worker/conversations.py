@@ -1,0 +1,145 @@
+"""What a trainer says, taken apart by the run of which it says it.
+
+Theory of operation. A trainer may have several *runs* open: segments that it was given and that are
+not over. All speak over one socket, each message with the trial and the fence of its run, and each
+run has a session that waits for its messages. One of those who wait reads the socket for all. What
+is another's it puts aside, and wakes them. When it has its own message, the next one reads. So with
+one run open, which is the rule, no other thread stands between.
+
+A state that became durable is no run's: whoever reads hands it on. What comes of a run that is not
+open any more, because it was fenced off, is dropped. If the trainer has ended, all hear so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Message = dict[str, Any]
+#: A run: its trial and its fence.
+Key = tuple[str, int]
+
+#: Messages of no single run.
+_DURABLE = ("durable", "undurable")
+
+
+class TrainerGone(Exception):
+    """The trainer's process has ended, or sent what is no message. The text says how.
+
+    ``code`` is the exit status if the process ended itself. ``error`` is the exception with which
+    it ended. ``lost``: nobody knows how, because the launcher process has gone or does not answer.
+    """
+
+    def __init__(
+        self, how: str, code: int | None = None, error: str = "", *, lost: bool = False
+    ) -> None:
+        super().__init__(how)
+        self.code = code
+        self.error = error
+        self.lost = lost
+
+
+class Conversations:
+    """The open runs of one trainer. Any thread may call its methods."""
+
+    def __init__(self, read: Callable[[float], Message | None]) -> None:
+        """``read`` gives the next message, or None after so many seconds.
+
+        It raises ``TrainerGone``, and is called by one thread at a time.
+        """
+        self._read = read
+        self._open: dict[Key, deque[Message]] = {}
+        self._changed = threading.Condition()
+        self._reading = False
+        self._gone: TrainerGone | None = None
+
+    @property
+    def open(self) -> int:
+        """How many runs are open."""
+        return len(self._open)
+
+    def begin(self, run: Key) -> bool:
+        """Open a run, before the trainer hears of it; returns whether others are open already."""
+        with self._changed:
+            behind = bool(self._open)
+            self._open[run] = deque()
+        return behind
+
+    def end(self, run: Key) -> None:
+        """The run is over. What still comes of it is dropped."""
+        with self._changed:
+            del self._open[run]
+
+    def next(self, run: Key, timeout: float, durable: Callable[[Message], None]) -> Message | None:
+        """The next message of an open run, or None after ``timeout`` seconds.
+
+        ``durable`` takes messages of states that became durable, or could not. Raises
+        ``TrainerGone`` when all that was said before has been read.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._changed:
+                while not (mine := self._open[run]) and self._gone is None and self._reading:
+                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                        return None
+                if mine:
+                    return mine.popleft()
+                if self._gone is not None:
+                    raise self._gone
+                self._reading = True
+            message = self._read_for_all(max(0.0, deadline - time.monotonic()))
+            if message is not None and message.get("op") in _DURABLE:
+                durable(message)
+            with self._changed:
+                # Also where the trainer talks of other runs without a pause.
+                if not self._open[run] and not self._gone and time.monotonic() >= deadline:
+                    return None
+
+    def _read_for_all(self, timeout: float) -> Message | None:
+        """Read one message, and put it where it belongs. Whoever calls this has the turn."""
+        message: Message | None = None
+        gone: TrainerGone | None = None
+        try:
+            message = self._read(timeout)
+        except TrainerGone as error:
+            gone = error
+        finally:
+            with self._changed:
+                self._reading = False
+                self._gone = gone
+                if message is not None:
+                    self._put(message)
+                self._changed.notify_all()
+        return message
+
+    def _put(self, message: Message) -> None:
+        if message.get("op") == "ready":
+            for each in self._open.values():
+                each.append(message)
+            return
+        try:
+            run = self._open.get((message.get("trial", ""), message.get("fence", 0)))
+        except TypeError:  # of a list, say: it is no run's
+            return
+        if run is not None:
+            run.append(message)
+
+    @contextmanager
+    def reading_alone(self, *, patient: bool) -> Iterator[bool]:
+        """Nobody else reads meanwhile. Yields False if somebody does, unless ``patient``."""
+        with self._changed:
+            while patient and self._reading:
+                self._changed.wait()
+            alone = not self._reading
+            self._reading = True
+        try:
+            yield alone
+        finally:
+            if alone:
+                with self._changed:
+                    self._reading = False
+                    self._changed.notify_all()

@@ -1,0 +1,120 @@
+"""Several sessions in one real trainer: each has its own segment's conversation."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import psutil
+import pytest
+import trainees
+from patience import PATIENCE, until
+from penstock.app.host.launcher import Launcher
+from penstock.app.launching.fork_server import ForkServer
+from penstock.app.worker.session import Session
+from penstock.app.worker.trainers import Slot
+from penstock.profiling.devices.device import Device
+from trainer_process import segment
+
+
+class Link:
+    """Takes reports; every one counts."""
+
+    def __init__(self):
+        self.closing = threading.Event()
+        self.reports = []
+
+    def report(self, task, owner, body, *, closes):
+        self.reports.append(body)
+        return "ok"
+
+    def of(self, trial, kind):
+        return [each for each in self.reports if (each["trial"], each["kind"]) == (trial, kind)]
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    device = Device("cpu.n.0", "n", "cpu", (), None, 1)
+    server = ForkServer(Launcher(), {}, tmp_path / "server.log")
+    slot = Slot(server, device, 0, tmp_path, "127.0.0.1")  # the server never runs: new programs
+    yield slot.trainer_for(segment(trainees.Small))
+    for each in slot.trainers():
+        each.close()
+
+
+class Running(threading.Thread):
+    """A session in a thread of its own, as a slot has it."""
+
+    def __init__(self, trainer, link, task):
+        super().__init__(daemon=True)
+        text = json.dumps(task.model_dump(mode="json"))
+        self.shown = []
+        self.session = Session(
+            task, text, "w.0", link, show=self.shown.append, durable=lambda *_: None
+        )
+        self.trainer, self.result = trainer, None
+        self.start()
+
+    def run(self):
+        self.result = self.session.run(self.trainer)
+
+    def ended(self):
+        self.join(PATIENCE)
+        return self.result
+
+
+def begin(trainer, link, task):
+    """A session whose trainer has been told of it."""
+    before = trainer.conversations.open
+    running = Running(trainer, link, task)
+    until(lambda: running.session.trainer is not None and trainer.conversations.open > before)
+    return running
+
+
+def endless():
+    """Training that lasts until it is stopped."""
+    return segment(trainees.Slow, 1, 2, trial="s-0000", fence=1)
+
+
+def stop(running):
+    running.session.on_beat(-1)
+    assert running.ended() == {"dropped": "fenced off"}
+
+
+def test_a_second_session_waits_its_turn_and_is_cut_and_ended_by_itself(trainer):
+    link = Link()
+    first = begin(trainer, link, endless())
+    second = begin(trainer, link, segment(trainees.Small, 1, 9, trial="s-0001", fence=2))
+    third = begin(trainer, link, segment(trainees.Small, 1, 1, trial="s-0002", fence=3))
+    second.session.on_beat(1)
+    stop(third)
+    assert first.is_alive() and second.is_alive()
+    stop(first)
+    assert second.ended() == {"epoch": 1}, link.reports
+    assert [each["closes"] for each in link.of("s-0001", "epoch")] == [True]
+    assert not link.of("s-0002", "epoch")
+    assert trainer.alive and not trainer.conversations.open
+
+
+def test_time_limits_begin_when_the_run_does(trainer):
+    link = Link()
+    first = begin(trainer, link, endless())
+    limit = segment(trainees.Small, 1, 1, trial="s-0001", fence=2, epoch_timeout=0.2)
+    second = begin(trainer, link, limit)
+    second.join(1.0)
+    assert second.is_alive()
+    stop(first)
+    assert second.ended()["epoch"] == 1
+
+
+def test_only_the_run_at_work_is_blamed_for_the_end_of_its_trainer(trainer):
+    link = Link()
+    first = begin(trainer, link, endless())
+    second = begin(trainer, link, segment(trainees.Small, 1, 1, trial="s-0001", fence=2))
+    until(lambda: first.shown)
+    psutil.Process(trainer.pid).kill()
+    assert first.ended() == {"failed": "died"}
+    (lost,) = link.of("s-0001", "lost")
+    assert second.ended() == {"lost": lost["reason"]}
+    assert lost["reason"] == "signal 9 (SIGKILL), while it ran another trial"
+    assert lost["ranks"] == []
