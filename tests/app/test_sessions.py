@@ -90,7 +90,7 @@ def test_a_second_session_waits_its_turn_and_is_cut_and_ended_by_itself(trainer)
     stop(third)
     assert first.is_alive() and second.is_alive()
     stop(first)
-    assert second.ended() == {"epoch": 1}, link.reports
+    assert second.ended()["epoch"] == 1
     assert [each["closes"] for each in link.of("s-0001", "epoch")] == [True]
     assert not link.of("s-0002", "epoch")
     assert trainer.alive and not trainer.conversations.open
