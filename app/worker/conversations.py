@@ -129,10 +129,10 @@ class Conversations:
             run.append(message)
 
     @contextmanager
-    def reading_alone(self, *, patient: bool) -> Iterator[bool]:
-        """Nobody else reads meanwhile. Yields False if somebody does, unless ``patient``."""
+    def reading_alone(self, *, wait: bool) -> Iterator[bool]:
+        """Nobody else reads meanwhile. Yields False if somebody does and it does not ``wait``."""
         with self._changed:
-            while patient and self._reading:
+            while wait and self._reading:
                 self._changed.wait()
             alone = not self._reading
             self._reading = True

@@ -251,7 +251,7 @@ class IdleTrainers(threading.Thread):
 
     def read(self, slot: Slot, trainer: Trainer) -> None:
         """Read what an idle trainer has said so far."""
-        with trainer.conversations.reading_alone(patient=False) as alone:
+        with trainer.conversations.reading_alone(wait=False) as alone:
             gone = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
         if gone:
             self.leave(trainer)

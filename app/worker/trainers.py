@@ -258,7 +258,7 @@ class Trainer:
         """End the process and release what it held here. A second call does nothing."""
         self.end()
         # A reader must notice the end before other files reuse the descriptors.
-        with self.conversations.reading_alone(patient=True):
+        with self.conversations.reading_alone(wait=True):
             self._process.close()
             self._socket.close()
 

@@ -275,10 +275,11 @@ class Pipe:
         """Begin a run whose turn has come; returns whether it is still wanted."""
         with self._turns:
             run.begun = True
-            wanted = not run.dropped
-        if wanted and run.queued:
+        if run.dropped:
+            return False
+        if run.queued:
             run.say("begun")
-        return wanted
+        return True
 
     def end(self, run: Run) -> None:
         """The run is over."""

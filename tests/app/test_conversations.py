@@ -152,9 +152,9 @@ def test_nothing_said_is_none_after_the_timeout_for_readers_and_for_others(train
 def test_who_reads_alone_waits_for_a_session_or_is_told_of_it(trainer):
     session = Session(trainer, A)
     until(lambda: trainer.readers)
-    with trainer.conversations.reading_alone(patient=True) as alone:
+    with trainer.conversations.reading_alone(wait=True) as alone:
         assert alone
-        with trainer.conversations.reading_alone(patient=False) as second:
+        with trainer.conversations.reading_alone(wait=False) as second:
             assert not second
         trainer.says(A, closes=True)
         time.sleep(0.1)

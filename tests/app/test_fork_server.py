@@ -41,7 +41,8 @@ class Bench:
     def run(self, task):
         """The trainer of ``task``, and what it says until the segment is over."""
         trainer = self.slot.trainer_for(task)
-        trainer.send({"op": "run", "members": [], "task": task.model_dump(mode="json")})
+        run = {"members": [], "queued": False, "task": task.model_dump(mode="json")}
+        trainer.send({"op": "run", **run})
         return trainer, self.hear(trainer)
 
     def hear(self, trainer):

@@ -520,9 +520,14 @@ def test_whatever_an_idle_trainer_says_the_leases_are_kept(shared, name, words):
     until(lambda: words in shared.log()[before:])
     with client(shared) as redis:
         key = protocol.alive_key(shared.device.name)
+        left = [redis.pttl(key)]
+
+        def is_renewed():
+            left.append(redis.pttl(key))
+            return left[-1] > left[-2]
+
         for _ in range(2):
-            left = redis.pttl(key)
-            until(lambda left=left: redis.pttl(key) > left)
+            until(is_renewed)
     shared.send("st-0048", objective(shared, "returns"))
     assert [m.body["value"] for m in shared.reports(1)] == [0.5]
 
