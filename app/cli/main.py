@@ -321,8 +321,9 @@ def _elsewhere(studies: Sequence[StudyHandle]) -> str | None:
 def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
     """Print what each finished study came to; whether one of them failed."""
     from ..common.console import PlainConsole
+    from ..ledger.codec import spec_from_json
     from ..study.script import outcome, show
-    from ..study.watching import detached_message
+    from ..study.watching import detached_message, open_message
 
     if not studies:
         return False
@@ -331,7 +332,8 @@ def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
     for study in dict.fromkeys(studies):
         row = reader.study(study.id)
         if row.finished_at is None:
-            say(detached_message(row.name, row.id))
+            asked = spec_from_json(row.spec_json).contract == "ask"
+            say(open_message(row.name) if asked else detached_message(row.name, row.id))
             continue
         path = _report_path(settings, row.id)
         # Only the first study waited for the services to start; the others began when submitted.

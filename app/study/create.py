@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import LASTING, BackendError, UsageError
@@ -109,11 +110,14 @@ def create_study(
             storage, name, plan.directions, may_exist=load_if_exists, must_exist=False
         )
         return _mirrored(_directed(plan, mirror), name, settings, mirror)
+    numbered = None
     if study_name is not None and AS_OPTUNA.get() and not load_if_exists:
-        name = _free_name(settings, name)
+        numbered = partial(_free_name, settings, name)
+        name = numbered()
     # A generated name is already an id.
     study_id = new_id(name) if study_name is not None else name
     handle = StudyHandle(plan, name, study_id, settings)
+    handle.next_name = numbered
     if study_name is not None:
         handle = _known_or_new(handle, load_if_exists=load_if_exists)
     study = Study(handle, *tools)
@@ -169,7 +173,7 @@ def load_study(
 def _reference(study: Study) -> tuple[Any, ...]:
     """How a study is pickled: it is loaded again, by its id, where it is unpickled."""
     if PICKLES_CODE.get():
-        raise TypeError("a study cannot be pickled with code: an objective has its trial")
+        raise TypeError("a study cannot be sent with code: an objective has it as trial.study")
     if study._mirror is not None:
         raise TypeError("load a study of a storage of your own by load_study(study_name, storage)")
     study._handle.check_submitted()
@@ -182,8 +186,10 @@ copyreg.pickle(Study, _reference)
 
 def _mirrored(plan: StudyPlan, name: str, settings: Settings, mirror: Mirror) -> Study:
     """A new study with what the mirror's has. The mirror follows it."""
-    name = _free_name(settings, name)
+    numbered = partial(_free_name, settings, name)
+    name = numbered()
     handle = StudyHandle(plan, name, new_id(name), settings)
+    handle.next_name = numbered
     study = Study(handle, *_tools(plan), mirror=mirror)
     mirror.copy_to(handle.memory(), study._study_id)
     return study

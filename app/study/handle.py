@@ -15,6 +15,8 @@ from ..spec.plan import StudyPlan
 from ..spec.warm_start import fitting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optuna.storages import BaseStorage
 
     from ..broker.client import Client
@@ -47,6 +49,8 @@ class StudyHandle:
         self.plan = plan
         self.settings = settings
         self.spec = spec
+        #: Gives another name that is free, if the study's name was numbered by us.
+        self.next_name: Callable[[], str] | None = None
         self.observed: list[Observation] = []
         #: Where trials that were added before submission come from, by number.
         self.sources: dict[int, str] = {}

@@ -9,7 +9,7 @@ import optuna
 from ...profiling.base.errors import UsageError
 from ..host.tracebacks import to_the_user
 from ..spec.warm_start import shown
-from .handle import AS_OPTUNA, StudyHandle
+from .handle import AS_OPTUNA, StudyHandle, in_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -83,6 +83,11 @@ class ReadableStudy(optuna.Study):
         """
         from ..optuna_bridge.frozen_trials import best
 
+        if in_trainer():
+            raise ValueError(
+                "no study has trials where a trainer imports the script: what needs results belongs"
+                ' under `if __name__ == "__main__":`'
+            )
         trials, ways = self.get_trials(), [each.name.lower() for each in self.directions]
         spec = self._handle.spec
         return best(trials, ways, may_be_pruned=spec is not None and not spec.local)

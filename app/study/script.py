@@ -38,9 +38,9 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
     """
     if not script.is_file():
         raise UsageError(f"there is no file {script}")
-    python, code = as_python(script, arguments), users_code(script.name, str(script))
-    with python, code, on_devices(_say):
-        runpy.run_path(str(script), run_name="__main__")
+    file = str(script.absolute())  # as Python has it: the script may change its directory
+    with as_python(script, arguments), users_code(script.name, file), on_devices(_say):
+        runpy.run_path(file, run_name="__main__")
 
 
 def _say(line: str) -> None:
@@ -51,11 +51,21 @@ def _say(line: str) -> None:
 def users_code(name: str, folder: str) -> Iterator[None]:
     """Show what users' code raises, from its first frame in a file that begins with ``folder``.
 
-    It then raises TrialFailed. Penstock's errors, SystemExit and Ctrl-C pass through.
+    It then raises TrialFailed. SystemExit and Ctrl-C pass through, and Penstock's errors, with the
+    line of the code where they were raised.
     """
     try:
         yield
-    except (PenstockError, SystemExit, KeyboardInterrupt):
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except PenstockError as error:
+        lines = [
+            f"{Path(frame.f_code.co_filename).name}:{number}"
+            for frame, number in traceback.walk_tb(error.__traceback__)
+            if frame.f_code.co_filename.startswith(folder)
+        ]
+        if lines:
+            error.add_note(f"at {lines[-1]}")
         raise
     except BaseException as error:
         trace = error.__traceback__

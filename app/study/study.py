@@ -138,6 +138,7 @@ class Study(ReadableStudy):
                 at_timeout=self._stop_beginning,
                 show=show_progress or show_progress_bar,
                 before=before,
+                caught=caught,
             )
         except KeyboardInterrupt:
             if SUBMITTED.get() is None:  # otherwise the command line says so
@@ -195,6 +196,7 @@ class Study(ReadableStudy):
     def _use_ledger(self) -> None:
         """Read and write the ledger from now on, since the study is there."""
         self._storage = self._handle.storage()
+        self.study_name = self._handle.study_name
         self._study_id = self._storage.get_study_id_from_name(self._handle.id)
 
     def _write_back(self) -> None:
@@ -247,7 +249,7 @@ class Study(ReadableStudy):
         ``callbacks`` as of ``optimize``, told of what has happened before, too.
         """
         self._handle.check_submitted()
-        self._watch(*sort_callbacks(callbacks), timeout=timeout, show=False)
+        self._watch(*sort_callbacks(callbacks), timeout=timeout, show=False, caught=True)
 
     @to_the_user
     def cancel(self) -> None:
@@ -386,11 +388,22 @@ class Study(ReadableStudy):
         self,
         trial_callbacks: Sequence[TrialCallback],
         logs: Sequence[EpochCallback],
+        *,
+        caught: bool = False,
         **options: Any,
     ) -> StudyRow:
-        """Watch to the end, with the ``options`` of ``views.live.follow``; call the callbacks."""
+        """Watch to the end, with the ``options`` of ``views.live.follow``; call the callbacks.
+
+        As in Optuna, those of an objective's study do not hear of a trial that raised, unless its
+        exception is ``caught``, and of none that was cancelled.
+        """
+        assert self._handle.spec is not None
+        local = self._handle.spec.local
 
         def tell(row: TrialRow) -> None:
+            raised = row.failure_kind in _RAISED and not caught
+            if local and (raised or row.state == TrialState.CANCELLED):
+                return
             find = self._storage.get_trial_id_from_study_id_trial_number
             for callback in trial_callbacks:
                 callback(self, self._storage.get_trial(find(self._study_id, row.number)))
@@ -398,6 +411,10 @@ class Study(ReadableStudy):
 
         on_trial = tell if trial_callbacks or self._mirror else None
         return watch(self._handle, logs, on_trial=on_trial, **options)
+
+
+#: Failures that Optuna's ``optimize`` raises.
+_RAISED = ("exception", "code", "exit", "died", "memory")
 
 
 def _check_catch(catch: Any) -> bool:

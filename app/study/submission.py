@@ -7,7 +7,9 @@ before it has an objective, and each ``optimize`` adds trials, perhaps of anothe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +18,7 @@ from ...scheduler.model.study import Params, StudySpec
 from ...tasks.contracts.code import Reference, refer_to_value
 from ..common.validation import whole
 from ..host.devices import devices_of, metered
-from ..spec.build import make_asked_spec, make_local_spec, make_spec, refer_to
+from ..spec.build import make_asked_spec, make_local_spec, make_spec, new_id, refer_to
 from ..spec.changes import differences
 from ..spec.contracts import contract_of
 from ..spec.energy_weight import check_metered
@@ -24,6 +26,7 @@ from ..spec.sampler_options import LOCAL
 from ..spec.space import check_params
 from ..spec.warm_start import of_frozen
 from .handle import StudyHandle
+from .results import ReadableStudy
 
 
 class CannotTravel(UsageError):
@@ -32,6 +35,8 @@ class CannotTravel(UsageError):
 
 #: How many trials a study may have whose user names no number: it runs until it is stopped.
 ENDLESS = 10**9
+#: How often another name is tried where another process takes it, and seconds before each.
+_NAMES_TRIED, _NAME_WAIT = 10, 0.1
 
 
 def is_local(handle: StudyHandle, func: Any, space: Mapping[str, Any] | None) -> bool:
@@ -68,6 +73,11 @@ def submit_local(
         pickled = refer_to_value(tools, type(tools[0]).__name__, code.path)
     except UsageError as error:
         raise CannotTravel(str(error)) from error
+    if not code.content and (names := _studies_in(func)):
+        sys.stderr.write(
+            f"{code.target.rpartition(':')[2]} refers to {', '.join(names)}. In trainers, which"
+            " import the script, that is a study without trials: use trial.study\n"
+        )
     spec = make_local_spec(
         handle.plan, handle.id, handle.study_name, n_trials=n, code=code, tools=pickled
     )
@@ -76,11 +86,45 @@ def submit_local(
     blobs = _blobs(code, pickled)
     handle.ensure_up(devices)
     if handle.spec is None and handle.is_untouched():
-        handle.client().submit(spec, (), blobs)
+        spec = _submit_new(handle, spec, blobs=blobs)
     else:
         begin(handle)
+        spec = replace(spec, id=handle.id, name=handle.study_name)  # begin may have renamed it
         handle.client().extend(handle.id, by=n, now=spec, blobs=blobs)
     handle.note_submitted(spec)
+
+
+def _studies_in(func: Any) -> list[str]:
+    """The names of studies to which a function refers."""
+    names = getattr(getattr(func, "__code__", None), "co_names", ())
+    known = getattr(func, "__globals__", {})
+    return [name for name in names if isinstance(known.get(name), ReadableStudy)]
+
+
+def _submit_new(
+    handle: StudyHandle,
+    spec: StudySpec,
+    enqueued: Sequence[Params] = (),
+    blobs: Mapping[str, bytes] | None = None,
+) -> StudySpec:
+    """Submit a study that is new; returns what was submitted.
+
+    Another process may have taken a name that we had numbered, between our look and now. The study
+    then has the next number.
+    """
+    for _ in range(_NAMES_TRIED):
+        try:
+            handle.client().submit(spec, enqueued, blobs)
+        except UsageError as error:
+            if handle.next_name is None or not str(error).startswith("study_name = "):
+                raise
+            time.sleep(_NAME_WAIT)  # until the ledger has the other one
+            handle.study_name = handle.next_name()
+            handle.id = new_id(handle.study_name)
+            spec = replace(spec, id=handle.id, name=handle.study_name)
+        else:
+            return spec
+    raise UsageError(f"no name like {handle.study_name} is free for long enough", "study_name")
 
 
 def begin(handle: StudyHandle) -> None:
@@ -92,7 +136,7 @@ def begin(handle: StudyHandle) -> None:
     spec = make_asked_spec(handle.id, handle.study_name, handle.plan.objectives)
     spec = replace(spec, seed=handle.plan.seed)
     client = handle.connect()
-    client.submit(spec)
+    spec = _submit_new(handle, spec)
     send_all(handle.memory(), handle.id, client)
     handle.note_submitted(spec)
 
@@ -131,7 +175,7 @@ def submit_scheduled(
         check_metered(spec.energy_weight, here)
     handle.ensure_up(devices)
     if known is None:
-        handle.client().submit(spec, enqueued, _blobs(code, *([tools] if tools else [])))
+        spec = _submit_new(handle, spec, enqueued, _blobs(code, *([tools] if tools else [])))
     elif spec.n_trials > known.n_trials:
         handle.client().extend(handle.id, to=spec.n_trials, now=spec, blobs=_blobs(code))
     if known is None:

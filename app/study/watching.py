@@ -61,6 +61,8 @@ def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
         return TrialFailed("exception", f"{handle.study_name} was ended: {row.message}")
     elif not failed:
         return TrialFailed("exception", f"{words}: {row.message}")
+    elif any(trial.state == TrialState.COMPLETED for trial in rows):  # of earlier calls
+        first, why = failed[-1], f"{handle.study_name} was ended: {row.message}"
     else:
         first = failed[0]
         why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
@@ -87,6 +89,14 @@ def sort_callbacks(callbacks: Any) -> tuple[list[Any], list[EpochCallback]]:
         else:
             raise UsageError.refuse("callbacks", each, allowed)
     return trial_callbacks, logs
+
+
+def open_message(study_name: str) -> str:
+    """The message about a study whose trials were run by the script itself."""
+    return (
+        f"{study_name} is open: nothing of it runs. It goes on where a script loads it and asks for"
+        " trials, and ends with study.close()."
+    )
 
 
 def detached_message(study_name: str, study_id: str) -> str:

@@ -234,7 +234,9 @@ class Attempts:
         self._core.invalidate_plan()
         self._checkpoints.trial_over(study, trial)
         self._core.decide(Release, trial=trial.id)
-        trials = self._core.trials_of(study)
+        # Those of an earlier call of optimize, or copied, say nothing of the code of this one.
+        known = self._core.trials_of(study)
+        trials = [t for t in known if (t.finished_at or study.extended_at) >= study.extended_at]
         if why := missing_metric(study.spec, trials) or failing_alike(study.spec, trials):
             study.message = why
             self.abandon(study, "failed")

@@ -111,6 +111,7 @@ class Lifecycle:
             else:
                 study.held_back += spec.n_trials - study.spec.n_trials
             study.spec = spec
+        study.extended_at = event.at
         self._proposals.settle(study)
         self._changed(study)
 

@@ -51,7 +51,7 @@ def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
     return (
         f"the first {len(ended)} trials failed alike, as all would: {_said(failure)}."
         " Correct the code and submit the study again under a new name, or let it go on in spite of"
-        " failures: limits=penstock.Limits(fail_early=0)"
+        " failures: optimize(..., catch=(Exception,)), or limits=penstock.Limits(fail_early=0)"
     )
 
 

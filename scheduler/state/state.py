@@ -44,6 +44,8 @@ class StudyState:
     status: str = "running"
     #: When it ended (the runner's clock); None before.
     finished_at: float | None = None
+    #: When it was last given more trials (the runner's clock); 0 if it was not.
+    extended_at: float = 0.0
     #: What its user should know, empty if nothing.
     message: str = ""
     #: Its trials' ids, by number.

@@ -23,11 +23,25 @@ from .storage import TrainerStorage
 from .wire import check_name, is_plain
 
 
+def unbind(sampler: Any) -> None:
+    """Have a sampler forget under which id it knew its study before it was pickled.
+
+    Optuna's samplers keep the parameters that all trials share, and refuse a study of another id.
+    It is the same study: only its id is another one in each process.
+    """
+    for each in list(getattr(sampler, "__dict__", {}).values()):
+        if isinstance(each, BaseSampler):
+            unbind(each)
+        elif getattr(each, "_study_id", None) is not None:
+            each._study_id = None
+
+
 class TrainerStudy(optuna.Study):
     """The study to which the running trial belongs."""
 
     def __init__(self, name: str, storage: TrainerStorage, sampler: Any, pruner: Any) -> None:
         super().__init__(name, storage, sampler, pruner)
+        unbind(sampler)
         self.trainer_storage = storage
         #: How far the study's history was read: an id that the worker gave.
         self.history_read = ""

@@ -408,7 +408,7 @@ def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_pa
     result = process("submit", script, "refuse", home=tmp_path)
     assert result.returncode == 2
     assert result.stderr == (
-        "penstock: direction = 'up' is refused: allowed is minimize or maximize\n"
+        "penstock: direction = 'up' is refused: allowed is minimize or maximize (at study.py:11)\n"
     )
 
 

@@ -26,10 +26,12 @@ from penstock import (
     TorchTrainable,
     epoch_function,
 )
-from penstock.app.spec.build import check_name, make_plan, make_spec, new_id
+from penstock.app.spec.build import check_name, make_asked_spec, make_plan, make_spec, new_id
 from penstock.app.spec.changes import differences
 from penstock.app.spec.options import GROUPS
 from penstock.app.spec.plan import StudyPlan
+from penstock.app.study import submission
+from penstock.app.study.handle import StudyHandle
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import Code
 
@@ -296,7 +298,7 @@ SUBMISSION_REFUSALS = [
     ("no code", {"code": 3}, "first argument", "objective(trial)"),
     ("another class", {"code": dict}, "first argument", "TorchTrainable"),
     ("an instance", {"code": Net({})}, "first argument", "TorchTrainable"),
-    ("a study in its code", {"code": an_objective_with_a_study()}, "a study", "cannot be pickled"),
+    ("a study in its code", {"code": an_objective_with_a_study()}, "a study", "as trial.study"),
     ("what cannot be pickled", {"code": a_local_objective()}, "lock", "top level"),
 ]
 
@@ -512,3 +514,43 @@ def test_names_and_ids_read_well():
     for name in ("", "  ", "a\nb", "x" * 201, 7):
         with pytest.raises(UsageError, match="study_name"):
             check_name(name)
+
+
+class Taken:
+    """A client of a scheduler in which other processes take the first names that are sent."""
+
+    def __init__(self, taken):
+        self.taken, self.sent = taken, []
+
+    def submit(self, spec, enqueued, blobs):
+        self.sent.append(spec.name)
+        if len(self.sent) <= self.taken:
+            allowed = "a name not taken by another study"
+            raise UsageError(str(UsageError.refuse("study_name", spec.name, allowed)))
+
+
+def submitted(monkeypatch, taken, *, numbered=True):
+    monkeypatch.setattr(submission, "_NAME_WAIT", 0.0)
+    handle, client = StudyHandle(make_plan(), "d", "d-0", None), Taken(taken)
+    handle.client = lambda: client
+    names = iter(f"d-{n}" for n in range(2, 99))
+    handle.next_name = (lambda: next(names)) if numbered else None
+    return (
+        submission._submit_new(handle, make_asked_spec("d-0", "d", make_plan().objectives)),
+        handle,
+        client,
+    )
+
+
+def test_a_name_that_another_process_takes_in_the_meantime_gets_another_number(monkeypatch):
+    spec, handle, client = submitted(monkeypatch, 2)
+    assert client.sent == ["d", "d-2", "d-3"]
+    assert (spec.name, spec.id) == (handle.study_name, handle.id)
+    assert handle.id.startswith("d-3-")
+
+
+def test_a_name_of_the_user_s_own_is_refused_if_it_is_taken(monkeypatch):
+    with pytest.raises(UsageError, match="not taken by another study"):
+        submitted(monkeypatch, 1, numbered=False)
+    with pytest.raises(UsageError, match="no name like"):
+        submitted(monkeypatch, 99)

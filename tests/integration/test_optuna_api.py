@@ -385,8 +385,8 @@ class TestTrials:
     @optuna_api(
         "Trial.suggest_categorical",
         shows="better",
-        said="choices may be any objects, and the very object comes back. In other processes what"
-        " is no JSON is shown by its name. With a strategy or a space: None, bool, int, float or"
+        said="choices may be any objects, and the very object comes back in the objective."
+        " Elsewhere what is no JSON is shown by its name. With a strategy or a space: None, bool, int, float or"
         " str",
     )
     def test_a_choice_may_be_any_object(self, home):

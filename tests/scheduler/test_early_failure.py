@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from drive_world import World, spec
 from penstock.app.spec.options import Limits
-from penstock.scheduler.model.events import AttemptFailed, TrialReturned
+from penstock.scheduler.model.events import AttemptFailed, StudyExtended, TrialReturned
+from penstock.scheduler.model.finished import FinishedStudy
 from penstock.scheduler.model.study import StrategySpec
 from penstock.tasks.process.failure import failure_of
 
@@ -62,8 +65,30 @@ def test_first_trials_that_fail_alike_end_the_study_and_say_what_and_where(world
     assert changes.studies["s-1"].message == (
         f"the first {LIMIT} trials failed alike, as all would: ValueError: no such colour: 1.0"
         " (at /home/ada/model.py:7). Correct the code and submit the study again under a new name,"
-        " or let it go on in spite of failures: limits=penstock.Limits(fail_early=0)"
+        " or let it go on in spite of failures: optimize(..., catch=(Exception,)),"
+        " or limits=penstock.Limits(fail_early=0)"
     )
+
+
+def test_trials_of_an_earlier_call_of_optimize_do_not_hide_that_all_of_this_one_fail(world):
+    first = study(n_trials=2, max_segment=1)
+    world.submit(first)
+    while world.open:
+        world.send(TrialReturned(**attempt(world), value=1.0))
+    world.at += 1.0
+    more = replace(first, n_trials=20)
+    past = FinishedStudy(0.0, tuple(ended(world)))
+    world.send(StudyExtended(at=world.at, study=more, past=past))
+    for _ in range(LIMIT):
+        fail(world)
+    assert world.trace[-1].status == "failed"
+    assert f"the first {LIMIT} trials failed alike" in message(world)
+
+
+def ended(world):
+    """The trials of the study as the ledger has them."""
+    rows = world.engine.take_changes().trials.values()
+    return sorted(rows, key=lambda trial: trial.number)
 
 
 def test_a_study_from_before_there_was_a_limit_and_one_without_it_go_on(world):
