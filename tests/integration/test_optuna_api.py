@@ -386,8 +386,8 @@ class TestTrials:
         "Trial.suggest_categorical",
         shows="better",
         said="choices may be any objects, and the very object comes back in the objective."
-        " Elsewhere what is no JSON is shown by its name. With a strategy or a space: None, bool, int, float or"
-        " str",
+        " Elsewhere what is no JSON is shown by its name. With a strategy or a space: None, bool,"
+        " int, float or str",
     )
     def test_a_choice_may_be_any_object(self, home):
         study = penstock.create_study(study_name="objects")
