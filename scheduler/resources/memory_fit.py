@@ -105,16 +105,18 @@ def is_too_small(state: EngineState, name: str, trial: Trial) -> bool:
     floor = trial.floors.get(device.kind, 0)
     if device.memory is None or floor <= device.memory:
         return False
-    return has_larger(state, device)
+    return has_larger(state, trial, device)
 
 
-def has_larger(state: EngineState, than: Device) -> bool:
-    """Whether a device of the same kind that can be used has more memory than ``than``."""
+def has_larger(state: EngineState, trial: Trial, than: Device) -> bool:
+    """Whether a device of the same kind that the trial can use has more memory than ``than``."""
     assert than.memory is not None
+    refused = state.studies[trial.study].refused
     return any(
         each.device.kind == than.kind
         and (each.device.memory or 0) > than.memory
         and not state.cordoned(name)
+        and name not in refused
         for name, each in state.devices.items()
     )
 

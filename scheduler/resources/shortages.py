@@ -69,7 +69,7 @@ class Shortages:
         if device.memory is None:
             return False
         trial.floors[device.kind] = max(trial.floors.get(device.kind, 0), device.memory + 1)
-        return has_larger(self._state, device)
+        return has_larger(self._state, trial, device)
 
     def _blame(self, others: Sequence[Attempt], device: Device) -> bool:
         """Raise what is believed of the trials there that were not measured; whether any is."""

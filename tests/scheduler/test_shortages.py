@@ -90,6 +90,14 @@ def test_it_does_not_wait_for_a_larger_device_that_has_left():
     assert at.on("d0") == [0]
 
 
+def test_it_does_not_wait_for_a_larger_device_that_refuses_its_study():
+    at = Sized(2.0, memory=4.0, slots=2)
+    at.join("d9", memory=16.0)
+    at.state.studies["s-1"].refused["d9"] = "another numeric signature"
+    trial = run_out(at, 0)
+    assert (trial.state, trial.failure.kind) == (TrialState.FAILED, "memory")
+
+
 def test_a_process_that_is_killed_alone_may_have_been_anybodys_victim():
     at = Sized(2.0, memory=4.0)
     trial = run_out(at, 0, KILLED)
