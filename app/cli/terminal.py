@@ -121,6 +121,8 @@ def _errors_as_exit_codes() -> Iterator[None]:
         yield
     except PenstockError as error:
         code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
+        if isinstance(error, TrialFailed) and error.traceback:
+            note(error.traceback)
         where = [each for each in getattr(error, "__notes__", ()) if each.startswith("at ")]
         raise _exit(f"{error}{f' ({where[0]})' if where else ''}", code) from error
     except OSError as error:

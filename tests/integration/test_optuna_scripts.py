@@ -108,6 +108,7 @@ def test_a_callback_does_not_hide_why_the_objective_failed(run):
     code, said = run(CALLS_BACK)
     assert code == 1
     assert "ValueError: bad data" in said.splitlines()[-1]
+    assert 'raise ValueError("bad data")' in said, "the objective's traceback"
 
 
 def test_a_script_knows_its_file_and_is_told_the_line_of_what_is_refused(run, tmp_path):
