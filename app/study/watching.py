@@ -57,11 +57,10 @@ def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
     words = f"no trial of {handle.study_name} succeeded"
     if ending:
         first, why = ending[0], f"{handle.study_name} was ended: {row.message}"
-    elif any(trial.state == TrialState.CANCELLED for trial in rows):
-        return TrialFailed("exception", f"{handle.study_name} was ended: {row.message}")
     elif not failed:
         return TrialFailed("exception", f"{words}: {row.message}")
-    elif any(trial.state == TrialState.COMPLETED for trial in rows):  # of earlier calls
+    elif any(trial.state in (TrialState.CANCELLED, TrialState.COMPLETED) for trial in rows):
+        # Before all had failed; what is complete is of earlier calls.
         first, why = failed[-1], f"{handle.study_name} was ended: {row.message}"
     else:
         first = failed[0]
