@@ -185,14 +185,13 @@ copyreg.pickle(Study, _reference)
 
 
 def _mirrored(plan: StudyPlan, name: str, settings: Settings, mirror: Mirror) -> Study:
-    """A new study with what the mirror's has. The mirror follows it."""
+    """A new study with what the mirror's has, which is kept in step with it."""
     numbered = partial(_free_name, settings, name)
     name = numbered()
     handle = StudyHandle(plan, name, new_id(name), settings)
     handle.next_name = numbered
-    study = Study(handle, *_tools(plan), mirror=mirror)
-    mirror.copy_to(handle.memory(), study._study_id)
-    return study
+    mirror.copy_to(handle.memory(), handle.memory().get_study_id_from_name(name))
+    return Study(handle, *_tools(plan), mirror=mirror)
 
 
 def _directed(plan: StudyPlan, mirror: Mirror) -> StudyPlan:

@@ -1,17 +1,22 @@
-"""A study in a storage of the user's (SQLite, a journal, ...), which follows ours.
+"""A study in a storage of the user's (SQLite, a journal, ...), which ours is kept in step with.
 
-Its trials and attributes are copied from there before the study is submitted. What happens
-afterwards is written back: each trial when it is enqueued or has ended, once all earlier ones are
-there. So plain Optuna can go on with it at any time.
+Its trials and attributes are copied from there before the study is submitted. ``Mirror.sync`` then
+brings either side what the other one has more. There goes each of our trials when it waits or has
+ended, once all earlier ones are there: so plain Optuna can go on with it at any time. Here comes
+what other studies and processes have written there, but where the scheduler samples, which takes
+no trials of others.
+
+A trial may have different numbers on the two sides: either numbers trials as they arrive.
 """
 
 from __future__ import annotations
 
-import copy
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import optuna
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -36,17 +41,28 @@ def only_name(storage: Any) -> str:
     return names[0]
 
 
+def holds_ids(key: str) -> bool:
+    """Whether a study's system attribute is a list of trials' ids, which Optuna's GAs keep."""
+    return ":parent:" in key
+
+
 class Mirror:
-    """A study in another storage, and how much of ours it has."""
+    """A study in another storage (*there*), and what ours (*here*) has of it."""
 
     def __init__(self, storage: BaseStorage, study_id: int) -> None:
-        self._storage = storage
-        self._study_id = study_id
-        self._copied = 0
-        #: The ids there of all trials that are there, by number.
-        self._ids: dict[int, int] = {}
-        #: The ids there of trials that wait there, by number.
-        self._waiting: dict[int, int] = {}
+        self.storage = storage
+        self.study_id = study_id
+        #: Ours; ``follow`` sets it.
+        self.here: BaseStorage
+        self.study_here: int
+        self._scheduled = False
+        self._lock = threading.RLock()
+        self._ids: dict[int, int] = {}  # the ids there of trials that are there, by number here
+        self._numbers: dict[int, int] = {}  # the reverse
+        self._foreign: set[int] = set()  # the numbers of those that ended there first
+        self._open: set[int] = set()  # the numbers of those that had not ended on both sides
+        self._taken: set[int] = set()  # the numbers of those that somebody else runs
+        self._attrs: dict[str, Any] = {}  # the study's attributes that both sides have
 
     @classmethod
     def open(
@@ -76,66 +92,140 @@ class Mirror:
     @property
     def directions(self) -> list[str]:
         """``minimize`` or ``maximize``, one for each objective."""
-        return [each.name.lower() for each in self._storage.get_study_directions(self._study_id)]
+        return [each.name.lower() for each in self.storage.get_study_directions(self.study_id)]
 
     def copy_to(self, storage: BaseStorage, study_id: int) -> None:
-        """Copy all of the study, of which ``storage`` has nothing yet."""
-        for key, value in self._storage.get_study_user_attrs(self._study_id).items():
-            storage.set_study_user_attr(study_id, key, value)
-        for key, value in self._storage.get_study_system_attrs(self._study_id).items():
-            storage.set_study_system_attr(study_id, key, value)
-        trials = self._storage.get_all_trials(self._study_id)
-        for trial in trials:
-            storage.create_new_trial(study_id, trial)
-            self._ids[trial.number] = trial._trial_id
-            if trial.state is TrialState.WAITING:
-                self._waiting[trial.number] = trial._trial_id
-        self._copied = len(trials)
+        """Copy all of the study, of which ``storage`` has nothing yet, and follow that."""
+        self.follow(storage, study_id)
+        for key, value in self.storage.get_study_system_attrs(self.study_id).items():
+            if not holds_ids(key):
+                storage.set_study_system_attr(study_id, key, value)
+        self.sync()
 
-    def write_back(self, trials: Sequence[FrozenTrial], user_attrs: dict[str, Any]) -> None:
-        """Add what waits or has ended, in the order of the trials' numbers, and the attributes."""
-        for number in list(self._waiting):
-            if trials[number].state.is_finished():
-                self._end(self._waiting.pop(number), trials[number])
-        for trial in trials[self._copied :]:
-            if trial.state is TrialState.RUNNING:
-                break
-            trial_id = self._storage.create_new_trial(self._study_id, trial)
-            self._ids[trial.number] = trial_id
-            if trial.state is TrialState.WAITING:
-                self._waiting[trial.number] = trial_id
-            self._copied += 1
-        known = self._storage.get_study_user_attrs(self._study_id)
-        for key, value in user_attrs.items():
-            if known.get(key) != value:
-                self._storage.set_study_user_attr(self._study_id, key, value)
-        self._storage.remove_session()
+    def follow(self, storage: BaseStorage, study_id: int, *, scheduled: bool = False) -> None:
+        """Ours is now the study ``study_id`` in ``storage``, with the same trials.
 
-    def with_ids(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-        """``trials`` under the ids that they have there, by which that storage finds them."""
-        found = []
-        for trial in trials:
-            known = copy.copy(trial)
-            known._trial_id = self._ids.get(trial.number, trial._trial_id)
-            found.append(known)
-        return found
-
-    def _end(self, trial_id: int, ended: FrozenTrial) -> None:
-        """Write all of ``ended`` to the trial that waits there, unless plain Optuna has taken it.
-
-        It then began and ended when it was written.
+        If the trials are ``scheduled``, those that waited come first, and there are no others.
         """
-        storage = self._storage
-        if not storage.set_trial_state_values(trial_id, TrialState.RUNNING):
+        with self._lock:
+            self.here, self.study_here = storage, study_id
+            if scheduled and not self._scheduled:
+                waited = [self._ids[number] for number in sorted(self._open - self._taken)]
+                for known in (self._ids, self._numbers, self._foreign, self._open, self._taken):
+                    known.clear()
+                for number, trial_id in enumerate(waited):
+                    self._link(number, trial_id)
+                    self._open.add(number)
+            self._scheduled = scheduled
+
+    def sync(self) -> None:
+        """Bring either side what the other one has more."""
+        with self._lock:
+            here = self.here.get_all_trials(self.study_here, deepcopy=False)
+            there = self.storage.get_all_trials(self.study_id, deepcopy=False)
+            by_id = {trial._trial_id: trial for trial in there}
+            for number in sorted(self._open):
+                if number < len(here):  # a scheduler may not have begun it yet
+                    self._compare(here[number], by_id[self._ids[number]])
+            for trial in here:
+                if trial.number not in self._ids:
+                    if trial.state is TrialState.RUNNING:
+                        break
+                    trial_id = self.storage.create_new_trial(self.study_id, trial)
+                    self._note(trial.number, trial_id, trial.state)
+            if not self._scheduled:
+                self._take(there)
+            self._sync_attrs()
+            self.storage.remove_session()
+
+    def id_of(self, number: int) -> int:
+        """The id there of our trial; a negative one while it is not there."""
+        return self._ids.get(number, ~number)
+
+    def number_of(self, trial_id: int) -> int | None:
+        """The reverse of ``id_of``, also once the trial is there. None for a trial of others."""
+        return ~trial_id if trial_id < 0 else self._numbers.get(trial_id)
+
+    def is_foreign(self, number: int) -> bool:
+        """Whether somebody else has run the trial, or added it."""
+        return number in self._foreign
+
+    def _link(self, number: int, trial_id: int) -> None:
+        self._ids[number], self._numbers[trial_id] = trial_id, number
+
+    def _note(self, number: int, trial_id: int, state: TrialState) -> None:
+        self._link(number, trial_id)
+        if not state.is_finished():
+            self._open.add(number)
+
+    def _take(self, there: Sequence[FrozenTrial]) -> None:
+        """Copy here what is only there."""
+        for trial in there:
+            if trial._trial_id in self._numbers:
+                continue
+            made = self.here.create_new_trial(self.study_here, trial)
+            number = self.here.get_trial_number_from_id(made)
+            self._note(number, trial._trial_id, trial.state)
+            if trial.state.is_finished():
+                self._foreign.add(number)
+            elif trial.state is TrialState.RUNNING:
+                self._taken.add(number)
+
+    def _compare(self, here: FrozenTrial, there: FrozenTrial) -> None:
+        """Bring a trial of both sides up to date on that side which is behind.
+
+        What both sides have run stays as each has it.
+        """
+        number, waits = here.number, TrialState.WAITING
+        if here.state.is_finished():
+            if there.state is waits and _begin(self.storage, there._trial_id):
+                _end(self.storage, there._trial_id, here)
+            self._open.discard(number)
             return
-        for name, value in ended.params.items():
-            distribution = ended.distributions[name]
-            internal = distribution.to_internal_repr(value)
-            storage.set_trial_param(trial_id, name, internal, distribution)
-        for step, value in ended.intermediate_values.items():
-            storage.set_trial_intermediate_value(trial_id, step, value)
-        for name, value in ended.user_attrs.items():
-            storage.set_trial_user_attr(trial_id, name, value)
-        for name, value in ended.system_attrs.items():
-            storage.set_trial_system_attr(trial_id, name, value)
-        storage.set_trial_state_values(trial_id, ended.state, ended.values)
+        if here.state is waits and there.state is not waits and _begin(self.here, here._trial_id):
+            self._taken.add(number)
+        if there.state.is_finished():
+            if number in self._taken:
+                self._foreign.add(number)
+                _end(self.here, here._trial_id, there)
+            self._open.discard(number)
+
+    def _sync_attrs(self) -> None:
+        """Bring either side the user's attributes that were set on the other one since."""
+        here = self.here.get_study_user_attrs(self.study_here)
+        there = self.storage.get_study_user_attrs(self.study_id)
+        for key, value in _news(here, self._attrs).items():
+            self.storage.set_study_user_attr(self.study_id, key, value)
+            self._attrs[key] = there[key] = value
+        if self._scheduled:
+            return  # what is there may be facts about another study
+        for key, value in _news(there, self._attrs).items():
+            self.here.set_study_user_attr(self.study_here, key, value)
+            self._attrs[key] = value
+
+
+def _news(attrs: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    return {k: value for k, value in attrs.items() if k not in known or known[k] != value}
+
+
+def _begin(storage: BaseStorage, trial_id: int) -> bool:
+    """Take a trial that waits, unless somebody was faster."""
+    try:
+        return storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+    except UpdateFinishedTrialError:
+        return False
+
+
+def _end(storage: BaseStorage, trial_id: int, ended: FrozenTrial) -> None:
+    """Write all of ``ended`` to a trial that was taken. It began and ended when it was written."""
+    for name, value in ended.params.items():
+        distribution = ended.distributions[name]
+        internal = distribution.to_internal_repr(value)
+        storage.set_trial_param(trial_id, name, internal, distribution)
+    for step, value in ended.intermediate_values.items():
+        storage.set_trial_intermediate_value(trial_id, step, value)
+    for name, value in ended.user_attrs.items():
+        storage.set_trial_user_attr(trial_id, name, value)
+    for name, value in ended.system_attrs.items():
+        storage.set_trial_system_attr(trial_id, name, value)
+    storage.set_trial_state_values(trial_id, ended.state, ended.values)

@@ -10,11 +10,10 @@ from ...profiling.base.errors import UsageError
 from ..host.tracebacks import to_the_user
 from ..spec.warm_start import shown
 from .handle import AS_OPTUNA, StudyHandle, in_trainer
+from .mirrored_storage import MirroredStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import FrozenTrial
 
     from .mirror import Mirror
 
@@ -32,11 +31,12 @@ class ReadableStudy(optuna.Study):
         pruner: Any = None,
         mirror: Mirror | None = None,
     ) -> None:
-        """``mirror`` follows the study in a storage of the user's."""
+        """``mirror`` keeps the study in step with one in a storage of the user's."""
         self._handle = handle
         self._mirror = mirror
         self._made_by_optuna = AS_OPTUNA.get()
-        super().__init__(handle.name_in_storage, handle.storage(), sampler, pruner)
+        storage = handle.storage() if mirror is None else MirroredStorage(mirror)
+        super().__init__(handle.name_in_storage, storage, sampler, pruner)
         self.study_name = handle.study_name
 
     def __repr__(self) -> str:
@@ -62,16 +62,6 @@ class ReadableStudy(optuna.Study):
         self._handle.check_submitted()
         assert self._handle.spec is not None
         return shown(self._handle.spec, self._handle.results().space())
-
-    def get_trials(
-        self, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        """As Optuna's. In a study with a storage of the user's they have the ids of that storage.
-
-        So functions of Optuna that take a trial and a storage find it there.
-        """
-        trials = super().get_trials(deepcopy=deepcopy, states=states)
-        return trials if self._mirror is None else self._mirror.with_ids(trials)
 
     @property
     @to_the_user

@@ -115,6 +115,7 @@ class Study(ReadableStudy):
             log.check()
         if not DETACH.get():
             self._handle.reader()  # raises before anything starts if the ledger is elsewhere
+        self._sync()
         before = self._ended()
         try:
             self._submit(func, n_trials, space, devices, catches=caught)
@@ -126,7 +127,6 @@ class Study(ReadableStudy):
             classes = tuple(catch) if isinstance(catch, Iterable) else (catch,)
             calls: Any = trial_callbacks
             super().optimize(func, n_trials, timeout, n_jobs, classes, calls, gc_after_trial)
-            self._write_back()
             return
         if DETACH.get():
             return
@@ -144,7 +144,7 @@ class Study(ReadableStudy):
             if SUBMITTED.get() is None:  # otherwise the command line says so
                 sys.stderr.write(f"\n{detached_message(self.study_name, self.id)}\n")
             raise
-        self._write_back()
+        self._sync()
         if row.status == "failed" and not caught:
             raise failure_of(self._handle, row)
         if show_progress and SUBMITTED.get() is None:
@@ -195,14 +195,19 @@ class Study(ReadableStudy):
 
     def _use_ledger(self) -> None:
         """Read and write the ledger from now on, since the study is there."""
-        self._storage = self._handle.storage()
+        storage = self._handle.storage()
         self.study_name = self._handle.study_name
-        self._study_id = self._storage.get_study_id_from_name(self._handle.id)
+        study_id = storage.get_study_id_from_name(self._handle.id)
+        if self._mirror is None:
+            self._storage, self._study_id = storage, study_id
+        else:
+            scheduled = self._handle.spec is not None and not self._handle.spec.local
+            self._mirror.follow(storage, study_id, scheduled=scheduled)
 
-    def _write_back(self) -> None:
-        """Bring the user's own storage up to date, if there is one."""
+    def _sync(self) -> None:
+        """Bring this study and that in the user's own storage into step, if there is one."""
         if self._mirror is not None:
-            self._mirror.write_back(self.get_trials(deepcopy=False), self.user_attrs)
+            self._mirror.sync()
 
     def _ended(self) -> set[str]:
         """The ids of the trials of which callbacks have heard already.
@@ -227,12 +232,6 @@ class Study(ReadableStudy):
         self._prepare()
         given = None if fixed_distributions is None else _distributions(fixed_distributions)
         return super().ask(given)
-
-    def tell(self, *args: Any, **kwargs: Any) -> FrozenTrial:
-        """As in Optuna; the user's own storage, if there is one, follows."""
-        told = super().tell(*args, **kwargs)
-        self._write_back()
-        return told
 
     @to_the_user
     def close(self) -> None:
@@ -324,7 +323,6 @@ class Study(ReadableStudy):
             if spec is None and self._handle.plan.space is not None:
                 check_params(self._handle.plan.space, dict(params), ())
             super().enqueue_trial(dict(params), dict(user_attrs or {}) or None, skip_if_exists)
-            self._write_back()
             return
         if user_attrs or skip_if_exists:
             allowed = "none in a study with a space or a strategy that was submitted"
@@ -365,7 +363,6 @@ class Study(ReadableStudy):
             super().add_trial(trial)
             if self._handle.spec is None:
                 self._handle.note_source(source)
-        self._write_back()
 
     def _learn_from(self, study: Any) -> None:
         self._handle.observed += of_study(study, self._handle.plan.direction)
@@ -395,7 +392,8 @@ class Study(ReadableStudy):
         """Watch to the end, with the ``options`` of ``views.live.follow``; call the callbacks.
 
         As in Optuna, those of an objective's study do not hear of a trial that raised, unless its
-        exception is ``caught``, and of none that was cancelled.
+        exception is ``caught``, and of none that was cancelled. Nor do callbacks hear of a trial
+        that somebody else ran in the user's own storage.
         """
         assert self._handle.spec is not None
         local = self._handle.spec.local
@@ -404,10 +402,12 @@ class Study(ReadableStudy):
             raised = row.failure_kind in _RAISED and not caught
             if local and (raised or row.state == TrialState.CANCELLED):
                 return
+            if self._mirror is not None and self._mirror.is_foreign(row.number):
+                return
             find = self._storage.get_trial_id_from_study_id_trial_number
             for callback in trial_callbacks:
                 callback(self, self._storage.get_trial(find(self._study_id, row.number)))
-            self._write_back()
+            self._sync()
 
         on_trial = tell if trial_callbacks or self._mirror else None
         return watch(self._handle, logs, on_trial=on_trial, **options)

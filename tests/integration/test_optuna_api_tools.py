@@ -178,6 +178,35 @@ class TestTheRest:
         there = optuna.load_study(study_name="followed", storage=storage)
         assert every(there) == every(study)
 
+    def test_two_studies_on_one_storage_see_each_other_and_their_files(self, home, tmp_path):
+        url, of = f"sqlite:///{tmp_path}/two.db", optuna.artifacts
+        store, heard = of.FileSystemArtifactStore(tmp_path), []
+
+        def objective(trial):
+            file = tmp_path / f"of trial {trial.number}"
+            file.touch()
+            of.upload_artifact(artifact_store=store, file_path=str(file), study_or_trial=trial)
+            return trial.suggest_float("x", 0, 1)
+
+        def hear(study, trial):
+            files = of.get_all_artifact_meta(trial, storage=study._storage)
+            heard.append((trial.number, [meta.filename for meta in files]))
+
+        first = penstock.create_study(study_name="two", storage=url)
+        first.optimize(objective, n_trials=2, show_progress=False)
+        second = penstock.load_study("two", url)
+        second.optimize(objective, n_trials=2, callbacks=[hear], show_progress=False)
+        assert heard == [(2, ["of trial 2"]), (3, ["of trial 3"])]
+        first.optimize(objective, n_trials=1, show_progress=False)
+        plain = optuna.load_study(study_name="two", storage=url)
+        for study in (first, second, plain):
+            assert every(study) == every(plain)
+            for storage in (study._storage, plain._storage):
+                files = [of.get_all_artifact_meta(t, storage=storage) for t in study.trials]
+                assert [[meta.filename for meta in each] for each in files] == [
+                    [f"of trial {number}"] for number in range(5)
+                ]
+
     @optuna_api(
         *names("storages", ["RetryHeartbeatStaleTrialCallback", "RetryFailedTrialCallback"]),
         "optuna.storages.fail_stale_trials",
