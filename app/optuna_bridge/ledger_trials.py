@@ -65,9 +65,9 @@ class ScheduledTrials(WrittenTrials):
 
     def read(self, row: StudyRow) -> None:
         """Take in what is new. A trial of which nothing is new stays the same object."""
+        found = self._results.trials()  # first, as in ``LedgerUpdates.read``
         super().read(row)
         self._facts = _facts(row)
-        found = self._results.trials()
         for number, parts in enumerate(zip(found, super().trials, strict=False)):
             if number == len(self._trials):
                 self._trials.append(_joined(*parts))

@@ -149,13 +149,17 @@ class LedgerUpdates:
         self._rows: dict[str, TrialRow] = {}
 
     def read(self) -> list[Update]:
-        """What is new. Raises BackendError if the ledger does not answer."""
+        """What is new. Raises BackendError if the ledger does not answer.
+
+        The states are read first, so whatever a trial wrote before it ended is there when it has.
+        """
+        rows = self._reader.trials(self._study)
         found = self.read_written()
         for epoch in self._reader.epochs(self._study, self._rowid):
             self._rowid = epoch.rowid
             self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
             found.append(of_epoch(epoch))
-        for row in self._reader.trials(self._study):
+        for row in rows:
             if self._rows.get(row.id) != row:
                 self._rows[row.id] = row
                 found.append(of_row(row, self._began.get(row.id)))

@@ -130,6 +130,15 @@ def test_where_nothing_has_happened_nothing_is_read_again(tmp_path):
     assert all(a is b for a, b in zip(again, first, strict=True))
 
 
+def test_a_trial_that_ends_while_it_is_read_is_never_over_without_what_it_wrote(tmp_path):
+    """The scheduler writes on between two reads: so the states are the oldest that is read."""
+    reader = Counted(make_study(tmp_path, study_spec(n_trials=9)))
+    storage = LedgerStorage(reader)
+    storage.get_all_studies()
+    reads = [name for name in reader.asked if name in ("trials", "epochs", "written")]
+    assert reads == ["trials", "epochs", "trials", "written", "epochs"]
+
+
 def test_what_is_new_is_read_and_what_was_over_is_kept(tmp_path):
     spec = study_spec(n_trials=9, strategy=StrategySpec("full", max_epochs=9))
     reader = make_study(tmp_path / "part", spec, turns=30)
