@@ -14,7 +14,7 @@ from sqlalchemy import Row
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
-from ...scheduler.model.study import Objective, Scalar
+from ...scheduler.model.study import ENDLESS, Objective, Scalar
 from ...scheduler.state.state import DeviceRecord
 from . import codec
 
@@ -52,7 +52,7 @@ class StudyRow:
     metric: str
     #: The direction of the first objective.
     direction: str
-    #: How many trials it may have.
+    #: How many trials it may have (see ``endless``).
     n_trials: int
     #: The names of its strategy and its sampler.
     strategy: str
@@ -79,6 +79,11 @@ class StudyRow:
     def response(self) -> float | None:
         """Seconds from its submission to its end; None until it is over."""
         return None if self.finished_at is None else self.finished_at - self.created_at
+
+    @property
+    def endless(self) -> bool:
+        """Whether it runs an open number of trials: until it is stopped."""
+        return self.n_trials >= ENDLESS and self.finished_at is None
 
     @property
     def objectives(self) -> tuple[Objective, ...]:

@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...scheduler.model.study import ENDLESS
 from ...scheduler.model.trial import TrialState
 from ...scheduler.strategies.base import RULES
 from ...tasks.contracts.by_value import PREFIX, is_by_value
@@ -155,8 +156,9 @@ def render(  # noqa: PLR0917 - what the page is of, and when
 
 def _lead(study: StudyRow, spec: StudySpec) -> str:
     """One sentence: what the study did."""
+    planned = "" if study.n_trials >= ENDLESS else f"{study.n_trials} "
     words = [
-        f"{study.n_trials} configurations by {_sampler(spec)},",
+        f"{planned}configurations by {_sampler(spec)},",
         f"{strategy_words(spec)},",
         "to "
         + ", ".join(f"{each.direction} <b>{escape(each.metric)}</b>" for each in study.objectives)
@@ -192,14 +194,18 @@ def _tiles(
 ) -> str:
     """Four numbers: trials, epochs, time on the clock, time spent training."""
     states = ", ".join(f"{progress.counts[s]} {s}" for s in TrialState if progress.counts[s])
-    full = study.n_trials * plan.max_epochs if plan.max_epochs else None
+    full = study.n_trials * plan.max_epochs if plan.max_epochs and not study.endless else None
     share = f"{100 * progress.epochs / full:.0f} % of the full budget of {full}" if full else ""
     slots = len({(row.device, row.slot) for row in epochs})
     training = end - (progress.started or end)
     busy = f"{100 * progress.busy / (slots * training):.0f} %" if training > 0 else ""
     since = f", {busy} of their time since then" if busy else ""
     tiles = (
-        (str(progress.counts.total()), "trials", states or f"of {study.n_trials}"),
+        (
+            str(progress.counts.total()),
+            "trials",
+            states or ("" if study.endless else f"of {study.n_trials}"),
+        ),
         (str(progress.epochs), "epochs", share),
         (duration(end - study.created_at), "on the clock", _waited(study, progress)),
         (duration(progress.busy), "of training", f"on {count(slots, 'slot')}{since}"),

@@ -55,7 +55,7 @@ def _facts(view: View) -> Facts:
         "response_seconds": study.response,
         "weight": study.weight,
         "priority": study.priority,
-        "n_trials": study.n_trials,
+        "n_trials": None if study.endless else study.n_trials,
         "copied_trials": study.observations,
         "enqueued_trials": progress.enqueued,
         "trials": {str(state): count for state, count in sorted(progress.counts.items())},
@@ -100,13 +100,13 @@ def study_table(studies: list[Facts]) -> RenderableType:
         table.add_column(title, justify="left" if title == "status" else "right", no_wrap=True)
     table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
     for facts in studies:
-        best, expected = facts["best"], facts["epochs_expected"]
+        best, expected, planned = facts["best"], facts["epochs_expected"], facts["n_trials"]
         n_trials = sum(facts["trials"].values()) - facts["enqueued_trials"]
         table.add_row(
             Text(facts["name"], style="bold"),
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
-            f"{_short(n_trials)}/{_short(max(n_trials, facts['n_trials']))}",
-            _short(facts["epochs"]) + (f"/{_short(expected)}" if expected else ""),
+            _of(n_trials, None if planned is None else max(n_trials, planned)),
+            _of(facts["epochs"], expected or None),
             "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
             number(best["value"]) if best else _front(facts),
             Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim"),
@@ -120,8 +120,13 @@ def study_table(studies: list[Facts]) -> RenderableType:
     return Group(table, *shares)
 
 
+def _of(n: int, total: int | None) -> str:
+    """``7/9``; ``7`` where nobody knows how many there will be."""
+    return f"{_short(n)}/{_short(total)}" if total is not None else _short(n)
+
+
 def _short(n: int) -> str:
-    """A count in few characters: ``80``, ``1e+09``."""
+    """A count in few characters: ``80``, ``2.5e+06``."""
     return str(n) if n < 1_000_000 else f"{n:.3g}"
 
 

@@ -90,7 +90,10 @@ def _shared(row: Facts) -> str:
 
 def _study(row: Facts) -> str:
     words = [f"{row['study']} is {row['status']}"]
-    words.append(f"{count(row['to_propose'], 'trial')} to be proposed")
+    if row["to_propose"] is None:
+        words.append("trials are proposed until it is stopped")
+    else:
+        words.append(f"{count(row['to_propose'], 'trial')} to be proposed")
     if row["paused_trials"]:
         words.append(f"{count(row['paused_trials'], 'trial')} at a rung, to be promoted or not")
     if row["share"] is not None:

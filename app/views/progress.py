@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...scheduler.model.pareto import front
-from ...scheduler.model.study import number_of
+from ...scheduler.model.study import ENDLESS, number_of
 from ...scheduler.model.trial import FINAL, TrialState
 from ...scheduler.strategies.base import rungs_of
 from ...scheduler.strategies.hyperband import brackets
@@ -34,15 +34,17 @@ class StudyProgress:
 
     #: The number of trials in each state.
     counts: Counter[TrialState]
-    #: How many trials there will be; forked trials count only once they exist.
-    trials: int
+    #: How many trials there will be; forked trials count only once they exist. None where the
+    #: number is open.
+    trials: int | None
     #: How many more the user has enqueued in a study that is over, which ``optimize`` would run.
     enqueued: int
     #: The best trials: the Pareto front of several objectives, otherwise ``best`` alone.
     front: list[TrialRow]
     #: The number of accepted epochs.
     epochs: int
-    #: How many epochs the whole study takes, by its strategy's rungs and what is under way.
+    #: How many epochs the whole study takes, by its strategy's rungs and what is under way; None
+    #: where only the objective knows, or the number of trials is open.
     expected: int | None
     #: When the training of the first epoch began, by the runner's clock.
     started: float | None
@@ -250,7 +252,7 @@ def study_progress(
 ) -> StudyProgress:
     """The progress of ``study``, given all its rows."""
     done = len(epochs)
-    expected = expected_epochs(plan, study.n_trials)
+    expected = None if study.endless else expected_epochs(plan, study.n_trials)
     if expected is not None:
         # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
         known = done + _to_do(study, plan, trials)
@@ -260,7 +262,7 @@ def study_progress(
     return StudyProgress(
         counts=counts,
         front=front_of(study, trials),
-        trials=max(study.n_trials, len(trials) - enqueued),
+        trials=_total(study, len(trials) - enqueued),
         enqueued=enqueued,
         epochs=done,
         expected=expected,
@@ -268,6 +270,13 @@ def study_progress(
         busy=sum(row.seconds for row in epochs),
         eta=_time_left(study, trials, epochs, expected),
     )
+
+
+def _total(study: StudyRow, so_far: int) -> int | None:
+    """How many trials there will be, of which there are ``so_far``."""
+    if study.n_trials >= ENDLESS:
+        return None if study.endless else so_far
+    return max(study.n_trials, so_far)
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
@@ -285,7 +294,7 @@ def _time_left(
     expected: int | None,
 ) -> float | None:
     """Epochs to go times the recent seconds per epoch, divided by the slots at work."""
-    if study.finished_at is not None or study.status == "paused" or not epochs:
+    if study.finished_at is not None or study.status == "paused" or study.endless or not epochs:
         return None
     recent = sorted(epochs, key=lambda row: row.at)[-RECENT:]
     slots = len({(row.device, row.slot) for row in recent})

@@ -50,9 +50,7 @@ def sentence(study: StudyRow, trial: TrialRow) -> str:
 
 def progress_words(view: View) -> str:
     progress = view.progress
-    parts = [
-        part for part in (_epochs(progress), f"{progress.final}/{progress.trials} trials") if part
-    ]
+    parts = [part for part in (_epochs(progress), _trials(progress)) if part]
     if view.study.further and progress.front:
         parts.append(f"{best_words(view.study)}: {count(len(progress.front), 'trial')}")
     elif progress.best is not None:
@@ -69,6 +67,13 @@ def _epochs(progress: StudyProgress) -> str:
     if progress.expected:
         return f"{progress.epochs}/{progress.expected} epochs"
     return count(progress.epochs, "epoch") if progress.epochs else ""
+
+
+def _trials(progress: StudyProgress) -> str:
+    """``7/9 trials``; ``7 trials`` where nobody knows how many there will be."""
+    if progress.trials is None:
+        return count(progress.final, "trial")
+    return f"{progress.final}/{progress.trials} trials"
 
 
 def study_screen(view: View, now: float) -> RenderableType:
@@ -101,21 +106,8 @@ def _header(view: View, now: float) -> RenderableType:
         how += f" · {study.observations} copied"
     status = (study.status, STATUS_STYLE.get(study.status, ""))
     title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
-    total = progress.expected or progress.trials
-    done = progress.epochs if progress.expected else progress.final
     bar = Table.grid(padding=(0, 2))
-    bar.add_row(
-        ProgressBar(
-            total=max(total, 1),
-            completed=done,
-            width=24,
-            complete_style="cyan",
-            finished_style="green",
-        ),
-        _epochs(progress),
-        f"{progress.final}/{progress.trials} trials",
-        _clock(view, now),
-    )
+    bar.add_row(*_bar(progress), _epochs(progress), _trials(progress), _clock(view, now))
     parts: list[RenderableType] = [title, bar]
     if study.further and progress.front:
         numbers = ", ".join(str(trial.number) for trial in progress.front)
@@ -132,6 +124,16 @@ def _header(view: View, now: float) -> RenderableType:
     if study.message:
         parts.append(Text(study.message, style="yellow"))
     return Group(*parts)
+
+
+def _bar(progress: StudyProgress) -> list[RenderableType]:
+    """The bar of what is done; none where nobody knows how much there is to do."""
+    total = progress.expected or progress.trials
+    if total is None:
+        return []
+    done = progress.epochs if progress.expected else progress.final
+    look: dict[str, Any] = {"complete_style": "cyan", "finished_style": "green"}
+    return [ProgressBar(total=max(total, 1), completed=done, width=24, **look)]
 
 
 def _clock(view: View, now: float) -> str:

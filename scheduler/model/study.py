@@ -100,6 +100,10 @@ class Observation:
     source: str = ""
 
 
+#: From so many trials on a study has an open number of them: it runs until it is stopped.
+ENDLESS = 10**9
+
+
 @dataclass(frozen=True, slots=True)
 class StudySpec:
     """One tuning job as submitted. It is immutable: every later change is an event of its own."""
@@ -116,7 +120,7 @@ class StudySpec:
     metric: str
     #: ``minimize`` or ``maximize``, for ``metric``.
     direction: str
-    #: How many trials it is to have.
+    #: How many trials it is to have; ``ENDLESS`` or more: until it is stopped.
     n_trials: int
     #: Optuna distributions (JSON) by name; None for a define-by-run ``objective``.
     space: tuple[tuple[str, str], ...] | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..model.study import ENDLESS
 from ..model.trial import TrialState
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
 from ..state.state import Attempt, EngineState
@@ -139,10 +140,11 @@ def _shared(state: EngineState) -> list[Facts]:
 def _study(state: EngineState, name: str) -> Facts:
     study = state.studies[name]
     states = [state.trials[trial].state for trial in study.trials]
+    planned = study.spec.n_trials
     return {
         "study": study.spec.name,
         "status": study.status,
-        "to_propose": max(0, study.spec.n_trials - len(study.trials)),
+        "to_propose": None if planned >= ENDLESS else max(0, planned - len(study.trials)),
         "paused_trials": states.count(TrialState.PAUSED),
         "weight": study.spec.weight,
         "priority": study.spec.priority,

@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
 from patience import PATIENCE
 from penstock.app.cli.main import app
 from penstock.app.host import locks
+from penstock.scheduler.model.study import ENDLESS
 from study_ledger import make_study, study_spec
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -209,7 +211,19 @@ def test_a_study_without_end_leaves_the_columns_of_ls_whole(tmp_path):
     make_study(tmp_path, study_spec(n_trials=10**9), turns=5)
     env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "80"}
     _, line = CliRunner(env=env).invoke(app, ["ls"]).stdout.splitlines()
-    assert re.search(r"digits +running +\d+/1e\+09 +\d+/2\.\d+e\+09 ", line), line
+    assert re.search(r"digits +running +\d+ +\d+ ", line), line
+
+
+def test_a_study_without_end_has_no_total_and_no_time_left(tmp_path):
+    make_study(tmp_path, study_spec(n_trials=ENDLESS), turns=6)
+    runner = CliRunner(env={"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "200"})
+    [facts] = json.loads(runner.invoke(app, ["ls", "--json"]).stdout)
+    unknown = ("n_trials", "epochs_expected", "eta_seconds")
+    assert [facts[name] for name in unknown] == [None] * 3
+    assert not re.search(r"/\d+ trials| left|0000000", runner.invoke(app, ["status"]).stdout)
+    page = Path(runner.invoke(app, ["report"]).stdout.strip()).read_text("utf-8")
+    assert str(ENDLESS)[1:] not in page.partition("<script")[0]
+    assert not re.search(r"\d+ configurations by", page)
 
 
 @pytest.mark.parametrize("command", ["export digits -o", "history export"])

@@ -1,17 +1,21 @@
 """The live view: what a terminal shows, what a log gets, and what trouble does to it."""
 
 import io
+import re
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from patience import PATIENCE
 from penstock.app.status.listing import status_facts
+from penstock.app.study import submission
 from penstock.app.views import live
 from penstock.app.views.live import Lines, Watcher, follow
-from penstock.app.views.progress import reached
-from penstock.app.views.screen import FULL_TABLE, select, study_screen
+from penstock.app.views.progress import reached, study_progress
+from penstock.app.views.screen import FULL_TABLE, progress_words, select, study_screen
 from penstock.profiling.base.errors import BackendError
+from penstock.scheduler.model.study import ENDLESS, StrategySpec
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 
@@ -84,6 +88,24 @@ def test_a_large_study_shows_what_matters_and_counts_the_rest(tmp_path):
 def test_a_study_without_trials_can_be_shown(tmp_path):
     shown = text_of(view_of(tmp_path, turns=0))
     assert "0/9 trials" in shown
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_study_of_an_open_number_of_trials_shows_no_total_and_no_time_left(tmp_path, begun):
+    view = view_of(tmp_path, n_trials=submission.ENDLESS, turns=6 if begun else 0)
+    assert (view.progress.trials, view.progress.expected, view.progress.eta) == (None, None, None)
+    over = view.progress.final
+    head = text_of(view).splitlines()[1]
+    assert f"{over} trial" in head
+    assert not re.search(r"/|left|━", head), head
+    assert not re.search(r"/|left", progress_words(view))
+
+
+def test_the_trials_of_a_study_without_end_are_all_it_had_once_it_is_over(finished):
+    study = replace(finished.study("digits"), n_trials=ENDLESS)
+    trials, epochs = finished.trials(study.id), finished.epochs(study.id)
+    plan = StrategySpec("full", max_epochs=None)
+    assert study_progress(study, plan, trials, epochs).trials == len(trials)
 
 
 def test_a_log_gets_each_trial_once_and_the_end_once(finished):
