@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.distributions import BaseDistribution
 
 from ...profiling.base.errors import UsageError
-from ...scheduler.model.study import OVER, Observation
+from ...scheduler.model.study import OVER, Observation, trial_id
 from ...scheduler.model.trial import FINAL, TrialState
 from ...tasks.contracts.code import is_imported
 from ..common.validation import seconds, whole
@@ -116,7 +116,7 @@ class Study(ReadableStudy):
         if not DETACH.get():
             self._handle.reader()  # raises before anything starts if the ledger is elsewhere
         self._sync()
-        before = self._ended()
+        ended = set() if DETACH.get() else self._ended(func, space)
         try:
             self._submit(func, n_trials, space, devices, catches=caught)
         except CannotTravel as error:
@@ -137,8 +137,11 @@ class Study(ReadableStudy):
                 timeout=timeout,
                 at_timeout=self._stop_beginning,
                 show=show_progress or show_progress_bar,
-                before=before,
                 caught=caught,
+                # A script that runs again takes a study up where it is if the scheduler samples for
+                # it. Then its callbacks hear of all trials.
+                before=ended if self._handle.spec and self._handle.spec.local else (),
+                unwritten=ended,
             )
         except KeyboardInterrupt:
             if SUBMITTED.get() is None:  # otherwise the command line says so
@@ -209,16 +212,16 @@ class Study(ReadableStudy):
         if self._mirror is not None:
             self._mirror.sync()
 
-    def _ended(self) -> set[str]:
-        """The ids of the trials of which callbacks have heard already.
-
-        A script that runs again takes a study up where it is if the scheduler samples for it. Then
-        its callbacks hear of all trials.
-        """
-        if self._handle.spec is None or not self._handle.spec.local:
+    def _ended(self, func: Any, space: Mapping[str, Any] | None) -> set[str]:
+        """The ids of the trials that have ended so far, or will have once they are submitted."""
+        if self._handle.spec is not None:
+            rows = self._handle.reader().trials(self.id)
+            return {row.id for row in rows if TrialState(row.state) in FINAL}
+        if not is_local(self._handle, func, space):
             return set()
-        rows = self._handle.reader().trials(self.id)
-        return {row.id for row in rows if TrialState(row.state) in FINAL}
+        from .preparation import finished
+
+        return {trial_id(self.id, each.number) for each in finished(self._handle.memory())}
 
     # -- ask and tell ----------------------------------------------------------------------------
 

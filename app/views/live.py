@@ -9,11 +9,11 @@ because standard output belongs to the user.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -104,6 +104,7 @@ def follow(
     timeout: float | None = None,
     at_timeout: Callable[[], object] | None = None,
     before: Collection[str] = (),
+    unwritten: Collection[str] = (),
     why: Callable[[StudyRow], str] = lambda study: "",
     wait: Callable[[float], object] = time.sleep,
 ) -> StudyRow:
@@ -111,7 +112,8 @@ def follow(
 
     With ``at_timeout``, that function is called instead, ``timeout`` seconds after the first trial
     has begun, and the study is watched to its end. ``on_trial`` is called once for each trial that
-    reaches a final state, but for those whose ids are in ``before``. ``on_poll``
+    reaches a final state, but for those whose ids are in ``before``. Where lines are written, those
+    in ``unwritten`` get none. ``on_poll``
     is called for each look at the ledger, with all epochs so far in the order of their acceptance.
     ``why`` says what keeps the study from making progress (``app.status.stall_monitor``); this is
     shown even if nothing else is. ``wait`` is called between two looks with the longest time to
@@ -125,7 +127,10 @@ def follow(
     # With ``at_timeout`` the trials are needed: the time counts from the first one's begin.
     idle = not show and on_trial is None and on_poll is None and at_timeout is None
     watcher, reported, view = Watcher(reader, study_id, idle), set(before), None
-    with _screen(PlainConsole(stderr=True)) if show else contextlib.nullcontext(Quiet()) as screen:
+    shown: AbstractContextManager[Screen] = (
+        _screen(PlainConsole(stderr=True), unwritten) if show else nullcontext(Quiet())
+    )
+    with shown as screen:
         while True:
             trouble = ""
             try:
@@ -194,13 +199,13 @@ class Screen(Protocol):
         """Show the study, and what keeps it from making progress."""
 
 
-@contextlib.contextmanager
-def _screen(console: PlainConsole) -> Iterator[Screen]:
+@contextmanager
+def _screen(console: PlainConsole, unwritten: Collection[str]) -> Iterator[Screen]:
     if console.is_jupyter:
         yield Notebook()
         return
     if not console.is_terminal:
-        yield Lines(console)
+        yield Lines(console, set(unwritten))
         return
     with Live(console=console, refresh_per_second=8, transient=False) as live:
         yield LiveTable(live)
@@ -265,7 +270,8 @@ class Lines(Screen):
     """Plain lines: each trial that is over, progress every few seconds, and trouble once."""
 
     console: PlainConsole
-    _reported: set[str] = field(default_factory=set)
+    #: The ids of the trials that get no line any more.
+    _written: set[str] = field(default_factory=set)
     _next: float = 0.0
     _over: bool = False
     _quiet: Quiet = field(init=False)
@@ -279,8 +285,8 @@ class Lines(Screen):
         if view is None:
             return
         for trial in view.trials:
-            if trial.state in FINAL and trial.id not in self._reported:
-                self._reported.add(trial.id)
+            if trial.state in FINAL and trial.id not in self._written:
+                self._written.add(trial.id)
                 self._write(sentence(view.study, trial))
         over = view.study.finished_at is not None and not self._over
         if over or (not self._over and time.monotonic() >= self._next):

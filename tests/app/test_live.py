@@ -135,6 +135,16 @@ def test_follow_tells_of_every_final_trial_once_and_returns_the_study(finished):
     assert [trial.number for trial in heard] == list(range(9))
 
 
+def test_what_had_ended_before_gets_no_line_and_its_callbacks_are_asked_for_apart(finished, capsys):
+    """A script that runs again: its callbacks hear of all trials, the lines are of new ones."""
+    ids, heard = [trial.id for trial in finished.trials("digits-1a2b")], []
+    follow(finished, "digits-1a2b", on_trial=heard.append, before=ids[:2], unwritten=ids[:7])
+    assert [trial.number for trial in heard] == list(range(2, 9))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[:2] for line in lines[:-1]] == [["trial", "7"], ["trial", "8"]]
+    assert lines[-1].startswith("digits: complete, ")
+
+
 class Counted:
     """A reader that counts how often it is asked for the trials, and calls ``busy`` then."""
 

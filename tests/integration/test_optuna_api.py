@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import re
 import time
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from optuna_beside import MARKS, TRIALS, X, both_fronts, both_studies, every, fa
 
 pytestmark = MARKS
 optuna_api = pytest.mark.optuna
+FAIL = TrialState.FAIL
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +203,19 @@ class TestStudies:
     )
     def test_a_live_table_is_shown(self, again):
         assert "arguments" in again.shown
+
+    def test_only_trials_that_end_meanwhile_are_shown_and_told_to_callbacks(self, again, home):
+        written = re.findall(r"^trial (\d+) ", again.shown, re.MULTILINE)
+        assert written == ["0", "1", "2", "3"], "each of them by the call that ran it"
+        study, heard, shown = penstock.create_study(study_name="copied"), [], io.StringIO()
+        study.add_trials([optuna.create_trial(value=1.0), optuna.create_trial(state=FAIL)])
+        for _ in range(2):
+            with contextlib.redirect_stderr(shown):
+                study.optimize(
+                    lambda trial: 1.0, n_trials=1, callbacks=[lambda _, t: heard.append(t.number)]
+                )
+        assert heard == [2, 3]
+        assert re.findall(r"^trial (\d+) ", shown.getvalue(), re.MULTILINE) == ["2", "3"]
 
     @optuna_api(
         "Study.stop",
