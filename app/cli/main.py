@@ -7,6 +7,7 @@ error. Heavy modules are imported inside the commands: ``--help`` answers at onc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -79,13 +80,14 @@ def run(script: Script, arguments: Arguments = None) -> None:
     """
     import psutil
 
+    began = time.time()
     since = psutil.Process().create_time()
     studies: list[StudyHandle] = []
     try:
         _run(script, arguments or [], studies, detach=False)
         _check_any(script, studies)
     finally:
-        failed = _show_outcomes(studies, since)
+        failed = _show_outcomes(studies, began, since)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -318,12 +320,16 @@ def _elsewhere(studies: Sequence[StudyHandle]) -> str | None:
     return elsewhere(settings_of())
 
 
-def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
-    """Print what each finished study came to; whether one of them failed."""
+def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bool:
+    """Print what each finished study came to; whether one of them failed.
+
+    The run ``began`` in a process that there has been ``since`` (seconds of the clock).
+    """
     from ..common.console import PlainConsole
     from ..ledger.codec import spec_from_json
     from ..study.script import outcome, show
     from ..study.watching import detached_message, open_message
+    from .this_run import of_this_run
 
     if not studies:
         return False
@@ -337,7 +343,9 @@ def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
             continue
         path = _report_path(settings, row.id)
         # Only the first study waited for the services to start; the others began when submitted.
-        begin = since if study is studies[0] else row.created_at
-        show(console, outcome(reader, row.id, path, begin))
+        asked = row.created_at if row.created_at >= began else None
+        begin = since if study is studies[0] else asked
+        result = outcome(reader, row.id, path, since)
+        show(console, of_this_run(result, reader, began, begin))
         failed = failed or row.status == "failed"
     return failed

@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from penstock.app.cli.this_run import of_this_run
 from penstock.app.common.text import duration
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.study.script import outcome, show
@@ -12,6 +13,8 @@ from penstock.app.views.screen import progress_words, sentence
 from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
+
+FULL = StrategySpec("full", max_epochs=2)
 
 
 def said(reader, tmp_path, since=START - 2.0):
@@ -88,6 +91,73 @@ def test_the_time_is_said_in_parts(tmp_path):
     assert result.start_up == pytest.approx(2.0, abs=0.1)
     assert result.start_up + result.training == pytest.approx(study.finished_at - START + 2.0)
     assert text.splitlines()[-1].startswith("time    start-up 2.0 s, training ")
+
+
+class Continued:
+    """A study of which trials 0 to 3 ended long ago, and 4 was copied from elsewhere just now."""
+
+    def __init__(self, reader, epochs):
+        self._reader, self._with_epochs = reader, epochs
+
+    def trials(self, study_id):
+        rows = self._reader.trials(study_id)
+        now = rows[4].created_at
+        long_ago = {"created_at": START - 9e5, "finished_at": START - 8e5}
+        changes = [*[long_ago] * 4, {"dispatched_at": None, "finished_at": now}]
+        return [
+            replace(row, **changed, **({} if self._with_epochs else {"epoch": 0}))
+            for row, changed in zip(rows, [*changes, *[{}] * (len(rows) - 5)], strict=True)
+        ]
+
+    def epochs(self, study_id, after=0):
+        rows = self._reader.epochs(study_id, after) if self._with_epochs else []
+        old = [f"{study_id}-{number:04d}" for number in range(4)]
+        return [replace(row, at=row.at - 9e5) if row.trial in old else row for row in rows]
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+
+def of_run(reader, tmp_path, begin=START - 2.0, since=START):
+    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", START - 2.0)
+    result = of_this_run(result, reader, since, begin)
+    console = Console(file=io.StringIO(), width=200)
+    show(console, result)
+    return result, console.file.getvalue().splitlines()[-1]
+
+
+@pytest.mark.parametrize("epochs", [True, False])
+def test_trials_from_before_and_from_elsewhere_take_no_time_of_a_run(tmp_path, epochs):
+    whole = make_study(tmp_path, study_spec(strategy=FULL), fails=(2, 7))
+    reader = Continued(whole, epochs)
+    result, text = of_run(reader, tmp_path)
+    assert result.progress.final == 4
+    assert [trial.number for trial in result.failed] == [7]
+    own = reader.trials("digits-1a2b")[5:]
+    started = min(t.dispatched_at for t in own)
+    assert result.start_up == pytest.approx(started - START + 2.0, abs=0.1)
+    assert result.training == pytest.approx(whole.study("digits").finished_at - started, abs=0.1)
+    what = "training" if epochs else "4 trials in"
+    assert text.startswith(f"time    start-up {duration(result.start_up)}, {what} ")
+    unknown, _ = of_run(reader, tmp_path, begin=None)
+    assert unknown.start_up == pytest.approx(0.0, abs=0.1)
+
+
+def test_a_study_that_was_at_work_already_needed_no_start_up(tmp_path):
+    reader = make_study(tmp_path, study_spec(strategy=FULL))
+    half = (START + reader.study("digits").finished_at) / 2
+    result, _ = of_run(reader, tmp_path, begin=half - 1.0, since=half)
+    assert 0 < result.progress.final < 9
+    assert result.start_up == pytest.approx(1.0)
+    assert result.training == pytest.approx(reader.study("digits").finished_at - half)
+
+
+def test_a_run_that_found_its_study_complete_trained_nothing(tmp_path):
+    reader = make_study(tmp_path, study_spec(), fails=(3,))
+    result, text = of_run(reader, tmp_path, begin=START + 9e5, since=START + 9e5)
+    assert text.startswith("time    nothing was trained, report ")
+    assert result.progress.final == 9
+    assert [trial.number for trial in result.failed] == [3]
 
 
 def test_failures_are_said_with_where_to_read_on(tmp_path):
