@@ -31,6 +31,7 @@ from .terminal import (
     Name,
     Names,
     TrialName,
+    console_for_output,
     note,
     present,
     reader_of,
@@ -325,7 +326,6 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
 
     The run ``began`` in a process that there has been ``since`` (seconds of the clock).
     """
-    from ..common.console import PlainConsole
     from ..ledger.codec import spec_from_json
     from ..study.script import outcome, show
     from ..study.watching import detached_message, open_message
@@ -334,7 +334,7 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
     if not studies:
         return False
     settings = settings_of()
-    console, reader, failed = PlainConsole(highlight=False), reader_of(settings), False
+    console, reader, failed = console_for_output(), reader_of(settings), False
     for study in dict.fromkeys(studies):
         row = reader.study(study.id)
         if row.finished_at is None:

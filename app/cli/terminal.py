@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..broker.client import Client
+    from ..common.console import PlainConsole
     from ..host.settings import Settings
     from ..ledger.reader import Reader
     from ..ledger.rows import StudyRow
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 FAILED, USAGE, BACKEND = 1, 2, 3
+#: A width that nothing reaches, in characters.
+UNCUT = 100_000
+#: Spaces at the end of a line, and the colours among them.
+_SPACES = re.compile(r" (?: |\x1b\[[0-9;]*m)*$", re.MULTILINE)
 #: What typer raises for a command line: click's UsageError, of which it gives out a kind only.
 _Misread: Any = typer.BadParameter.__base__
 CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
@@ -214,7 +220,20 @@ def present(
         json.dump(facts(value), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
         return
+    # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
+    console = console_for_output()
+    if sys.stdout.isatty():
+        console.print(render(value), soft_wrap=True)
+        return
+    with console.capture() as captured:
+        console.print(render(value), soft_wrap=True)
+    # A table that takes all the width there is ends in as many spaces.
+    cut = _SPACES.sub(lambda found: found[0].replace(" ", ""), captured.get())
+    sys.stdout.write(cut)
+
+
+def console_for_output() -> PlainConsole:
+    """Standard output. Where it is no terminal nothing is wrapped or cut, for ``grep``."""
     from ..common.console import PlainConsole
 
-    # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
-    PlainConsole(highlight=False).print(render(value), soft_wrap=True)
+    return PlainConsole(highlight=False, width=None if sys.stdout.isatty() else UNCUT)

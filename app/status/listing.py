@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: Columns for a metric's name in the list of studies.
-METRIC = 16
+#: The part of a line's width that metrics' names may take in the list of studies.
+METRIC = 5
 
 
 def study_facts(reader: Reader, study: StudyRow) -> Facts:
@@ -94,30 +95,43 @@ def study_table(studies: list[Facts]) -> RenderableType:
     """The studies, oldest first, one line each unless a name is too long for the terminal."""
     if not studies:
         return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("study", overflow="fold")
-    for title in ("status", "trials", "epochs", "took", "best"):
-        table.add_column(title, justify="left" if title == "status" else "right", no_wrap=True)
-    table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
-    for facts in studies:
-        best, expected, planned = facts["best"], facts["epochs_expected"], facts["n_trials"]
-        n_trials = sum(facts["trials"].values()) - facts["enqueued_trials"]
-        table.add_row(
-            Text(facts["name"], style="bold"),
-            Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
-            _of(n_trials, None if planned is None else max(n_trials, planned)),
-            _of(facts["epochs"], expected or None),
-            "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
-            number(best["value"]) if best else _front(facts),
-            Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim"),
-        )
     shares = [
         Text(f"{facts['name']} has {words}", style="dim")
         for facts in studies
         if facts["finished_at"] is None
         and (words := share_words(facts["weight"], facts["priority"]))
     ]
-    return Group(table, *shares)
+    return Group(_Studies(studies), *shares)
+
+
+class _Studies:
+    """The table, whose last column takes a part of the width that there is."""
+
+    def __init__(self, studies: list[Facts]) -> None:
+        self._studies = studies
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+        table.add_column("study", overflow="fold")
+        for title in ("status", "trials", "epochs", "took", "best"):
+            table.add_column(title, justify="left" if title == "status" else "right", no_wrap=True)
+        width = max(1, options.max_width // METRIC)
+        table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=width)
+        for facts in self._studies:
+            table.add_row(*_row(facts))
+        yield table
+
+
+def _row(facts: Facts) -> Iterator[RenderableType]:
+    best, expected, planned = facts["best"], facts["epochs_expected"], facts["n_trials"]
+    n_trials = sum(facts["trials"].values()) - facts["enqueued_trials"]
+    yield Text(facts["name"], style="bold")
+    yield Text(facts["status"], style=STATUS_STYLE.get(facts["status"], ""))
+    yield _of(n_trials, None if planned is None else max(n_trials, planned))
+    yield _of(facts["epochs"], expected or None)
+    yield "" if facts["response_seconds"] is None else duration(facts["response_seconds"])
+    yield number(best["value"]) if best else _front(facts)
+    yield Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim")
 
 
 def _of(n: int, total: int | None) -> str:

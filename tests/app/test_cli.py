@@ -1,5 +1,6 @@
 """The command line: what it prints, what scripts read, and its exit codes."""
 
+import io
 import json
 import os
 import re
@@ -13,8 +14,12 @@ import pytest
 from patience import PATIENCE
 from penstock.app.cli.main import app
 from penstock.app.host import locks
+from penstock.app.ledger.reader import Reader
+from penstock.app.status.listing import study_facts, study_table
+from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.study import ENDLESS
-from study_ledger import make_study, study_spec
+from rich.console import Console
+from study_ledger import SomeFail, make_study, study_spec
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -76,16 +81,56 @@ def test_watch_logs_what_has_happened_before(call, tmp_path):
     assert len(list(study.iterdir())) == 8, "one of nine failed before its first epoch"
 
 
-def test_ls_folds_only_a_long_name_in_80_columns(tmp_path):
+LONG = "a-study-of-everything-" * 3
+
+
+@pytest.fixture
+def long_names(tmp_path):
+    device = "cpu.a-machine-with-a-name.of-a-large-institution.0"
+
+    class Far(SomeFail):
+        message = "ValueError: " + "no " * 60
+
+        def __init__(self, clock, _, curves):
+            super().__init__(clock, [Device(device, device[4:-2], "cpu", (0,), None)], curves)
+
+    spec = study_spec(name=LONG, metric="validation_cross_entropy_" * 3)
+    make_study(tmp_path, spec, fails=(3,), devices=Far)
+    return tmp_path, device, Far.message.rstrip()
+
+
+def test_ls_folds_only_a_long_name_in_80_columns(long_names):
     """The numbers stay whole, and the whole name is there to be copied."""
-    name = "a-study-of-everything-" * 3
-    make_study(tmp_path, study_spec(name=name, metric="validation_cross_entropy"))
-    env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "80"}
-    _, *lines = CliRunner(env=env).invoke(app, ["ls"]).stdout.splitlines()
+    reader = Reader(f"sqlite:///{long_names[0] / 'ledger.db'}")
+    console = Console(file=io.StringIO(), width=80)
+    console.print(study_table([study_facts(reader, reader.study(LONG))]))
+    _, *lines = console.file.getvalue().splitlines()
     assert len(lines) > 1
     assert max(map(len, lines)) <= 80
-    assert lines[0].split()[1:4] == ["complete", "9/9", "21/21"]
-    assert "".join(line.split()[0] for line in lines) == name
+    assert lines[0].split()[1:4] == ["complete", "9/9", "20/20"]
+    assert "".join(line.split()[0] for line in lines) == LONG
+
+
+@pytest.mark.parametrize("colour", [{}, {"FORCE_COLOR": "1"}])
+def test_nothing_is_wrapped_or_cut_where_there_is_no_terminal(long_names, colour):
+    home, device, message = long_names
+    env = {"PENSTOCK_HOME": str(home), "COLUMNS": "80", **colour}
+
+    def lines(*arguments):
+        result = CliRunner(env=env).invoke(app, arguments)
+        assert result.exit_code == 0
+        text = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
+        assert "…" not in text
+        assert all(line == line.rstrip() for line in text.splitlines())
+        return text.splitlines()
+
+    [listed] = [line for line in lines("ls") if LONG in line]
+    assert listed.endswith("validation_cross_entropy_" * 3)
+    [failed] = [line for line in lines("status") if re.match(r" *3  ", line)]
+    assert failed.endswith(f"exception: {message}")
+    assert any(line.startswith(f"{device} ") for line in lines("devices"))
+    assert any(line.startswith(f"{LONG}: no trial was") for line in lines("memory"))
+    assert any(line.endswith(message) for line in lines("story", f"{LONG}/3"))
 
 
 def test_ls_as_json_is_for_scripts(call):
