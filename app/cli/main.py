@@ -329,7 +329,7 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
     from ..ledger.codec import spec_from_json
     from ..study.script import outcome, show
     from ..study.watching import detached_message, open_message
-    from .this_run import of_this_run
+    from .this_run import as_named, of_this_run
 
     if not studies:
         return False
@@ -346,6 +346,6 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
         asked = row.created_at if row.created_at >= began else None
         begin = since if study is studies[0] else asked
         result = outcome(reader, row.id, path, since)
-        show(console, of_this_run(result, reader, began, begin))
+        show(console, as_named(of_this_run(result, reader, began, begin), reader))
         failed = failed or row.status == "failed"
     return failed

@@ -1,4 +1,4 @@
-"""Narrows a study's outcome to what one run of a script did of it.
+"""Makes of a study's outcome what one run of a script says: what it did of it, in its words.
 
 A study may have trials from before: of earlier runs, copied from a storage, or added by its user.
 They are results like any other, but they took no time of this run, and failed in none of it.
@@ -49,6 +49,12 @@ def of_this_run(result: Outcome, reader: Reader, since: float, start_up: float |
     started = max(started, since)
     begin = _first(trials, since) if start_up is None else start_up
     return replace(result, start_up=max(0.0, started - begin), training=max(0.0, ended - started))
+
+
+def as_named(result: Outcome, reader: Reader) -> Outcome:
+    """``result`` with the names that the study's user gave the values of its objectives."""
+    study = reader.with_names(result.study)
+    return replace(result, study=replace(study, metric=study.shown_metric))
 
 
 def _is_of_run(trial: TrialRow, since: float) -> bool:

@@ -11,9 +11,11 @@ too, so that their digest is compared.
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
@@ -59,6 +61,8 @@ from .rows import (
 
 #: The status of a study that was deleted. Its name is free, and nobody finds it.
 DELETED = "deleted"
+#: The attribute of a study in which Optuna has the names of values.
+METRIC_NAMES = "study:metric_names"
 #: How many names of studies a message lists when a study is not found.
 NAMED = 5
 
@@ -102,6 +106,15 @@ class Reader(EventLog):
             return study_of(row)
         names = self._whole(STUDY, query)
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
+
+    def with_names(self, study: StudyRow) -> StudyRow:
+        """``study`` with the names that its user gave the values of its objectives."""
+        for _, event in reversed(self.events(study.id)):
+            given = dict(event.system_attrs) if isinstance(event, StudyWritten) else {}
+            if METRIC_NAMES in given:
+                names = tuple(map(str, json.loads(given[METRIC_NAMES])))
+                return replace(study, names=names)
+        return study
 
     def statuses(self) -> dict[str, int]:
         """The number of studies by status."""

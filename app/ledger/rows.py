@@ -74,6 +74,9 @@ class StudyRow:
     #: Its share of the devices beside studies of equal priority (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
+    #: What its user calls the values of its objectives, by ``set_metric_names``; empty where nobody
+    #: has asked (``Reader.with_names``), or they have the names of the metrics.
+    names: tuple[str, ...] = ()
 
     @property
     def response(self) -> float | None:
@@ -87,8 +90,18 @@ class StudyRow:
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """All its objectives, the first one first."""
-        return (Objective(self.metric, self.direction), *self.further)
+        """All its objectives, the first one first, by the names that its user gave them."""
+        found = (Objective(self.metric, self.direction), *self.further)
+        if len(self.names) != len(found):
+            return found
+        return tuple(
+            Objective(n, each.direction) for n, each in zip(self.names, found, strict=True)
+        )
+
+    @property
+    def shown_metric(self) -> str:
+        """The name of the first objective for people; that of its metric is ``metric``."""
+        return self.objectives[0].metric
 
 
 @dataclass(frozen=True, slots=True)

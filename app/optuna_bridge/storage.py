@@ -35,7 +35,7 @@ from ...profiling.base.errors import UsageError
 from ...tasks.objectives.pending import PendingWrites
 from ...tasks.objectives.wire import attribute, check_compatible, record_of, suggestion
 from ...tasks.process.messages import number_text
-from ..ledger.reader import DELETED, Reader
+from ..ledger.reader import DELETED, METRIC_NAMES, Reader
 from .ledger_trials import WrittenTrials, trials_of
 
 if TYPE_CHECKING:
@@ -340,4 +340,4 @@ def _directions(row: StudyRow) -> list[StudyDirection]:
 
 def _metric_names(row: StudyRow) -> dict[str, Any]:
     """The attribute in which Optuna looks for the names of values (``Study.metric_names``)."""
-    return {"study:metric_names": [each.metric for each in row.objectives]}
+    return {METRIC_NAMES: [each.metric for each in row.objectives]}

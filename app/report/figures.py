@@ -45,7 +45,7 @@ def history(
         "x": xs,
         "y": values,
         "text": [summary(trial) for _, trial in points],
-        "hovertemplate": f"%{{text}}<br>{escape(study.metric)} = %{{y:.5g}}<extra></extra>",
+        "hovertemplate": f"%{{text}}<br>{escape(study.shown_metric)} = %{{y:.5g}}<extra></extra>",
         "marker": {"color": [colour[t.id] for _, t in points], "size": 10},
     }
     line = {
@@ -58,7 +58,7 @@ def history(
         "hovertemplate": "best so far %{y:.5g}<extra></extra>",
     }
     x_axis = axis(f"time since submission ({unit})") if by == "time" else axis("trial")
-    y_axis = axis(study.metric, type="log" if is_log(values) else "linear")
+    y_axis = axis(study.shown_metric, type="log" if is_log(values) else "linear")
     return {"data": [line, dots], "layout": {"xaxis": x_axis, "yaxis": y_axis, "height": 380}}
 
 
@@ -182,8 +182,8 @@ def learning_curves(
                 "x": [row.epoch for row in rows],
                 "y": [row.value for row in rows],
                 "text": summary(trial),
-                "hovertemplate": f"%{{text}}<br>epoch %{{x}}: {escape(study.metric)} = %{{y:.5g}}"
-                "<extra></extra>",
+                "hovertemplate": f"%{{text}}<br>epoch %{{x}}: {escape(study.shown_metric)}"
+                " = %{y:.5g}<extra></extra>",
                 "line": {"color": colour[trial.id], "width": 3.5 if best else 1.4},
                 "marker": {"size": 8 if best else 5},
                 "opacity": 1.0 if best else 0.75,
@@ -192,7 +192,7 @@ def learning_curves(
     everything = [row.value for rows in curves.values() for row in rows]
     longest = max(rows[-1].epoch for rows in curves.values())
     x_axis = axis("epoch", **({"dtick": 1} if longest <= 12 else {}))
-    y_axis = axis(study.metric, type="log" if is_log(everything) else "linear")
+    y_axis = axis(study.shown_metric, type="log" if is_log(everything) else "linear")
     layout = {"xaxis": x_axis, "yaxis": y_axis, "height": 420, "hovermode": "closest"}
     return {"data": traces, "layout": layout}
 

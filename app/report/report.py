@@ -76,7 +76,18 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     energy = energy_words(epochs, reader.devices())
     written = _attributes(reader, study)
     now = datetime.now(UTC)
-    text = render(study, trials, epochs, shares, now, used, system, energy, sharing, written)
+    text = render(
+        reader.with_names(study),
+        trials,
+        epochs,
+        shares,
+        now,
+        used,
+        system,
+        energy,
+        sharing,
+        written,
+    )
     write_atomic(path, text, "report")
     return path
 
@@ -229,7 +240,7 @@ def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) ->
     others = {name: value for name, value in metrics.items() if name != study.metric}
     text = (
         f'<p class="value">{number(best.value, 5)}</p>'
-        f'<p class="what">{escape(study.metric)} of trial {best.number}'
+        f'<p class="what">{escape(study.shown_metric)} of trial {best.number}'
         f", {escape(reached(best))}</p>"
     )
     text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""
@@ -252,7 +263,7 @@ def _shares(study: StudyRow, shares: Importances | None) -> str:
         return f"They need {LEAST} trials with results after the same epoch."
     when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
     return (
-        f"The share of each parameter in how {escape(study.metric)}{when} varies, over"
+        f"The share of each parameter in how {escape(study.shown_metric)}{when} varies, over"
         f" {shares.trials} trials. Functional ANOVA: what parameters do together is left out."
     )
 

@@ -37,7 +37,7 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     none). A metric that is not a number is None. ``energy_j`` (joules) is None if an epoch of the
     trial was not measured; ``energy`` says why.
     """
-    trials = reader.trials(study.id)
+    study, trials = reader.with_names(study), reader.trials(study.id)
     front = front_of(study, trials)
     if not front:
         infeasible = sum(not trial.feasible for trial in trials)
@@ -61,6 +61,7 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
         "study": study.name,
         "status": study.status,
         "metric": study.metric,
+        "metric_name": study.shown_metric,
         "direction": study.direction,
         **facts[0],
         "so_far": bool(so_far(study)),
@@ -123,7 +124,7 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
     words = "best trial so far" if facts["so_far"] else "best trial"
     head = Text.assemble(
         (facts["study"], "bold"),
-        f" {facts['status']}: {words} {facts['trial']}, {facts['metric']} ",
+        f" {facts['status']}: {words} {facts['trial']}, {facts['metric_name']} ",
         (number(facts["value"]), "bold green"),
         (f"  ({facts['reached']})", "dim"),
     )

@@ -74,7 +74,7 @@ class Watcher:
         """The study now. Raises BackendError when the ledger does not answer."""
         study = self.reader.study(self.study_id)
         if self._view is not None and study.finished_at is None and time.monotonic() < self._due:
-            return replace(self._view, study=study)
+            return replace(self._view, study=replace(study, names=self._view.study.names))
         # CPU time, not wall time: waiting for a slow ledger is no load.
         began = time.thread_time()
         self._view = self._read(study)
@@ -83,6 +83,7 @@ class Watcher:
         return self._view
 
     def _read(self, study: StudyRow) -> View:
+        study = self.reader.with_names(study)
         after = self.epochs[-1].rowid if self.epochs else 0
         self.epochs += self.reader.epochs(study.id, after)
         trials = self.reader.trials(study.id)

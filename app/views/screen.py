@@ -54,7 +54,7 @@ def progress_words(view: View) -> str:
     if view.study.further and progress.front:
         parts.append(f"{best_words(view.study)}: {count(len(progress.front), 'trial')}")
     elif progress.best is not None:
-        best = f"best{so_far(view.study)} {view.study.metric} {number(progress.best.value)}"
+        best = f"best{so_far(view.study)} {view.study.shown_metric} {number(progress.best.value)}"
         trained = f", {count(progress.best.epoch, 'epoch')}" if progress.best.epoch else ""
         parts.append(f"{best} (trial {progress.best.number}{trained})")
     if progress.eta is not None:

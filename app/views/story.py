@@ -67,6 +67,7 @@ class Story:
 
 def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     """The story of ``trial`` from the ledger."""
+    study = reader.with_names(study)
     events = reader.events(trial.id)
     causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
     reasons = reader.events_at(sorted(causes))
@@ -76,7 +77,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         Line(
             event.at - trial.created_at,
             seq,
-            sentence(event, study.metric, accepted),
+            sentence(event, study.shown_metric, accepted),
             cause_words(event, trial.id, reasons),
             getattr(event, "fence", None),
             event.traceback if isinstance(event, happened.AttemptFailed) else "",

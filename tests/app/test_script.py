@@ -1,15 +1,22 @@
 """What ``penstock run`` says when a script's studies are over."""
 
 import io
+import json
+import re
 from dataclasses import replace
 
 import pytest
-from penstock.app.cli.this_run import of_this_run
+from penstock.app.cli.this_run import as_named, of_this_run
 from penstock.app.common.text import duration
 from penstock.app.ledger.codec import spec_to_json
+from penstock.app.ledger.reader import Reader
+from penstock.app.status.listing import study_facts, study_table
 from penstock.app.study.script import outcome, show
+from penstock.app.views.best import best_facts, best_view
 from penstock.app.views.live import Watcher
-from penstock.app.views.screen import progress_words, sentence
+from penstock.app.views.screen import progress_words, sentence, study_screen
+from penstock.app.views.story import find_trial, render, trial_story
+from penstock.scheduler.model.events import StudyWritten
 from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
@@ -150,6 +157,47 @@ def test_a_study_that_was_at_work_already_needed_no_start_up(tmp_path):
     assert 0 < result.progress.final < 9
     assert result.start_up == pytest.approx(1.0)
     assert result.training == pytest.approx(reader.study("digits").finished_at - half)
+
+
+class Renamed(Reader):
+    """The ledger, with what the study's user has written of it."""
+
+    def events(self, trial_id):
+        if trial_id != "digits-1a2b":
+            return super().events(trial_id)
+        given = [{"user_attrs": (("a", "1"),)}]
+        given += [
+            {"system_attrs": (("study:metric_names", json.dumps([name])),)}
+            for name in ("first", "hits [%]")
+        ]
+        return [
+            (n, StudyWritten(at=START, study=trial_id, **each))
+            for n, each in enumerate([*given, given[0]])
+        ]
+
+
+def test_values_have_the_names_that_their_user_gave_them_last(tmp_path):
+    made = make_study(tmp_path, study_spec(strategy=FULL))
+    reader = Renamed(f"sqlite:///{tmp_path / 'ledger.db'}")
+    study = reader.with_names(reader.study("digits"))
+    assert study.shown_metric == "hits [%]"
+    assert replace(study, names=()) == made.with_names(made.study("digits"))
+    assert replace(study, names=("a", "b")).shown_metric == "accuracy", "names of other objectives"
+    console = Console(file=io.StringIO(), width=200)
+    watcher = Watcher(reader, "digits-1a2b")
+    for view in (watcher.poll(), watcher.poll()):
+        console.print(study_screen(view, START), progress_words(view))
+    console.print(sentence(view.study, view.trials[0]), markup=False)
+    console.print(study_table([study_facts(reader, reader.study("digits"))]))
+    console.print(best_view(best_facts(reader, reader.study("digits"))))
+    console.print(render(trial_story(reader, *find_trial(reader, "digits/1"))))
+    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", START)
+    show(console, as_named(result, reader))
+    text = console.file.getvalue()
+    assert text.count("hits [%]") > 10
+    # Among the metrics of an epoch it has the name that was reported.
+    others = [line for line in text.splitlines() if "accuracy" in line]
+    assert all(re.match(r"  metrics +accuracy +|after epoch 2: accuracy ", s) for s in others), text
 
 
 def test_a_run_that_found_its_study_complete_trained_nothing(tmp_path):

@@ -316,7 +316,7 @@ class TestStudies:
         shows="same",
         said="values are JSON. Before, while and after the study runs",
     )
-    def test_attributes_and_names(self, both, fronts):
+    def test_attributes_and_names(self, both, fronts, home):
         for study in (both.ours, both.plain):
             study.set_user_attr("dataset", ["digits", 2])
         for study in (fronts.ours, fronts.plain):
@@ -324,6 +324,10 @@ class TestStudies:
         assert penstock.load_study("api").user_attrs == both.plain.user_attrs
         assert penstock.load_study("front").metric_names == fronts.plain.metric_names
         assert list(fronts.ours.trials_dataframe()) == list(fronts.plain.trials_dataframe())
+        for command in (["ls"], ["status", "front"], ["best", "front"], ["story", "front/0"]):
+            shown = home.penstock(*command)
+            assert "values_0" not in shown
+            assert "loss" in shown or command[0] == "story"
 
     def test_attributes_that_were_set_before_optimize_are_there_with_a_space_and_a_strategy(
         self, home
