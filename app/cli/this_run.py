@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...scheduler.model.trial import TrialState
+from ...scheduler.model.trial import TOLD, TrialState
+from ..views.progress import told
 
 if TYPE_CHECKING:
     from ..ledger.reader import Reader
@@ -52,9 +53,17 @@ def of_this_run(result: Outcome, reader: Reader, since: float, start_up: float |
 
 
 def as_named(result: Outcome, reader: Reader) -> Outcome:
-    """``result`` with the names that the study's user gave the values of its objectives."""
+    """``result`` with the names that the study's user gave the values of its objectives.
+
+    Of trials that failed because their user said so it says that.
+    """
     study = reader.with_names(result.study)
-    return replace(result, study=replace(study, metric=study.shown_metric))
+    failed = [
+        replace(each, failure_message=told(each)) if each.failure_kind == TOLD else each
+        for each in result.failed
+    ]
+    study = replace(study, metric=study.shown_metric)
+    return replace(result, study=study, failed=tuple(failed))
 
 
 def _is_of_run(trial: TrialRow, since: float) -> bool:

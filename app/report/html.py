@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from ...scheduler.model.trial import TrialState
+from ...scheduler.model.trial import TOLD, TrialState
 from ..common.text import count, duration, number
 from ..views.energy import joules_of
-from ..views.progress import front_of, ranked, violated
+from ..views.progress import front_of, ranked, told, violated
 from .charts import colours
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ def _value(value: Scalar) -> str:
 def _failure(trial: TrialRow) -> str:
     if not trial.failure_kind:
         return ""
-    text = f"<b>{escape(trial.failure_kind)}</b> {escape(trial.failure_message or '')}"
+    message = told(trial) if trial.failure_kind == TOLD else trial.failure_message or ""
+    text = f"<b>{escape(trial.failure_kind)}</b> {escape(message)}"
     if not trial.failure_traceback:
         return text
     trace = f"<pre>{escape(trial.failure_traceback)}</pre>"

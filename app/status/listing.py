@@ -16,7 +16,7 @@ from ..common.text import duration, number, share_words
 from ..ledger.codec import spec_from_json
 from ..views.delays import Delays, delay_words, delays_of, summary
 from ..views.live import Watcher
-from ..views.progress import View
+from ..views.progress import View, failure_words
 from ..views.screen import STATUS_STYLE, study_screen
 from ..views.utilisation import usage_of, words
 from .failure_logs import failure_logs
@@ -184,7 +184,7 @@ def status_view(
         parts.append(Text(delay_words(delays), style="dim"))
     for trial in view.trials:
         if trial.failure_kind:
-            what = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"
+            what = f"trial {trial.number} {failure_words(trial)}"
             parts += [Text(), Text(what, style="red")]
             if trial.failure_traceback:
                 parts.append(Text(trial.failure_traceback.rstrip(), style="dim"))

@@ -51,6 +51,8 @@ def watch(
 
 def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
     """The error with which ``optimize`` ends where no trial succeeded."""
+    from ..views.progress import failure_words
+
     rows = handle.reader().trials(handle.id)
     failed = [trial for trial in rows if trial.failure_kind]
     ending = [trial for trial in failed if trial.failure_kind in ENDS_STUDY]
@@ -64,7 +66,7 @@ def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
         first, why = failed[-1], f"{handle.study_name} was ended: {row.message}"
     else:
         first = failed[0]
-        why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
+        why = f"{words}; {first.id} {failure_words(first)}"
     failure = TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
     if failure.traceback:
         failure.add_note(f"\n{first.id}: {failure.traceback}")

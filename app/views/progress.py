@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...scheduler.model.pareto import front
 from ...scheduler.model.study import ENDLESS, number_of
-from ...scheduler.model.trial import FINAL, TrialState
+from ...scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
 from ...scheduler.strategies.base import rungs_of
 from ...scheduler.strategies.hyperband import brackets
 from ..common.text import count, number
@@ -127,8 +127,27 @@ def scores(study: StudyRow, trial: TrialRow) -> str:
 
 
 def violated(trial: TrialRow) -> str:
-    """The names of the constraints that the trial violates."""
-    return ", ".join(name for name, excess in trial.constraints.items() if excess > 0)
+    """The constraints that the trial violates: ``constraint 0``, ``constraints size, time``.
+
+    Optuna's have numbers. Empty where there are none.
+    """
+    names = [name for name, excess in trial.constraints.items() if excess > 0]
+    noun = "constraint " if len(names) == 1 else "constraints " if names else ""
+    return noun + ", ".join(names)
+
+
+def failure_words(trial: TrialRow) -> str:
+    """Why a trial failed: ``failed (exception): ValueError``, ``failed: its user said so``."""
+    if trial.failure_kind == TOLD:
+        return f"failed: {told(trial)}"
+    return f"failed ({trial.failure_kind}): {trial.failure_message}"
+
+
+def told(trial: TrialRow) -> str:
+    """Why a trial failed that failed because its user says so."""
+    if trial.failure_message == ADDED:
+        return "it had failed before it was added"
+    return "its user said so" + (f": {trial.failure_message}" if trial.failure_message else "")
 
 
 def objective_words(study: StudyRow) -> str:
@@ -169,9 +188,11 @@ def best_words(study: StudyRow) -> str:
 def reached(trial: TrialRow) -> str:
     """The training behind a trial's value: *running, epoch 3*; *completed after 9 epochs*.
 
-    It is only *completed* for an objective that returned its value and reported none on the way.
+    It is only *completed* for an objective that returned its value and reported none on the way,
+    and only *failed* where its user said so.
     """
-    if trial.epoch == 0 and trial.state in (TrialState.COMPLETED, TrialState.STOPPED):
+    returned = trial.state in (TrialState.COMPLETED, TrialState.STOPPED)
+    if trial.epoch == 0 and (returned or trial.failure_kind == TOLD):
         return trial.state
     if trial.state in FINAL:
         return f"{trial.state} after {count(trial.epoch, 'epoch')}"

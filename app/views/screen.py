@@ -10,9 +10,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ...scheduler.model.trial import TrialState
+from ...scheduler.model.trial import TOLD, TrialState
 from ..common.text import count, duration, label, number, share_words, sparkline
-from .progress import StudyProgress, best_words, objective_words, ranked, reached, scores, so_far
+from .progress import (
+    StudyProgress,
+    best_words,
+    objective_words,
+    ranked,
+    reached,
+    scores,
+    so_far,
+    told,
+)
 
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow
@@ -44,7 +53,7 @@ STATUS_STYLE = {
 def sentence(study: StudyRow, trial: TrialRow) -> str:
     text = f"trial {trial.number} {reached(trial)}"
     if trial.failure_kind:
-        return f"{text}: {trial.failure_kind}: {trial.failure_message}"
+        return f"{text}: {_failure(trial)}"
     return text if trial.value is None else f"{text}, {scores(study, trial)}"
 
 
@@ -185,8 +194,14 @@ def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
 
 def _detail(trial: TrialRow) -> Text:
     if trial.failure_kind:
-        return Text(f"{trial.failure_kind}: {trial.failure_message}", style="red")
+        return Text(_failure(trial), style="red")
     return Text(_params(trial))
+
+
+def _failure(trial: TrialRow) -> str:
+    if trial.failure_kind == TOLD:
+        return told(trial)
+    return f"{trial.failure_kind}: {trial.failure_message}"
 
 
 def _params(trial: TrialRow) -> str:

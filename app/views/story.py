@@ -26,6 +26,7 @@ from .system_configurations import tried
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
+    from ...scheduler.model.writing import Attributes
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
@@ -45,8 +46,10 @@ class Line:
     #: What happened, and why; ``cause`` may be empty.
     what: str
     cause: str
-    #: The fence of the attempt that reported it; None if none did.
+    #: The attempt that reported it: its number in the trial, from 1, and its fence; None if none
+    #: did.
     attempt: int | None = None
+    fence: int | None = None
     #: The traceback of a failure; otherwise empty.
     traceback: str = ""
 
@@ -73,13 +76,16 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     reasons = reader.events_at(sorted(causes))
     epochs = reader.epochs(study.id)
     accepted = {(row.epoch, row.fence): row for row in epochs if row.trial == trial.id}
+    fences = sorted({fence for _, event in events if (fence := _fence(event)) is not None})
+    attempts = {fence: number for number, fence in enumerate(fences, 1)}
     lines = tuple(
         Line(
             event.at - trial.created_at,
             seq,
-            sentence(event, study.shown_metric, accepted),
+            sentence(event, study.shown_metric, accepted, attempts),
             cause_words(event, trial.id, reasons),
-            getattr(event, "fence", None),
+            None if (fence := _fence(event)) is None else attempts[fence],
+            fence,
             event.traceback if isinstance(event, happened.AttemptFailed) else "",
         )
         for seq, event in events
@@ -104,20 +110,35 @@ def planless(event: happened.PolicyFailed) -> str:
     return f"policy {event.policy or 'of yours'} {event.reason}: {instead()}"
 
 
-def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], EpochRow]) -> str:
-    """``event`` as a sentence. ``accepted`` are the trial's epochs by (epoch, fence)."""
+def _fence(event: Event) -> int | None:
+    """The fence of the attempt that reported ``event``; None if its user did, or the scheduler."""
+    return getattr(event, "fence", None) or None
+
+
+def sentence(
+    event: Event,
+    metric: str,
+    accepted: Mapping[tuple[int, int], EpochRow],
+    attempts: Mapping[int, int],
+) -> str:
+    """``event`` as a sentence.
+
+    ``accepted`` are the trial's epochs by (epoch, fence), ``attempts`` the numbers of its attempts
+    by fence.
+    """
+    attempt = f"attempt {attempts.get(_fence(event) or 0)}"
     match event:
         case happened.EpochReported():
             last = (row for (epoch, _), row in accepted.items() if epoch == event.epoch - 1)
             before = next(last, None)
             row = accepted.get((event.epoch, event.fence))
-            text = _epoch(event, metric, row, before) + _signatures(event, before)
+            text = _epoch(event, metric, row, before, attempt) + _signatures(event, before)
         case happened.Durable():
             text = f"the state after epoch {event.epoch} is in the store"
         case happened.Undurable():
             text = f"its state could not be written to the store: {event.reason}"
         case happened.Replayed() | happened.Remarked():
-            text = _remark(event)
+            text = _remark(event, attempt)
         case happened.WindowsMeasured() | happened.Profiled() | happened.FootprintReported():
             text = _measured(event)
         case happened.WidthsMeasured():
@@ -126,27 +147,24 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():
             text = _returned(event)
-        case happened.TrialTold():
-            failed = f"that it failed {event.reason}".rstrip()
-            outcome = failed if event.value is None else f"{metric} {number(event.value)}"
-            text = f"its user told {outcome}"
-        case happened.AttemptFailed():
-            why = KINDS.get(event.kind, event.kind)
-            tried = f" while {config_text(event.trying)} was tried" if event.trying else ""
-            text = f"attempt {event.fence} failed{tried}, {why}: {event.message}"
-        case happened.AttemptLost():
-            how = "was refused by its node" if event.refused else "was lost"
-            text = f"attempt {event.fence} {how}: {event.reason}"
+        case happened.TrialTold() | happened.TrialAdded() | happened.TrialWritten():
+            text = _by_hand(event, metric)
+        case happened.AttemptFailed() | happened.AttemptLost():
+            text = _ended(event, attempt)
         case _:
             text = type(event).__name__
     return text
 
 
 def _epoch(
-    event: happened.EpochReported, metric: str, row: EpochRow | None, before: EpochRow | None
+    event: happened.EpochReported,
+    metric: str,
+    row: EpochRow | None,
+    before: EpochRow | None,
+    attempt: str,
 ) -> str:
     if row is None:
-        return f"epoch {event.epoch} was reported by attempt {event.fence} and did not count"
+        return f"epoch {event.epoch} was reported by {attempt} and did not count"
     where = row.device + (f", slot {row.slot}" if row.slot else "")
     if row.width > 1:
         where = ", ".join(device for device, _ in row.members)
@@ -160,14 +178,76 @@ def _epoch(
     return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text
 
 
-def _remark(event: happened.Replayed | happened.Remarked) -> str:
+def _remark(event: happened.Replayed | happened.Remarked, attempt: str) -> str:
     if isinstance(event, happened.Remarked):
-        return f"attempt {event.fence} runs, but {event.text}"
+        return f"{attempt} runs, but {event.text}"
     epochs = f"epoch {event.first} is"
     if event.last > event.first:
         epochs = f"epochs {event.first} to {event.last} are"
-    text = f"{epochs} computed again by attempt {event.fence}"
+    text = f"{epochs} computed again by {attempt}"
     return text + (f": {event.reason}" if event.reason else "")
+
+
+def _ended(event: happened.AttemptFailed | happened.AttemptLost, attempt: str) -> str:
+    if isinstance(event, happened.AttemptLost):
+        how = "was refused by its node" if event.refused else "was lost"
+        return f"{attempt} {how}: {event.reason}"
+    why = KINDS.get(event.kind, event.kind)
+    during = f" while {config_text(event.trying)} was tried" if event.trying else ""
+    return f"{attempt} failed{during}, {why}: {event.message}"
+
+
+def _by_hand(
+    event: happened.TrialTold | happened.TrialAdded | happened.TrialWritten, metric: str
+) -> str:
+    """What the trial's user did, or its objective."""
+    match event:
+        case happened.TrialAdded():
+            return f"its user {_added(event)}"
+        case happened.TrialWritten():
+            return f"{'the objective' if event.fence else 'its user'} {_written(event)}"
+    failed = f"that it failed {event.reason}".rstrip()
+    return f"its user told {failed if event.value is None else f'{metric} {number(event.value)}'}"
+
+
+def _added(event: happened.TrialAdded) -> str:
+    """What the user did who added a trial."""
+    values = f": {', '.join(map(number, event.values))}" if event.values else ""
+    return {
+        "running": "asked for it",
+        "waiting": "enqueued it",
+        "complete": f"added it with its result{values}",
+        "pruned": f"added it as pruned{values}",
+    }.get(event.state, "added it as failed")
+
+
+def _written(event: happened.TrialWritten) -> str:
+    """What an objective or a user wrote of the trial, and did with it."""
+    writing, parts = event.writing, []
+    if writing.suggestions:
+        suggested = ", ".join(f"{each.name} = {number(each.value)}" for each in writing.suggestions)
+        parts.append(f"drew {suggested}")
+    if writing.steps:
+        steps = ", ".join(f"{number(value)} at step {step}" for step, value in writing.steps)
+        parts.append(f"reported {steps}")
+    if writing.user_attrs:
+        parts.append(f"set {_names('attribute', writing.user_attrs)}")
+    if writing.system_attrs:
+        parts.append(f"noted Optuna's own {_names('attribute', writing.system_attrs)}")
+    values = ", ".join(map(number, event.values))
+    told = {
+        "running": "took it",
+        "complete": f"told the result {values}",
+        "pruned": "pruned it",
+        "fail": f"told that it failed {event.reason}".rstrip(),
+    }
+    parts += [told[event.state]] if event.state in told else []
+    return ", ".join(parts) or "wrote nothing"
+
+
+def _names(noun: str, attributes: Attributes) -> str:
+    plural = "" if len(attributes) == 1 else "s"
+    return f"{noun}{plural} {', '.join(name for name, _ in attributes)}"
 
 
 def _footprint(event: happened.FootprintReported) -> str:
@@ -297,7 +377,8 @@ def render(story: Story) -> RenderableType:
     for line in story.lines:
         if line.attempt is not None and line.attempt != attempt:
             attempt = line.attempt
-            why = f"attempt {attempt}" + (f", {line.cause}" if line.cause else "")
+            why = f"attempt {attempt} (fence {line.fence})"
+            why += f", {line.cause}" if line.cause else ""
             table.add_row("", "", Text(why, style="dim"))
         after = f"+{duration(max(0.0, line.after))}"
         table.add_row(after, f"#{line.seq}", Text(line.what))

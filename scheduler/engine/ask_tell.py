@@ -11,7 +11,7 @@ one trial, which counted as running until the user told its result.
 from __future__ import annotations
 
 from ..model.events import StudyClosed, TrialAsked, TrialTold
-from ..model.trial import Failure, Step, TrialState
+from ..model.trial import TOLD, Failure, Step, TrialState
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from .attempts import Attempts
@@ -48,7 +48,7 @@ class AskTell:
         if trial.state is not TrialState.RUNNING:
             raise Refused(f"{trial.id} is {trial.state} already")
         if event.value is None:
-            trial.failure = Failure("told", event.reason)
+            trial.failure = Failure(TOLD, event.reason)
             self._core.move(study, trial, Step.FAIL)
         else:
             trial.value = event.value

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from ..model.events import StudyDeleted, StudyWritten, TrialAdded, TrialWritten
 from ..model.study import DELETED, OVER, number_of
-from ..model.trial import FINAL, Failure, Step, Trial
+from ..model.trial import ADDED, FINAL, TOLD, Failure, Step, Trial
 from ..model.writing import Suggestion
 from ..state.core import Core, Refused
 from ..state.state import StudyState
@@ -53,7 +53,7 @@ class UserTrials:
         if event.state != "waiting":
             self._take(study, trial)
         if event.state in _ENDS:
-            self._end(study, trial, event.state, event.values, "it was added so")
+            self._end(study, trial, event.state, event.values, ADDED)
             trial.finished_at = event.ended
         if study.status in OVER:
             self._proposals.settle(study)
@@ -122,5 +122,5 @@ class UserTrials:
         if values:
             trial.value, trial.further = values[0], values[1:]
         if state == "fail":
-            trial.failure = Failure("told", reason)
+            trial.failure = Failure(TOLD, reason)
         self._core.move(study, trial, _ENDS[state])

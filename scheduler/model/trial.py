@@ -115,6 +115,11 @@ class AcceptedEpoch:
     system: SystemConfig = ()
 
 
+#: The kind of the failure of a trial that failed because its user says so; and the message where
+#: it had failed already when it was added.
+TOLD, ADDED = "told", "it was added so"
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     kind: str

@@ -12,10 +12,11 @@ from penstock.app.status.listing import status_facts
 from penstock.app.study import submission
 from penstock.app.views import live
 from penstock.app.views.live import Lines, Watcher, follow
-from penstock.app.views.progress import reached, study_progress
-from penstock.app.views.screen import FULL_TABLE, progress_words, select, study_screen
+from penstock.app.views.progress import failure_words, reached, scores, study_progress
+from penstock.app.views.screen import FULL_TABLE, progress_words, select, sentence, study_screen
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.study import ENDLESS, StrategySpec
+from penstock.scheduler.model.trial import ADDED, TOLD
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 
@@ -143,6 +144,37 @@ def test_what_had_ended_before_gets_no_line_and_its_callbacks_are_asked_for_apar
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[:2] for line in lines[:-1]] == [["trial", "7"], ["trial", "8"]]
     assert lines[-1].startswith("digits: complete, ")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (ADDED, "trial 3 failed: it had failed before it was added"),
+        ("", "trial 3 failed: its user said so"),
+        ("too slow", "trial 3 failed: its user said so: too slow"),
+    ],
+)
+def test_a_trial_that_failed_because_its_user_says_so_has_words(finished, message, words):
+    view = Watcher(finished, "digits-1a2b").poll()
+    row = replace(view.trials[3], failure_kind=TOLD, failure_message=message)
+    assert sentence(view.study, row) == f"trial 3 {failure_words(row)}" == words
+    rows = [row if each.number == 3 else each for each in view.trials]
+    assert words.partition(": ")[2] in text_of(replace(view, trials=rows), width=160)
+    assert failure_words(view.trials[3]) == "failed (exception): ValueError: <b>no</b>"
+
+
+@pytest.mark.parametrize(
+    ("excess", "words"),
+    [
+        ({"0": 1.0, "1": -1.0}, "accuracy 0.5 (violates constraint 0)"),
+        ({"0": 1.0, "1": 0.5}, "accuracy 0.5 (violates constraints 0, 1)"),
+        ({"seconds": 1.0}, "accuracy 0.5 (violates constraint seconds)"),
+        ({"0": 0.0}, "accuracy 0.5"),
+    ],
+)
+def test_what_is_violated_is_called_a_constraint(finished, excess, words):
+    study, trial = finished.study("digits"), finished.trials("digits-1a2b")[0]
+    assert scores(study, replace(trial, value=0.5, constraints=excess)) == words
 
 
 class Counted:

@@ -108,4 +108,4 @@ def test_where_nothing_is_known_it_is_said_why(sqlite_url):
     ],
 )
 def test_a_trials_story_tells_it(event, told):
-    assert told in sentence(event, "accuracy", {})
+    assert told in sentence(event, "accuracy", {}, {})

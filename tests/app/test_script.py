@@ -18,6 +18,7 @@ from penstock.app.views.screen import progress_words, sentence, study_screen
 from penstock.app.views.story import find_trial, render, trial_story
 from penstock.scheduler.model.events import StudyWritten
 from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial import TOLD
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 
@@ -192,9 +193,12 @@ def test_values_have_the_names_that_their_user_gave_them_last(tmp_path):
     console.print(best_view(best_facts(reader, reader.study("digits"))))
     console.print(render(trial_story(reader, *find_trial(reader, "digits/1"))))
     result = outcome(reader, "digits-1a2b", tmp_path / "r.html", START)
+    told = replace(view.trials[0], failure_kind=TOLD, failure_message="")
+    result = replace(result, failed=(told,))
     show(console, as_named(result, reader))
     text = console.file.getvalue()
     assert text.count("hits [%]") > 10
+    assert "trial 0 failed (told): its user said so" in text
     # Among the metrics of an epoch it has the name that was reported.
     others = [line for line in text.splitlines() if "accuracy" in line]
     assert all(re.match(r"  metrics +accuracy +|after epoch 2: accuracy ", s) for s in others), text

@@ -3,14 +3,18 @@
 import io
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from penstock.app.views import story as story_view
 from penstock.app.views.story import cause_words, find_trial, render, sentence, trial_story
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model import events
+from penstock.scheduler.model.writing import Suggestion, Writing
 from rich.console import Console
 from study_ledger import TRACEBACK, make_study, study_spec
 
+DREW = "the objective drew x = 0.25, n = 3, reported 0.5 at step 1"
 FENCED = {"at": 1.0, "trial": "s-0001", "fence": 5}
 
 
@@ -41,7 +45,7 @@ def test_an_epoch_says_where_it_ran_how_long_it_took_and_what_it_gave(reader):
     value = reader.trials("digits-1a2b")[1].value
     where = reader.epochs("digits-1a2b")[1].device
     assert line.what == f"epoch 1 ended on {where} after 0.10 s: accuracy {value:.4g}"
-    assert line.attempt == 2
+    assert (line.attempt, line.fence) == (1, 2), "its first attempt, the study's second"
     assert story.metrics == reader.epochs("digits-1a2b")[1].metrics
 
 
@@ -77,9 +81,38 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
     attempts = dict.fromkeys(line.attempt for line in story.lines)
     heads = [line for line in lines if line.startswith("attempt ")]
     assert [int(head.split()[1].rstrip(",")) for head in heads] == list(attempts)
+    assert list(attempts) == list(range(1, len(attempts) + 1))
+    assert all(f" (fence {line.fence}), sent " in heads[line.attempt - 1] for line in story.lines)
     assert len(attempts) < len(story.lines)
     assert sum(line.startswith("+") for line in lines) == len(story.lines)
     assert len(lines) == 4 + len(heads) + len(story.lines)
+
+
+def test_an_event_of_no_attempt_belongs_to_none(reader):
+    study, trial = find_trial(reader, "digits/1")
+
+    class Added:
+        """The ledger, with a trial that its user added and trained."""
+
+        def __getattr__(self, name):
+            return getattr(reader, name)
+
+        def events(self, trial_id):
+            added = events.TrialAdded(at=trial.created_at, trial=trial.id, state="running")
+            told = events.TrialWritten(at=trial.created_at, trial=trial.id, state="pruned")
+            return [(1, added), (2, told)] if trial_id == trial.id else []
+
+    story = trial_story(Added(), study, trial)
+    assert [(line.attempt, line.fence) for line in story.lines] == [(None, None)] * 2
+    assert not any("attempt" in line for line in shown(story))
+
+
+def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
+    """None is told by the name of its class."""
+    text = Path(story_view.__file__).read_text()
+    for kind in vars(events).values():
+        if isinstance(kind, type) and "trial" in getattr(kind, "__dataclass_fields__", ()):
+            assert f"happened.{kind.__name__}(" in text, kind
 
 
 @pytest.mark.parametrize(
@@ -91,13 +124,13 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
         ),
         (
             events.Replayed(**FENCED, first=2, last=4, reason="checkpoint x is corrupt"),
-            "epochs 2 to 4 are computed again by attempt 5: checkpoint x is corrupt",
+            "epochs 2 to 4 are computed again by attempt 2: checkpoint x is corrupt",
         ),
         (
             events.Remarked(**FENCED, text="its folder is not there"),
-            "attempt 5 runs, but its folder is not there",
+            "attempt 2 runs, but its folder is not there",
         ),
-        (events.Replayed(**FENCED, first=2, last=2), "epoch 2 is computed again by attempt 5"),
+        (events.Replayed(**FENCED, first=2, last=2), "epoch 2 is computed again by attempt 2"),
         (
             events.Suggested(at=1.0, trial="s-0001", name="lr", value=0.25, distribution=""),
             "the sampler drew lr = 0.25",
@@ -105,10 +138,42 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
         (events.TrialReturned(**FENCED, value=0.5), "the objective returned 0.5"),
         (events.TrialReturned(**FENCED, value=0.5, pruned=True), "the objective pruned it"),
         (events.TrialReturned(**FENCED, value=None), "the objective returned without a value"),
-        (events.AttemptLost(**FENCED, reason="its lease ran out"), "attempt 5 was lost: its lease"),
+        *[
+            (events.TrialAdded(at=1.0, trial="s-0001", state=state, values=values), words)
+            for state, values, words in (
+                ("running", (), "its user asked for it"),
+                ("waiting", (), "its user enqueued it"),
+                ("complete", (0.5, 2.0), "its user added it with its result: 0.5, 2"),
+                ("pruned", (), "its user added it as pruned"),
+                ("fail", (), "its user added it as failed"),
+            )
+        ],
+        *[
+            (events.TrialWritten(at=1.0, trial="s-0001", state=state, **more), words)
+            for state, more, words in (
+                ("", {}, "its user wrote nothing"),
+                ("running", {}, "its user took it"),
+                ("complete", {"values": (0.5, 2.0)}, "its user told the result 0.5, 2"),
+                ("pruned", {}, "its user pruned it"),
+                ("fail", {"reason": ""}, "its user told that it failed"),
+            )
+        ],
+        (
+            events.TrialWritten(
+                **FENCED,
+                writing=Writing(
+                    suggestions=(Suggestion("x", 0.25, "", 0.25), Suggestion("n", 3, "", 3.0)),
+                    steps=((1, 0.5),),
+                    user_attrs=(("std", "1"),),
+                    system_attrs=(("a:b", "1"), ("c:d", "2")),
+                ),
+            ),
+            f"{DREW}, set attribute std, noted Optuna's own attributes a:b, c:d",
+        ),
+        (events.AttemptLost(**FENCED, reason="its lease ran out"), "attempt 2 was lost: its lease"),
         (
             events.AttemptLost(**FENCED, reason="other code", refused=True),
-            "attempt 5 was refused by its node: other code",
+            "attempt 2 was refused by its node: other code",
         ),
         (
             events.EpochReported(
@@ -120,12 +185,12 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
                 seconds=1.0,
                 closes=False,
             ),
-            "epoch 2 was reported by attempt 5 and did not count",
+            "epoch 2 was reported by attempt 2 and did not count",
         ),
     ],
 )
 def test_each_kind_of_event_has_its_sentence(event, words):
-    assert sentence(event, "v", {}).startswith(words)
+    assert sentence(event, "v", {}, {5: 2}).startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -196,11 +261,12 @@ def test_an_epoch_computed_otherwise_than_the_one_before_says_so(reader):
         for _, event in reader.events(trial.id)
         if isinstance(event, events.EpochReported) and event.epoch == 4
     )
-    assert "computed under" not in sentence(event, "accuracy", accepted)
-    said = sentence(replace(event, signature="S2;elsewhere"), "accuracy", accepted)
+    assert "computed under" not in sentence(event, "accuracy", accepted, {})
+    said = sentence(replace(event, signature="S2;elsewhere"), "accuracy", accepted, {})
     assert said.endswith("; computed under S2;elsewhere, epoch 3 under simulated")
     late = replace(event, signature="S2;elsewhere", fence=999)
-    assert "did not count; computed under S2;elsewhere" in sentence(late, "accuracy", accepted)
+    said = sentence(late, "accuracy", accepted, {999: 9})
+    assert "by attempt 9 and did not count; computed under S2;elsewhere" in said
 
 
 def test_an_epoch_says_for_how_long_its_trial_stood_and_at_which_widths_it_went_on(reader):
@@ -214,7 +280,7 @@ def test_an_epoch_says_for_how_long_its_trial_stood_and_at_which_widths_it_went_
 
     def said(**changes):
         last, this = rows[3], replace(rows[4], **changes)
-        return sentence(event, "accuracy", {(3, last.fence): last, (4, this.fence): this})
+        return sentence(event, "accuracy", {(3, last.fence): last, (4, this.fence): this}, {})
 
     begun = rows[3].at + rows[4].seconds
     assert "stood" not in said(at=begun + 0.9)
