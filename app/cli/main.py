@@ -338,8 +338,8 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
     for study in dict.fromkeys(studies):
         row = reader.study(study.id)
         if row.finished_at is None:
-            asked = spec_from_json(row.spec_json).contract == "ask"
-            say(open_message(row.name) if asked else detached_message(row.name, row.id))
+            alone = spec_from_json(row.spec_json).contract == "ask"
+            say(open_message(row.name) if alone else detached_message(row.name, row.id))
             continue
         path = _report_path(settings, row.id)
         # Only the first study waited for the services to start; the others began when submitted.
