@@ -47,10 +47,11 @@ RENAMED_CLASSES: dict[str, str] = {
     "Allocation": "Place",
 }
 #: Fields that were renamed since: (present class, present field) to recorded field.
-RENAMED_FIELDS: dict[tuple[str, str], str] = {}
+RENAMED_FIELDS: dict[tuple[str, str], str] = {("Line", "fence"): "attempt"}
 
 #: Words of sentences that changed since: present to recorded.
 RENAMED_WORDS: dict[str, str] = {
+    "optimize(..., catch=(Exception,)), or limits=": "limits=",
     "resources=penstock.Resources(on_signature": "exactness=penstock.Exactness(on_signature",
 }
 
@@ -59,6 +60,9 @@ NEW_IN_OUTLOOK = {"rule"}
 #: Fields of decisions and of the state that the record has not.
 NEW_FIELDS = {
     ("Dispatch", "estimate"),
+    ("StudyState", "extended_at"),
+    ("StudyRow", "names"),
+    ("Line", "attempt"),
     *(("Trial", name) for name in ("peaks", "floors", "shortages", "passed")),
 }
 

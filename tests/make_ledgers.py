@@ -34,6 +34,8 @@ from penstock.app.views.story import trial_story
 RECORDED = Path(__file__).parent / "recorded"
 FOLDER = RECORDED / "ledgers"
 CHECKPOINT_EVERY = 25
+#: What is said of the best trial since the record was made.
+NEW_IN_BEST = {"metric_name"}
 
 
 def run(site: Installation, kind: str, code: Path) -> None:
@@ -168,7 +170,8 @@ def reading(url: str) -> list[str]:
     reader = Reader(url)
     lines = [canonical(reader.devices(), []), canonical(reader.history(), [])]
     for study in reader.studies():
-        lines += [canonical(study, []), best_facts(reader, study)]
+        best = best_facts(reader, study)
+        lines += [canonical(study, []), {k: v for k, v in best.items() if k not in NEW_IN_BEST}]
         lines += [canonical(row, []) for row in reader.epochs(study.id)]
         lines += [canonical(row, []) for row in reader.durables(study.id)]
         for trial in reader.trials(study.id):

@@ -15,13 +15,13 @@ from ..host.settings import Settings
 from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
 from ..ledger.codec import spec_from_json
+from ..mirroring.mirror import Mirror, is_elsewhere, only_name
 from ..spec.build import check_name, make_plan, new_id
 from ..spec.objectives import parse_objectives
 from ..spec.options import Limits, Resources, Share, SystemTuning
 from ..spec.plan import StudyPlan
 from ..spec.sampler_options import LOCAL, OWN
 from .handle import AS_OPTUNA, StudyHandle, in_trainer, refuse_in_trainer
-from .mirror import Mirror, is_elsewhere, only_name
 from .renamed_arguments import in_groups
 from .study import Study
 

@@ -8,14 +8,14 @@ import optuna
 
 from ...profiling.base.errors import UsageError
 from ..host.tracebacks import to_the_user
+from ..mirroring.storage import MirroredStorage
 from ..spec.warm_start import shown
 from .handle import AS_OPTUNA, StudyHandle, in_trainer
-from .mirrored_storage import MirroredStorage
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from .mirror import Mirror
+    from ..mirroring.mirror import Mirror
 
 
 class ReadableStudy(optuna.Study):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...profiling.base.errors import UsageError
-from ...scheduler.model.study import Params, StudySpec
+from ...scheduler.model.study import ENDLESS, Params, StudySpec
 from ...tasks.contracts.code import Reference, refer_to_value
 from ..common.validation import whole
 from ..host.devices import devices_of, metered
@@ -33,8 +33,6 @@ class CannotTravel(UsageError):
     """An objective, its sampler or its pruner cannot be sent to trainers."""
 
 
-#: How many trials a study may have whose user names no number: it runs until it is stopped.
-ENDLESS = 10**9
 #: How often another name is tried where another process takes it, and seconds before each.
 _NAMES_TRIED, _NAME_WAIT = 10, 0.1
 

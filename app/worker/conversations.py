@@ -55,6 +55,8 @@ class Conversations:
         self._open: dict[Key, deque[Message]] = {}
         self._changed = threading.Condition()
         self._reading = False
+        #: How many wait to read alone. Sessions let them.
+        self._waiting = 0
         self._gone: TrainerGone | None = None
 
     @property
@@ -83,7 +85,7 @@ class Conversations:
         deadline = time.monotonic() + timeout
         while True:
             with self._changed:
-                while not (mine := self._open[run]) and self._gone is None and self._reading:
+                while not (mine := self._open[run]) and self._gone is None and self._is_taken():
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                         return None
                 if mine:
@@ -98,6 +100,9 @@ class Conversations:
                 # Also where the trainer talks of other runs without a pause.
                 if not self._open[run] and not self._gone and time.monotonic() >= deadline:
                     return None
+
+    def _is_taken(self) -> bool:
+        return self._reading or self._waiting > 0
 
     def _read_for_all(self, timeout: float) -> Message | None:
         """Read one message, and put it where it belongs. Whoever calls this has the turn."""
@@ -132,8 +137,10 @@ class Conversations:
     def reading_alone(self, *, wait: bool) -> Iterator[bool]:
         """Nobody else reads meanwhile. Yields False if somebody does and it does not ``wait``."""
         with self._changed:
+            self._waiting += wait
             while wait and self._reading:
                 self._changed.wait()
+            self._waiting -= wait
             alone = not self._reading
             self._reading = True
         try:

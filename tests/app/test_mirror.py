@@ -10,8 +10,8 @@ import pytest
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
-from penstock.app.study.mirror import Mirror
-from penstock.app.study.mirrored_storage import MirroredStorage
+from penstock.app.mirroring.mirror import Mirror
+from penstock.app.mirroring.storage import MirroredStorage
 from penstock.app.study.study import space_second
 
 X = {"x": optuna.distributions.FloatDistribution(0, 1)}

@@ -114,7 +114,8 @@ def test_only_the_run_at_work_is_blamed_for_the_end_of_its_trainer(trainer):
     until(lambda: first.shown)
     psutil.Process(trainer.pid).kill()
     assert first.ended() == {"failed": "died"}
+    ended = second.ended()
     (lost,) = link.of("s-0001", "lost")
-    assert second.ended() == {"lost": lost["reason"]}
+    assert ended == {"lost": lost["reason"]}
     assert lost["reason"] == "signal 9 (SIGKILL), while it ran another trial"
     assert lost["ranks"] == []

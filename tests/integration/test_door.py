@@ -117,7 +117,8 @@ def test_on_the_command_line_it_is_one_line_and_exit_status_2(site, tmp_path):
     script.write_text(f"{SCRIPT}    study(sampler='annealing')\n")
     said = site.penstock("run", script, status=2)
     names = "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2"
-    assert said == f"penstock: sampler = 'annealing' is refused: allowed is {names}\n"
+    refused = f"penstock: sampler = 'annealing' is refused: allowed is {names}"
+    assert said == f"{refused} (at script.py:14)\n"
 
 
 @pytest.mark.parametrize(
