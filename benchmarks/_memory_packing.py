@@ -191,7 +191,6 @@ def packing(found: Sequence[Figures], fits: int, seed: str) -> Figures:
         "trials_over_max_times_n": chosen / by_max,
         "trials": chosen / fits,
         "trials.max_times_n": by_max / fits,
-        "trials.exclusive": 1.0,
     }
 
 

@@ -20,8 +20,8 @@ def similar(
     as_json: Json = False,
 ) -> None:
     """Show which known workloads a trial resembles, and which system parameters paid off."""
+    from ..stories.story import find_trial
     from ..views.similar import find_similar, similarity_facts, similarity_view
-    from ..views.story import find_trial
 
     reader = reader_of()
     study, found = find_trial(reader, trial)

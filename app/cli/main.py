@@ -188,7 +188,7 @@ def story(
     """Show what happened to one trial, in order, and why."""
     from dataclasses import asdict
 
-    from ..views.story import find_trial, render, trial_story
+    from ..stories.story import find_trial, render, trial_story
 
     reader = reader_of()
     found = trial_story(reader, *find_trial(reader, trial))
@@ -329,7 +329,6 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
     from ..ledger.codec import spec_from_json
     from ..study.script import outcome, show
     from ..study.watching import detached_message, open_message
-    from .this_run import as_named, of_this_run
 
     if not studies:
         return False
@@ -345,7 +344,6 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
         # Only the first study waited for the services to start; the others began when submitted.
         asked = row.created_at if row.created_at >= began else None
         begin = since if study is studies[0] else asked
-        result = outcome(reader, row.id, path, since)
-        show(console, as_named(of_this_run(result, reader, began, begin), reader))
+        show(console, outcome(reader, row.id, path, began, begin))
         failed = failed or row.status == "failed"
     return failed

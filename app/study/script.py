@@ -5,9 +5,10 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -21,8 +22,15 @@ from ...scheduler.model.trial import TrialState
 from ..common.console import PlainConsole
 from ..common.text import count, duration, label, number
 from ..report.report import write_report
-from ..views.progress import StudyProgress, best_words, final_metrics, scores, study_progress
-from ..views.story import planless
+from ..stories.sentences import planless
+from ..views.progress import (
+    StudyProgress,
+    best_words,
+    failure_words,
+    final_metrics,
+    scores,
+    study_progress,
+)
 from .optuna_scripts import on_devices
 
 if TYPE_CHECKING:
@@ -120,37 +128,74 @@ class Outcome:
     planless: tuple[str, ...] = ()
 
 
-def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcome:
-    """Write the report of a study and summarise it; ``since`` is when its start-up began."""
+def outcome(
+    reader: Reader, study_id: str, report: Path, began: float, start: float | None
+) -> Outcome:
+    """Write the report of a study and summarise what one run of a script did for it.
+
+    The run ``began`` then, and the start-up of the study's trials at ``start`` (seconds of the
+    clock; None where only its first dispatch tells). Trials of before (of earlier runs, copied, or
+    added by their user) are results like any other, but they took no time of this run, and failed
+    in none of it.
+    """
     from ..ledger.codec import spec_from_json
 
-    study, trials = reader.study(study_id), reader.trials(study_id)
+    study = reader.with_names(reader.study(study_id))
+    trials: Sequence[TrialRow] = reader.trials(study_id)
     epochs: Sequence[EpochRow] = reader.epochs(study_id)
     progress = study_progress(study, spec_from_json(study.spec_json).strategy, trials, epochs)
-    began = monotonic()
+    writing = monotonic()
     written = write_report(reader, study_id, report)
-    started, last = (
-        progress.started,
-        study.finished_at or max((row.at for row in epochs), default=0.0),
-    )
-    if started is None and progress.counts[TrialState.COMPLETED]:
-        started = min(trial.created_at for trial in trials)
-        last = max(trial.finished_at or started for trial in trials)
+    reporting = monotonic() - writing
+    own = [each for each in trials if _is_of_run(each, began)]
+    trained = _trained(study, own, epochs, began)
+    start_up, training = None, 0.0
+    if trained is not None:
+        # What was at work already, because the study went on without a script, had no start-up.
+        first = max(trained[0], began)
+        start = max(began, min(map(_started, own))) if start is None else start
+        start_up, training = max(0.0, first - start), max(0.0, trained[1] - first)
+    states = Counter(TrialState(each.state) for each in own)
     return Outcome(
         study=study,
-        progress=progress,
+        progress=replace(progress, counts=states) if own else progress,
         metrics=final_metrics(progress.best, epochs) if progress.best else {},
-        failed=tuple(trial for trial in trials if trial.state == TrialState.FAILED),
+        failed=tuple(each for each in own or trials if each.state == TrialState.FAILED),
         report=written,
-        start_up=None if started is None else started - since,
-        training=0.0 if started is None else last - started,
-        reporting=monotonic() - began,
+        start_up=start_up,
+        training=training,
+        reporting=reporting,
         planless=tuple(
             planless(failure)
             for _, failure in reader.policy_failures()
             if study.created_at <= failure.at <= (study.finished_at or failure.at)
         ),
     )
+
+
+def _is_of_run(trial: TrialRow, began: float) -> bool:
+    if trial.finished_at is not None and trial.finished_at < began:
+        return False
+    # A trial that was added with its result never ran here: it ended when it began.
+    return trial.dispatched_at is not None or trial.finished_at not in (None, trial.created_at)
+
+
+def _trained(
+    study: StudyRow, own: Sequence[TrialRow], epochs: Sequence[EpochRow], began: float
+) -> tuple[float, float] | None:
+    """When a run's ``own`` trials began and ended to train; None if none did."""
+    ids = {each.id for each in own}
+    rows = [row for row in epochs if row.trial in ids and row.at >= began]
+    if rows:
+        ended = study.finished_at or max(row.at for row in rows)
+        return min(row.at - row.seconds for row in rows), ended
+    if any(each.state == TrialState.COMPLETED for each in own):
+        return min(map(_started, own)), max(each.finished_at or _started(each) for each in own)
+    return None
+
+
+def _started(trial: TrialRow) -> float:
+    return trial.created_at if trial.dispatched_at is None else trial.dispatched_at
 
 
 def show(console: PlainConsole, result: Outcome) -> None:
@@ -177,7 +222,7 @@ def show(console: PlainConsole, result: Outcome) -> None:
             grid.add_row(Text(f"  {name}", style="dim"), Text(number(value)))
         console.print(grid)
     for trial in result.failed[:3]:
-        words = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"
+        words = f"trial {trial.number} {failure_words(trial)}"
         more = (f"  penstock story {trial.id}", "dim")
         console.print(Text.assemble((words, "red"), more), soft_wrap=True)
     if len(result.failed) > 3:
@@ -192,7 +237,7 @@ def show(console: PlainConsole, result: Outcome) -> None:
 
 
 def _headline(result: Outcome, best: TrialRow) -> Text:
-    metric = result.study.metric
+    metric = result.study.shown_metric
     tests = {n: v for n, v in result.metrics.items() if n.startswith("test_")}
     line = Text.assemble(
         (result.study.name, "bold"),

@@ -21,7 +21,7 @@ from penstock.app.report.report import write_report
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
 from penstock.app.simulation.simulator import SimulatedTransport
-from penstock.app.views.story import render, trial_story
+from penstock.app.stories.story import render, trial_story
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Refused

@@ -10,7 +10,7 @@ from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.report.lineage import lineage
 from penstock.app.report.report import write_report
-from penstock.app.views.story import render, trial_story
+from penstock.app.stories.story import render, trial_story
 from penstock.scheduler.model.study import StrategySpec, number_of
 from rich.console import Console
 from study_ledger import make_study, study_spec

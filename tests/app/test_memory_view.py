@@ -10,8 +10,8 @@ import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
+from penstock.app.stories.sentences import sentence
 from penstock.app.views.memory import memory_facts, memory_of, memory_view
-from penstock.app.views.story import sentence
 from penstock.profiling.memory.footprint import Footprint
 from penstock.profiling.memory.margin import OTHERS, RECURRENT
 from penstock.profiling.memory.resident import LOADED

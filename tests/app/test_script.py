@@ -6,16 +6,15 @@ import re
 from dataclasses import replace
 
 import pytest
-from penstock.app.cli.this_run import as_named, of_this_run
 from penstock.app.common.text import duration
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.ledger.reader import Reader
 from penstock.app.status.listing import study_facts, study_table
+from penstock.app.stories.story import find_trial, render, trial_story
 from penstock.app.study.script import outcome, show
 from penstock.app.views.best import best_facts, best_view
 from penstock.app.views.live import Watcher
 from penstock.app.views.screen import progress_words, sentence, study_screen
-from penstock.app.views.story import find_trial, render, trial_story
 from penstock.scheduler.model.events import StudyWritten
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TOLD
@@ -26,7 +25,7 @@ FULL = StrategySpec("full", max_epochs=2)
 
 
 def said(reader, tmp_path, since=START - 2.0):
-    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", since)
+    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", since, since)
     console = Console(file=io.StringIO(), width=60)
     show(console, result)
     return result, console.file.getvalue()
@@ -127,8 +126,7 @@ class Continued:
 
 
 def of_run(reader, tmp_path, begin=START - 2.0, since=START):
-    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", START - 2.0)
-    result = of_this_run(result, reader, since, begin)
+    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", since, begin)
     console = Console(file=io.StringIO(), width=200)
     show(console, result)
     return result, console.file.getvalue().splitlines()[-1]
@@ -192,13 +190,13 @@ def test_values_have_the_names_that_their_user_gave_them_last(tmp_path):
     console.print(study_table([study_facts(reader, reader.study("digits"))]))
     console.print(best_view(best_facts(reader, reader.study("digits"))))
     console.print(render(trial_story(reader, *find_trial(reader, "digits/1"))))
-    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", START)
+    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", START, START)
     told = replace(view.trials[0], failure_kind=TOLD, failure_message="")
     result = replace(result, failed=(told,))
-    show(console, as_named(result, reader))
+    show(console, result)
     text = console.file.getvalue()
     assert text.count("hits [%]") > 10
-    assert "trial 0 failed (told): its user said so" in text
+    assert "trial 0 failed: its user said so" in text
     # Among the metrics of an epoch it has the name that was reported.
     others = [line for line in text.splitlines() if "accuracy" in line]
     assert all(re.match(r"  metrics +accuracy +|after epoch 2: accuracy ", s) for s in others), text

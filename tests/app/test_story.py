@@ -6,8 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from penstock.app.views import story as story_view
-from penstock.app.views.story import cause_words, find_trial, render, sentence, trial_story
+from penstock.app.stories import sentences
+from penstock.app.stories.sentences import sentence
+from penstock.app.stories.story import cause_words, find_trial, render, trial_story
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model import events
 from penstock.scheduler.model.writing import Suggestion, Writing
@@ -109,7 +110,7 @@ def test_an_event_of_no_attempt_belongs_to_none(reader):
 
 def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
     """None is told by the name of its class."""
-    text = Path(story_view.__file__).read_text()
+    text = Path(sentences.__file__).read_text()
     for kind in vars(events).values():
         if isinstance(kind, type) and "trial" in getattr(kind, "__dataclass_fields__", ()):
             assert f"happened.{kind.__name__}(" in text, kind

@@ -26,7 +26,7 @@ from penstock.app.runner.users_samplers import UsersSamplers
 from penstock.app.services.code_files import StoredCode
 from penstock.app.spec.sampler_options import own_options
 from penstock.app.spec.space import Float, parse_space
-from penstock.app.views.story import sentence
+from penstock.app.stories.sentences import sentence
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Proposed, Remarked, StudySubmitted, Suggested

@@ -8,7 +8,7 @@ import pytest
 from installation import CORES, Installation
 from penstock.app.ledger import codec
 from penstock.app.report.system_section import system_section
-from penstock.app.views.story import trial_story
+from penstock.app.stories.story import trial_story
 from penstock.profiling.devices.signature import machine_of
 
 pytestmark = [

@@ -1,0 +1,1 @@
+"""The story of a trial: what happened to it and why, in sentences."""

@@ -1,0 +1,222 @@
+"""Tells the story of a trial: what happened to it, in order, and why, in sentences.
+
+An event answers a decision, and a decision is taken when another event is handled. The ledger holds
+the numbers of both. Here they become words: *epoch 3 ended … · sent when trial 7 ended epoch 1*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model import events as happened
+from ...scheduler.model.snapshot import POLICY_BACKOFF
+from ..common.text import duration, number
+from ..views.progress import final_metrics, origins
+from .sentences import fence_of, planless, sentence
+
+if TYPE_CHECKING:
+    from ...scheduler.model.events import Event
+    from ..ledger.reader import Reader
+    from ..ledger.rows import StudyRow, TrialRow
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event of a trial."""
+
+    #: Seconds since the trial was proposed.
+    after: float
+    #: The event's number in the ledger.
+    seq: int
+    #: What happened, and why; ``cause`` may be empty.
+    what: str
+    cause: str
+    #: The attempt that reported it: its number among those of the trial that reported anything,
+    #: from 1, and its fence; None if none did.
+    attempt: int | None = None
+    fence: int | None = None
+    #: The traceback of a failure; otherwise empty.
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A trial, its study, its events in order, and all metrics of its last accepted epoch.
+
+    ``origins`` says which trial a forked trial continues, and which trials continue this one.
+    """
+
+    study: StudyRow
+    trial: TrialRow
+    lines: tuple[Line, ...]
+    metrics: dict[str, float]
+    origins: tuple[str, ...] = ()
+
+
+def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
+    """The story of ``trial`` from the ledger."""
+    study = reader.with_names(study)
+    events = reader.events(trial.id)
+    causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
+    reasons = reader.events_at(sorted(causes))
+    epochs = reader.epochs(study.id)
+    accepted = {(row.epoch, row.fence): row for row in epochs if row.trial == trial.id}
+    fences = sorted({fence for _, event in events if (fence := fence_of(event)) is not None})
+    attempts = {fence: number for number, fence in enumerate(fences, 1)}
+    lines = tuple(
+        Line(
+            event.at - trial.created_at,
+            seq,
+            sentence(event, study.shown_metric, accepted, attempts),
+            cause_words(event, trial.id, reasons),
+            None if (fence := fence_of(event)) is None else attempts[fence],
+            fence,
+            event.traceback if isinstance(event, happened.AttemptFailed) else "",
+        )
+        for seq, event in events
+    )
+    if not lines and (found := reader.imported(study.id)) is not None:
+        seq, past = found
+        what = "it was imported: its story is in the ledger that it was exported from"
+        lines = (Line(past.at - trial.created_at, seq, what, ""),)
+    until = trial.finished_at or math.inf
+    lines += tuple(
+        Line(event.at - trial.created_at, seq, planless(event), "")
+        for seq, event in reader.policy_failures()
+        if max(study.created_at, trial.created_at - POLICY_BACKOFF) <= event.at <= until
+    )
+    lines = tuple(sorted(lines, key=lambda line: line.seq))
+    parts = origins(trial, reader.trials(study.id))
+    return Story(study, trial, lines, final_metrics(trial, epochs), tuple(parts))
+
+
+def cause_words(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
+    """Why ``event`` happened: the event whose handling sent the attempt that it answers."""
+    seq = _taken_at(event)
+    if seq is None:
+        return event.cause
+    reason = reasons.get(seq)
+    if reason is None:
+        return f"sent at #{seq}"
+    return f"sent when {_occasion(reason, trial)} (#{seq})"
+
+
+def _taken_at(event: Event) -> int | None:
+    """The number of the event that led to the decision which ``event`` answers."""
+    seq, _, index = event.cause.partition(".")
+    return int(seq) if seq.isdecimal() and index.isdecimal() else None
+
+
+_OCCASIONS: dict[type[Event], str] = {
+    happened.StudySubmitted: "the study was submitted",
+    happened.StudyPaused: "a study was paused",
+    happened.StudyResumed: "the study was resumed",
+    happened.StudyExtended: "the study was extended",
+    happened.LedgerRestored: "an older ledger was restored",
+    happened.Proposed: "the sampler proposed it",
+    happened.Tick: "its wait was over",
+}
+
+
+def _occasion(reason: Event, trial: str) -> str:
+    match reason:
+        case happened.DeviceJoined():
+            text = f"{reason.device.name} joined"
+        case happened.DeviceLeft():
+            text = f"{reason.device} left"
+        case happened.DevicesTakenOut():
+            text = f"the operator took out {', '.join(reason.devices)}"
+        case happened.DevicesGivenBack():
+            text = f"the operator gave back {', '.join(reason.devices)}"
+        case happened.EpochReported():
+            text = f"{_who(reason.trial, trial)} ended epoch {reason.epoch}"
+        case happened.TrialReturned():
+            text = f"{_who(reason.trial, trial)} returned"
+        case happened.AttemptFailed() | happened.AttemptLost():
+            text = f"an attempt of {_who(reason.trial, trial)} failed"
+        case _:
+            text = _OCCASIONS.get(type(reason), f"{type(reason).__name__} was handled")
+    return text
+
+
+def _who(other: str, trial: str) -> str:
+    if other == trial:
+        return "it"
+    study, _, last = other.rpartition("-")
+    of = "" if study == trial.rpartition("-")[0] else f" of another study, {study},"
+    return f"trial {int(last)}{of}"
+
+
+def render(story: Story) -> RenderableType:
+    """The story for the terminal: the cause of each attempt, and below it what the attempt did.
+
+    Tracebacks follow at the end, over the terminal's whole width.
+    """
+    trial = story.trial
+    title = Text.assemble(
+        (f"trial {trial.number}", "bold"), f" of {story.study.name}  ", (trial.state, "bold")
+    )
+    parts: list[RenderableType] = [title, Text(_values(trial.params), style="dim")]
+    if story.metrics:
+        parts.append(Text(f"after epoch {trial.epoch}: {_values(story.metrics)}", style="dim"))
+    parts += [Text(line, style="dim") for line in story.origins]
+    parts.append(Text())
+    if not story.lines:
+        parts.append(Text("nothing has happened to it yet", style="dim"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    attempt = None
+    for line in story.lines:
+        if line.attempt is not None and line.attempt != attempt:
+            attempt = line.attempt
+            why = f"attempt {attempt} (fence {line.fence})"
+            why += f", {line.cause}" if line.cause else ""
+            table.add_row("", "", Text(why, style="dim"))
+        after = f"+{duration(max(0.0, line.after))}"
+        table.add_row(after, f"#{line.seq}", Text(line.what))
+    parts.append(table)
+    # A repeated attempt often fails in the same place; such a traceback is shown once.
+    for trace in dict.fromkeys(line.traceback for line in story.lines if line.traceback):
+        numbers = ", ".join(f"#{line.seq}" for line in story.lines if line.traceback == trace)
+        head = Text(f"the traceback of {numbers}", style="dim")
+        parts += [Text(), head, Text(trace.rstrip(), style="red")]
+    return Group(*parts)
+
+
+def _values(values: Mapping[str, object]) -> str:
+    return "  ".join(f"{name} {number(value)}" for name, value in values.items())
+
+
+def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
+    """The trial with the id ``name`` or ``STUDY/NUMBER``. Raises UsageError if unknown."""
+    study_name, slash, last = name.rpartition("/")
+    if not slash:
+        for study in reversed(reader.studies()):
+            if name in (study.id, study.name):
+                advice = _numbers(study, reader.trials(study.id))
+                raise UsageError(f"{name} is a whole study; {advice}")
+        study_name, _, last = name.rpartition("-")
+    if not study_name or not last.isdecimal():
+        raise UsageError.refuse("trial", name, "a trial's id, or STUDY/NUMBER")
+    study = reader.study(study_name)
+    trials = reader.trials(study.id)
+    for trial in trials:
+        if trial.number == int(last):
+            return study, trial
+    raise UsageError(f"there is no trial {name!r}; {_numbers(study, trials)}")
+
+
+def _numbers(study: StudyRow, trials: Sequence[TrialRow]) -> str:
+    if not trials:
+        return f"{study.name} has no trial yet"
+    return f"its trials are {study.name}/0 to {study.name}/{len(trials) - 1}"
