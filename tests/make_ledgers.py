@@ -166,7 +166,11 @@ def taken_up(url: str) -> str:
 
 
 def reading(url: str) -> list[str]:
-    """What readers say of a ledger: rows, the best trials and stories, a line each."""
+    """What readers say of a ledger: rows, the best trials and stories, a line each.
+
+    A scheduler of the present code has opened it before.
+    """
+    SqlLedger.open(url).close()
     reader = Reader(url)
     lines = [canonical(reader.devices(), []), canonical(reader.history(), [])]
     for study in reader.studies():

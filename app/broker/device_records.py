@@ -32,11 +32,13 @@ def parse_device_record(name: str, text: str) -> LiveDevice:
         incarnation, draining = record["incarnation"], record["draining"]
     except (LookupError, TypeError, ValidationError) as error:
         raise Forged("form", f"it is not a device: {error!r}") from error
-    sizes = (device.slots, *device.cores, device.memory or 0)
+    sizes = (device.slots, device.seats, *device.cores, device.memory or 0)
     if device.name != name or not isinstance(incarnation, str) or not isinstance(draining, bool):
         raise Forged("form", "it is not a record of this device")
     if not 1 <= device.slots <= MAX_SIZE or len(device.cores) > MAX_SIZE or not _fit(sizes):
         raise Forged("form", "it has more of something than there can be")
+    if device.seats < 1 or device.slots % device.seats:
+        raise Forged("form", "its slots are no whole number of lanes")
     return LiveDevice(device, incarnation, draining)
 
 

@@ -312,5 +312,6 @@ def device_of(row: Row[Any]) -> DeviceRecord:
         uuid=row.uuid,
         model=row.model,
         unmetered=row.unmetered,
+        seats=row.seats,
     )
     return DeviceRecord(device, row.incarnation, row.state, row.at, row.reason)

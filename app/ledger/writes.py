@@ -262,4 +262,5 @@ def _device(record: DeviceRecord) -> dict[str, Any]:
         "at": record.at,
         "reason": record.reason,
         "unmetered": device.unmetered,
+        "seats": device.seats,
     }

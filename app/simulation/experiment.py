@@ -32,7 +32,8 @@ from .workload import KnownCosts, SimulatedTraining, Workload
 
 MAX_DEVICES = 100_000
 _ALLOWED = (
-    f"cpu:<devices>x<cores> or gpu:<devices>, each optionally with *<slots>, at most {MAX_DEVICES}"
+    "cpu:<devices>x<cores> or gpu:<devices>, each optionally with *<slots> or *<lanes>x<seats>, at"
+    f" most {MAX_DEVICES}"
 )
 
 
@@ -62,7 +63,8 @@ def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, .
             kind,
             tuple(range(k * form.cores, (k + 1) * form.cores)),
             None if memory is None else round(memory * GIB),
-            form.slots or 1,
+            form.slots,
+            seats=form.seats,
         )
         for k in range(count)
     )

@@ -1,8 +1,12 @@
-"""Device values: a GPU or a set of CPU cores, its slots, and the queue of each slot.
+"""Device values: a GPU or a set of CPU cores, its slots and lanes, and the queue of each slot.
 
 Written forms: ``cpu:2x1`` is two devices of one core each, ``cpu:1x2`` is one device of two cores,
-``cpu:2x1*2`` is two one-core devices with two slots each. ``gpu:all`` and ``gpu:0,1`` are GPUs.
-``auto`` is every GPU, or one device a CPU core if there is no GPU.
+``cpu:2x1*2`` is two one-core devices with two slots each, ``cpu:2x1*2x4`` two with two lanes of
+four slots each. ``gpu:all`` and ``gpu:0,1`` are GPUs. ``auto`` is every GPU, or one device a CPU
+core if there is no GPU.
+
+A lane is one trainer process. The trials in its slots, its *residents*, take turns: one of them
+computes at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ class Device:
     cores: tuple[int, ...]
     #: Memory in bytes; None if unknown.
     memory: int | None
-    #: How many trials it can hold at once.
+    #: How many trials it can hold at once, in all lanes: a multiple of ``seats``.
     slots: int = 1
     #: A GPU's name for ``CUDA_VISIBLE_DEVICES``; None for CPU cores.
     uuid: str | None = None
@@ -34,6 +38,17 @@ class Device:
     model: str = ""
     #: Why its energy cannot be measured; empty if it can.
     unmetered: str = "nobody has looked for meters"
+    #: How many trials take turns in one lane.
+    seats: int = 1
+
+    @property
+    def lanes(self) -> int:
+        """How many trainer processes it has."""
+        return self.slots // self.seats
+
+    def lane(self, slot: int) -> int:
+        """The lane, from 0, that ``slot`` is a seat of."""
+        return slot // self.seats
 
     def queue(self, slot: int) -> str:
         """The Celery queue that feeds ``slot`` (0 to ``slots`` - 1)."""

@@ -3,7 +3,7 @@
 ``cpu:2x1`` is two devices of one core, ``cpu:1x2`` is one device of two cores. ``gpu:all`` is every
 GPU, ``gpu:0,1`` two of them by number. ``auto`` is every GPU with two slots each, or one device a
 core if there is no GPU. ``*2`` at the end gives every device two slots, so two trials may share it
-where that pays.
+where that pays. ``*2x4`` gives every device two lanes of four slots, in which trials take turns.
 
 A machine has what this process may use: the cores that it is bound to, but no more than its control
 group pays for, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
@@ -15,7 +15,7 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.errors import UsageError
@@ -26,12 +26,15 @@ from .nvml import Nvml
 MAX_SLOTS = 16
 #: A second trial stays on a GPU only if a gain was measured (docs/policies.md).
 AUTO_GPU_SLOTS = 2
-SPEC_FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
+SPEC_FORMS = (
+    "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> or *<lanes>x<seats>"
+    " if wanted"
+)
 
 _SPEC = re.compile(
     # The number of digits is limited: Python refuses to read numbers of some thousand digits.
     r"(?P<kind>auto|cpu:(?P<devices>\d{1,9})x(?P<each>\d{1,9})|gpu:(?P<gpus>all|\d{1,9}(?:,\d{1,9})*))"
-    r"(?:\*(?P<slots>\d{1,9}))?"
+    r"(?:\*(?P<lanes>\d{1,9})(?:x(?P<seats>\d{1,9}))?)?"
 )
 
 
@@ -40,14 +43,20 @@ class DeviceSpec:
     """A device spec in parts.
 
     ``kind`` is auto, cpu or gpu. For CPUs it means ``count`` devices of ``cores`` each. For GPUs
-    ``gpus`` is *all*, or numbers with commas. ``slots`` is None if the spec does not say.
+    ``gpus`` is *all*, or numbers with commas. ``lanes`` is None if the spec does not say.
     """
 
     kind: str
     count: int
     cores: int
     gpus: str
-    slots: int | None
+    lanes: int | None
+    seats: int = 1
+
+    @property
+    def slots(self) -> int:
+        """How many trials a device can hold."""
+        return (self.lanes or 1) * self.seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +96,15 @@ def parse_spec(spec: str, allowed: str) -> DeviceSpec:
     form = _SPEC.fullmatch(spec.strip())
     if form is None:
         raise UsageError.refuse("devices", spec, allowed)
-    slots = None if form["slots"] is None else int(form["slots"])
-    if slots is not None and not 1 <= slots <= MAX_SLOTS:
-        raise UsageError.refuse("devices", spec, f"1 to {MAX_SLOTS} slots a device")
+    lanes = None if form["lanes"] is None else int(form["lanes"])
+    seats = 1 if form["seats"] is None else int(form["seats"])
+    if lanes is not None and not 1 <= lanes * seats <= MAX_SLOTS:
+        raise UsageError.refuse(
+            "devices", spec, f"1 to {MAX_SLOTS} slots a device, as *<slots> or *<lanes>x<seats>"
+        )
     kind = form["kind"].partition(":")[0]
-    return DeviceSpec(
-        kind, int(form["devices"] or 0), int(form["each"] or 1), form["gpus"] or "", slots
-    )
+    count, each = int(form["devices"] or 0), int(form["each"] or 1)
+    return DeviceSpec(kind, count, each, form["gpus"] or "", lanes, seats)
 
 
 def find_devices(spec: str, machine: Machine) -> tuple[Device, ...]:
@@ -102,14 +113,11 @@ def find_devices(spec: str, machine: Machine) -> tuple[Device, ...]:
     Raises ``UsageError`` with the spec and what the machine has.
     """
     form = parse_spec(spec, f"{SPEC_FORMS}; this machine has {machine}")
-    slots = form.slots or 1
-    if form.kind == "gpu":
-        return _gpus(spec, form.gpus, slots, machine)
-    if form.kind == "cpu":
-        return _cpus(spec, form.count, form.cores, slots, machine)
-    if machine.gpus:
-        return _gpus(spec, "all", form.slots or AUTO_GPU_SLOTS, machine)
-    return _cpus(spec, len(machine.cores), 1, slots, machine)
+    if form.kind == "auto" and machine.gpus:
+        form = replace(form, kind="gpu", gpus="all", lanes=form.lanes or AUTO_GPU_SLOTS)
+    elif form.kind == "auto":
+        form = replace(form, kind="cpu", count=len(machine.cores))
+    return _gpus(spec, form, machine) if form.kind == "gpu" else _cpus(spec, form, machine)
 
 
 def node_name() -> str:
@@ -117,7 +125,8 @@ def node_name() -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40] or "node"
 
 
-def _cpus(spec: str, count: int, each: int, slots: int, machine: Machine) -> tuple[Device, ...]:
+def _cpus(spec: str, form: DeviceSpec, machine: Machine) -> tuple[Device, ...]:
+    count, each = form.count, form.cores
     if count < 1 or each < 1 or count * each > len(machine.cores):
         raise UsageError.refuse(
             "devices", spec, f"1 to {len(machine.cores)} cores in all; this machine has {machine}"
@@ -132,16 +141,18 @@ def _cpus(spec: str, count: int, each: int, slots: int, machine: Machine) -> tup
             kind="cpu",
             cores=cores,
             memory=share,
-            slots=slots,
+            slots=form.slots,
             model=model,
+            seats=form.seats,
         )
         for cores in sets
     )
 
 
-def _gpus(spec: str, numbers: str, slots: int, machine: Machine) -> tuple[Device, ...]:
+def _gpus(spec: str, form: DeviceSpec, machine: Machine) -> tuple[Device, ...]:
     every = range(len(machine.gpus))
-    selected = every if numbers == "all" else sorted({int(number) for number in numbers.split(",")})
+    named = {int(number) for number in form.gpus.split(",")} if form.gpus != "all" else {*every}
+    selected = sorted(named)
     if not selected or not all(index in every for index in selected):
         allowed = f"GPUs 0 to {every.stop - 1}" if every else "auto or cpu:<devices>x<cores>"
         raise UsageError.refuse("devices", spec, f"{allowed}; this machine has {machine}")
@@ -152,9 +163,10 @@ def _gpus(spec: str, numbers: str, slots: int, machine: Machine) -> tuple[Device
             kind="cuda",
             cores=_share(machine.cores, position, len(selected)),
             memory=machine.gpus[index].memory,
-            slots=slots,
+            slots=form.slots,
             uuid=machine.gpus[index].uuid,
             model=machine.gpus[index].model,
+            seats=form.seats,
         )
         for position, index in enumerate(selected)
     )

@@ -145,6 +145,10 @@ class SegmentTask(_Frozen):
     epoch_timeout: float | None = Field(default=None, gt=0)
     #: Milliseconds.
     lease_ms: int = Field(ge=100)
+    #: The weights of the turns in the lane from this segment's beginning on, by trial, its own
+    #: included; empty where a lane has one seat. A trial of weight 0 has turns only while no other
+    #: one is ready.
+    weights: tuple[tuple[str, float], ...] = ()
 
     @property
     def last(self) -> int:

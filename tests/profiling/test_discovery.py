@@ -57,6 +57,20 @@ def test_a_star_gives_slots():
     assert [device.slots for device in find_devices("gpu:0*2", GPU)] == [2]
 
 
+def test_a_device_has_lanes_of_seats():
+    [device] = find_devices("gpu:0*2x4", GPU)
+    assert (device.slots, device.seats, device.lanes) == (8, 4, 2)
+    assert [device.lane(slot) for slot in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [(d.slots, d.lanes) for d in find_devices("cpu:1x2*1x4", CPU)] == [(4, 1)]
+    assert [(d.slots, d.seats) for d in find_devices("auto*1x3", CPU)] == [(3, 3)] * 4
+
+
+def test_a_star_with_one_number_gives_lanes_of_one_seat():
+    [device] = find_devices("gpu:0*2", GPU)
+    assert (device.slots, device.seats, device.lanes) == (2, 1, 2)
+    assert [device.lane(slot) for slot in range(2)] == [0, 1]
+
+
 def test_memory_is_shared_by_cores():
     assert [device.memory for device in find_devices("cpu:1x1", CPU)] == [2 * GIB]
     assert [d.memory for d in find_devices("cpu:1x1", Machine("host", (0,), None, ()))] == [None]
@@ -82,6 +96,7 @@ def test_gpus_share_the_cores_evenly():
         ("", CPU), ("tpu:all", CPU), ("cpu:2", CPU), ("cpu:x1", CPU), ("cpu:0x1", CPU),
         ("cpu:1x0", CPU), ("cpu:5x1", CPU), ("cpu:2x3", CPU), ("gpu:all", CPU), ("gpu:2", GPU),
         ("gpu:0,2", GPU), ("gpu:-1", GPU), ("cpu:1x1*", CPU),
+        ("cpu:1x1*2x", CPU), ("cpu:1x1*x2", CPU),
     ],
 )  # fmt: skip
 def test_what_the_machine_does_not_have_is_refused_with_what_it_has(spec, machine):
@@ -91,7 +106,7 @@ def test_what_the_machine_does_not_have_is_refused_with_what_it_has(spec, machin
     assert str(machine) in str(refused.value)
 
 
-@pytest.mark.parametrize("spec", ["cpu:1x1*0", "cpu:1x1*17"])
+@pytest.mark.parametrize("spec", ["cpu:1x1*0", "cpu:1x1*17", "cpu:1x1*2x0", "cpu:1x1*4x5"])
 def test_slots_have_a_range(spec):
     with pytest.raises(UsageError, match="1 to 16 slots"):
         find_devices(spec, CPU)

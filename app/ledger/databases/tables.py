@@ -28,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration whose result is exactly these tables.
-HEAD = "0009"
+HEAD = "0010"
 
 
 def _digest() -> Column[int]:
@@ -157,6 +157,7 @@ DEVICE = Table(
     Column("reason", TEXT, nullable=False),
     # Why the device's energy cannot be measured; empty where it can.
     Column("unmetered", TEXT, nullable=False, server_default="nobody has looked for meters"),
+    Column("seats", INTEGER, nullable=False, server_default="1"),
     _digest(),
 )
 

@@ -1,0 +1,32 @@
+"""The scheduler reads a device's record on the broker, and refuses what no worker writes."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+from penstock.app.broker.device_records import parse_device_record
+from penstock.profiling.devices.device import Device
+from penstock.tasks.process.messages import Forged
+
+DEVICE = Device("cpu.a.0", "a", "cpu", (0,), 1 << 30, 8, seats=4)
+
+
+def record(**changes):
+    device = asdict(DEVICE) | changes
+    return json.dumps({"device": device, "incarnation": "i", "draining": False})
+
+
+def test_a_device_with_lanes_is_read_as_it_was_written():
+    assert parse_device_record("cpu.a.0", record()).device == DEVICE
+
+
+def test_a_record_of_an_older_worker_has_one_seat_a_lane():
+    older = json.loads(record())
+    del older["device"]["seats"]
+    assert parse_device_record("cpu.a.0", json.dumps(older)).device.lanes == 8
+
+
+@pytest.mark.parametrize("seats", [0, -1, 3, 16, 2**70])
+def test_slots_that_are_no_whole_number_of_lanes_are_refused(seats):
+    with pytest.raises(Forged, match=r"no whole number of lanes|more of something"):
+        parse_device_record("cpu.a.0", record(seats=seats))
