@@ -33,7 +33,7 @@ from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 from penstock.app.launching.client import TrainerLauncher
 from penstock.app.worker.environment import environment
-from penstock.app.worker.trainers import Slot
+from penstock.app.worker.trainers import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 
@@ -101,14 +101,14 @@ def trainer_starts(n: int) -> list[float]:
         os.environ.update(settings.environment())
         device = Device("cpu.n.0", "n", "cpu", (0,), None, 1)
         launcher = TrainerLauncher(settings, environment(device, os.environ))
-        slot = Slot(launcher, device, 0, settings.logs, "127.0.0.1")
+        lane = Lane(launcher, device, 0, settings.logs, "127.0.0.1")
         found = []
         for _ in range(n + 1):
             began = time.perf_counter()
-            trainer = slot.trainer_for(_TASK)
+            trainer = lane.trainer_for(_TASK)
             trainer.receive(PATIENCE)
             found.append((time.perf_counter() - began) * 1e3)
-            slot.remove(trainer)
+            lane.remove(trainer)
             trainer.close()
         locks.stop(settings.run, LAUNCHER, grace=5.0)
         return found[1:]  # the first one waits for the imports

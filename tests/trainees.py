@@ -100,6 +100,21 @@ class Slow(Small):
         return super().loss(model, batch)
 
 
+class Paced(Small):
+    """So many steps an epoch, each of which takes so many seconds at least; the model draws."""
+
+    def data(self) -> Data:
+        count = self.batch_size * self.params.get("steps", 100)
+        x = torch.randn(count, 4, generator=torch.Generator().manual_seed(1))
+        return Data(TensorDataset(x, (x.sum(1) > 0).long()), points())
+
+    def loss(self, model, batch):
+        time.sleep(self.params.get("pause", 0.002))
+        return (
+            super().loss(model, batch) * random.uniform(0.9, 1.1) * numpy.random.uniform(0.9, 1.1)
+        )
+
+
 def _columns():
     x, y = points().tensors
     return x, y.unsqueeze(1)

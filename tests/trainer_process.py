@@ -20,6 +20,7 @@ import trainees
 from patience import PATIENCE
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.contracts.contract import is_epoch_function
+from penstock.tasks.lanes.turn_page import TurnPage
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.trainer import variables as names
@@ -146,6 +147,7 @@ class TrainerProcess:
         *,
         answers_history: bool = True,
         new: bool = False,
+        seats: int = 1,
     ) -> None:
         """``answers_history``: questions for the study's history are answered here."""
         self.log = log
@@ -161,6 +163,10 @@ class TrainerProcess:
                 names.IDENTITY: self.identity,
                 "OMP_NUM_THREADS": str(threads),
             }
+            if seats > 1:
+                turns = log.with_name(f"{log.name}.turns")
+                self.page = TurnPage(turns, seats, new=True)
+                variables |= {names.SEATS: str(seats), names.TURNS: str(turns)}
             if new:
                 self.process = subprocess.Popen(
                     [sys.executable, "-m", "penstock.tasks.trainer"],

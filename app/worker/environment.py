@@ -20,6 +20,12 @@ ALLOCATOR = ":".join(
         "glibc.malloc.hugetlb=1",
     )
 )
+#: Added where several trials take turns in a trainer, each in a thread of its own. They share one
+#: heap: what one has freed when its turn ends the next one gets.
+ONE_HEAP = ":glibc.malloc.arena_max=1"
+#: There a thread that waits for its turn must not keep its team spinning. OpenMP's libraries read
+#: this when they are loaded.
+NO_SPINNING = {"OMP_WAIT_POLICY": "PASSIVE"}
 #: Keeps torch's profiler from writing two lines for each use of it into a trainer's log.
 NO_LOG = "6"
 #: Variables of libraries that would take all cores that a trainer may run on, and so those of the
@@ -55,9 +61,11 @@ def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
     The user's own stay, but for those that the numeric signature depends upon: OpenMP's, MKL's and
     OpenBLAS's, and which GPUs are seen. CatBoost reads none (``tasks.system.catboost_threads``).
     """
-    threads = str(max(1, len(device.cores) // device.slots))
+    threads = str(max(1, len(device.cores) // device.lanes))
+    turns = device.seats > 1
     return {
-        "GLIBC_TUNABLES": ALLOCATOR,
+        "GLIBC_TUNABLES": ALLOCATOR + ONE_HEAP * turns,
+        **(NO_SPINNING if turns else {}),
         "KINETO_LOG_LEVEL": NO_LOG,
         **dict.fromkeys(THREAD_VARIABLES, threads),
         **{name: value for name, value in users.items() if not name.startswith(_OF_WORKERS)},

@@ -33,7 +33,7 @@ from ..broker.dropped import Dropped
 from .conversations import TrainerGone
 from .environment import AGENT_VARIABLE
 from .session import Session
-from .trainers import Slot, Trainer
+from .trainers import Lane, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class IdleListener(Protocol):
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
 
-    def ended(self, slot: Slot, how: str) -> None: ...
+    def ended(self, lane: Lane, how: str) -> None: ...
 
     def tidy(self) -> None: ...
 
@@ -233,14 +233,14 @@ class IdleTrainers(threading.Thread):
     def __init__(self, listener: IdleListener) -> None:
         super().__init__(name="idle-trainers", daemon=True)
         self._listener = listener
-        self._idle: dict[int, tuple[Slot, Trainer]] = {}
+        self._idle: dict[int, tuple[Lane, Trainer]] = {}
         self._over = threading.Event()
         self._epoll = select.epoll()
 
-    def watch(self, slot: Slot, trainer: Trainer) -> None:
+    def watch(self, lane: Lane, trainer: Trainer) -> None:
         """No segment runs in ``trainer`` now. It is read here what it still says."""
         for fd in trainer.descriptors:
-            self._idle[fd] = (slot, trainer)
+            self._idle[fd] = (lane, trainer)
             self._epoll.register(fd, select.EPOLLIN)
 
     def leave(self, trainer: Trainer) -> None:
@@ -249,13 +249,13 @@ class IdleTrainers(threading.Thread):
             if self._idle.pop(fd, None):
                 self._epoll.unregister(fd)
 
-    def read(self, slot: Slot, trainer: Trainer) -> None:
+    def read(self, lane: Lane, trainer: Trainer) -> None:
         """Read what an idle trainer has said so far."""
         with trainer.conversations.reading_alone(wait=False) as alone:
             gone = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
         if gone:
             self.leave(trainer)
-            self._listener.ended(slot, gone)
+            self._listener.ended(lane, gone)
 
     def _read(self, trainer: Trainer) -> str:
         """Read what an idle trainer has said so far; returns why it has gone, if it has."""

@@ -81,6 +81,11 @@ class Session:
         self._stop_by = 0.0
         self._due = 0.0
         self._timeout = 0.0
+        # When the time limit began, and when the trainer heard of the run, on the run's own clock.
+        self._since = 0.0
+        self._sent_at = 0.0
+        # Seconds from the claim until the trainer heard of it.
+        self._before = 0.0
         self._preparing = False
         self._epoch = task.first
         self._progress: tuple[float, int] | None = None
@@ -132,6 +137,8 @@ class Session:
             if self.fenced_off:
                 return {"dropped": "fenced off"}
             self.trainer = trainer
+            self._before = time.monotonic() - self.claimed_at
+            self._sent_at = trainer.seconds(self.task.fence)
             trainer.causes[self.task.trial] = self.task.id
             members, queued = dumps(self.members), dumps(self._waiting)
             trainer.send_text(
@@ -159,6 +166,11 @@ class Session:
     def _set_due(self, limit: float | None = None) -> None:
         self._timeout = limit or self.task.epoch_timeout or 0.0
         self._due = time.monotonic() + self._timeout if self._timeout else 0.0
+        self._since = self._clock()
+
+    def _clock(self) -> float:
+        """A clock that stands still while other trials have their turns in the trainer."""
+        return self.trainer.seconds(self.task.fence) if self.trainer else time.monotonic()
 
     def _receive_timeout(self) -> float:
         deadlines = [each for each in (self._stop_by or self._due, self._unsent.due) if each]
@@ -167,21 +179,35 @@ class Session:
     def _overdue(self, trainer: Trainer) -> Result | None:
         now = time.monotonic()
         if self.fenced_off:
-            if trainer.starting:
-                # Its successor would only repeat the imports. It reads the stop when they are done.
-                return {"dropped": "fenced off"}
-            if now < self._stop_by:
-                return None
-            if not self._waiting:  # the trainer works for others, then
-                trainer.end()
+            # Of one that is starting the successor would only repeat the imports. It reads the stop
+            # when they are done.
+            if not trainer.starting:
+                if now < self._stop_by:
+                    return None
+                if not self._waiting and trainer.works_for(self.task.fence):
+                    trainer.end()
             return {"dropped": "fenced off"}
         if not self._due or now < self._due:
             return None
-        trainer.end()
+        if trainer.ready and (left := self._timeout - self._clock() + self._since) > 0.0:
+            self._due = now + left
+            return None
+        self._stop_overdue(trainer)
         if not trainer.ready:
             return self._lost(f"its trainer was not ready after {START_TIMEOUT:g} s")
         what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
         return self._failed("timeout", f"{what} took longer than {self._timeout:g} s")
+
+    def _stop_overdue(self, trainer: Trainer) -> None:
+        """Stop the run, where others are in memory beside it; else, or if it goes on, end all."""
+        if trainer.takes_turns and trainer.ready:
+            self._tell(trainer, "stop")
+            until = time.monotonic() + STOP_GRACE
+            while trainer.works_for(self.task.fence) and time.monotonic() < until:
+                time.sleep(POLL_INTERVAL / 10)
+            if not trainer.works_for(self.task.fence):
+                return
+        trainer.end()
 
     # -- what the trainer says -------------------------------------------------------------------
 
@@ -209,7 +235,7 @@ class Session:
         if self.task.rank == 0:
             self._send_written()
             body = {name: line[name] for name in _EPOCH_FIELDS}
-            claimed = round(time.monotonic() - self.claimed_at, 6)
+            claimed = round(self._before + self._clock() - self._sent_at, 6)
             report = {"kind": "epoch", "holder": trainer.identity, "claimed": claimed, **body}
             self._report(report, closes=closes)
         if not closes:
@@ -369,8 +395,9 @@ class Session:
     def _trainer_gone(self, trainer: Trainer, how: TrainerGone) -> Result:
         if self._link.closing.is_set():
             return self._lost("its worker was stopped")
-        if how.lost or self._waiting:
-            beside = ", while it ran another trial" if self._waiting else ""
+        others = self._waiting or (trainer.ready and not trainer.works_for(self.task.fence))
+        if how.lost or others:
+            beside = ", while it ran another trial" if others else ""
             return self._lost(f"{how}{beside}", blamed=False)
         if not trainer.ready:
             return self._lost(f"its trainer did not start: {how}")

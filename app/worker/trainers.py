@@ -1,12 +1,13 @@
 """Trainer processes: the children of a worker in which training runs.
 
-A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each slot
+A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each lane
 has one trainer for all torch trials, and one for each of the last few studies of objectives and
 epoch functions. (These are suspended inside the user's code, so that code must not change.) Trials
-share trainers and stay warm in them. A trainer is started when a trial needs it
-(``app.launching.process``). Other trainers reach it at its *identity*,
-``address:port:token``. The worker makes the socket, so that the identity is known before the
-process runs: a member of a gang is claimed before its trainer has started.
+share trainers and stay warm in them. A slot is a seat of a lane. Where a lane has several, the runs
+that are open in its trainer take turns (``tasks.lanes``). A trainer is started when a trial needs
+it (``app.launching.process``). Other trainers reach it at its *identity*, ``address:port:token``.
+The worker makes the socket, so that the identity is known before the process runs: a member of a
+gang is claimed before its trainer has started.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 from ...profiling.devices.device import Device
 from ...tasks.contracts import by_value
 from ...tasks.contracts.import_names import imported_names
+from ...tasks.lanes.turn_page import TurnPage
 from ...tasks.process.identity import Identity, listen
 from ...tasks.process.lifeline import PIPE_CLOSED
 from ...tasks.process.messages import (
@@ -96,11 +98,13 @@ class Trainer:
         sockets: Sockets,
         *,
         powercap: Path | None = None,
+        turns: Path | None = None,
     ) -> None:
         """``task``, on a slot of ``device``, will be its first.
 
         It has the ``sockets`` for itself. It measures its energy with the meters in ``powercap``.
-        None: not at all.
+        None: not at all. With ``turns`` its runs take turns, and it writes in this file whose turn
+        it is.
         """
         ours, self.identity = sockets.ours, sockets.identity
         # With each message the kernel says which process sent it.
@@ -111,6 +115,10 @@ class Trainer:
             variables = {**environment(device, os.environ), names.IDENTITY: self.identity}
             if powercap is not None:
                 variables[names.POWERCAP] = str(powercap)
+            self._page = None
+            if turns is not None:
+                self._page = TurnPage(turns, device.seats, new=True)
+                variables |= {names.TURNS: str(turns), names.SEATS: str(device.seats)}
             self._process = launcher.start_trainer(
                 task.contract,
                 imports=_imports(task),
@@ -125,6 +133,8 @@ class Trainer:
         self._worked = False
         #: The trials that it keeps, each with the decision behind its last segment.
         self.causes: dict[str, str] = {}
+        #: How many segments run in it.
+        self.runs = 0
         #: When its last segment ended (monotonic seconds).
         self.idle_since = time.monotonic()
         self._socket = ours
@@ -153,6 +163,19 @@ class Trainer:
     def children(self) -> int:
         """The number of processes that the user's code has started in it and that still run."""
         return count_children(self.pid)
+
+    def seconds(self, fence: int) -> float:
+        """A clock for the run with this fence. It stands still while others have their turns."""
+        return time.monotonic() if self._page is None else self._page.seconds(fence)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether several runs may be in memory in it, and take turns."""
+        return self._page is not None
+
+    def works_for(self, fence: int) -> bool:
+        """Whether it is this run whose turn it is, or was when the trainer ended."""
+        return self._page is None or self._page.in_turn == fence
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message. Whoever reads notices a trainer that has gone."""
@@ -261,6 +284,8 @@ class Trainer:
         with self.conversations.reading_alone(wait=True):
             self._process.close()
             self._socket.close()
+            if self._page is not None:
+                self._page.close()
 
 
 def _signal_name(number: int) -> str:
@@ -274,8 +299,11 @@ def _timeval(seconds: float) -> bytes:
     return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
 
 
-class Slot:
-    """The trainers of one slot. One segment runs at a time, under ``lock``."""
+class Lane:
+    """The trainers of one lane. One segment runs at a time in each of its seats.
+
+    Whoever runs one has a ``seat``. What changes the trainers happens under ``lock``.
+    """
 
     def __init__(
         self,
@@ -287,7 +315,7 @@ class Slot:
         *,
         powercap: Path | None = None,
     ) -> None:
-        """``address`` is where trainers of other slots and nodes reach this node's.
+        """``address`` is where trainers of other lanes and nodes reach this node's.
 
         ``powercap``: as for ``Trainer``.
         """
@@ -295,9 +323,14 @@ class Slot:
         self._powercap = powercap
         self.device = device
         self.address = address
-        self.queue = device.queue(index)
+        #: The queues of its seats.
+        first = index * device.seats
+        self.queues = [device.queue(slot) for slot in range(first, first + device.seats)]
+        self.name = self.queues[0]
         self.lock = threading.Lock()
-        self.output = logs / f"trainer-{self.queue}.log"
+        self.seats = threading.Semaphore(device.seats)
+        self.output = logs / f"trainer-{self.name}.log"
+        self._turns = logs / f"turns-{self.name}" if device.seats > 1 else None
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
     def known(self, task: SegmentTask) -> Trainer | None:
@@ -320,6 +353,7 @@ class Slot:
                     self.output,
                     sockets,
                     powercap=self._powercap,
+                    turns=None if task.contract in SUSPENDABLE else self._turns,
                 )
             except OSError:
                 sockets.close()
@@ -332,7 +366,7 @@ class Slot:
         studies = [name for name in self._trainers if name != SHARED]
         names = {name for name in studies if _is_over(self._trainers[name])}
         names.update(studies[:-STUDIES_KEPT])
-        return [self._trainers[name] for name in names]
+        return [self._trainers[name] for name in names if not self._trainers[name].runs]
 
     def release(self, trial: str) -> None:
         """The trial is over. The trainers that keep it may drop it."""

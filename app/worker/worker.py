@@ -1,7 +1,7 @@
 """The segment proxy: what a Celery worker of Penstock does with a task.
 
 It never trains. It opens a message (checks seal and form), claims it on the broker, and hands it to
-the trainer of its slot. What the trainer says is reported under the fence. A wrong message is
+the trainer of its lane. What the trainer says is reported under the fence. A wrong message is
 dropped, logged and counted: a worker survives every message. Its threads are Celery's (one for each
 running segment), the keeper, and the reader of idle trainers. Nothing here loads torch.
 """
@@ -29,7 +29,7 @@ from .environment import environment
 from .keeper import IdleTrainers, Keeper
 from .link import Link
 from .session import POLL_INTERVAL, Result, Session
-from .trainers import Slot, Sockets, Trainer
+from .trainers import Lane, Sockets, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +62,11 @@ class Worker:
         address = settings.address or self._link.address()
         powercap = None if device.unmetered else settings.powercap
         self._launcher = TrainerLauncher(settings, environment(device, os.environ))
-        slots = [
-            Slot(self._launcher, device, i, settings.logs, address, powercap=powercap)
-            for i in range(device.slots)
+        self._lanes = [
+            Lane(self._launcher, device, i, settings.logs, address, powercap=powercap)
+            for i in range(device.lanes)
         ]
-        self._slots = {slot.queue: slot for slot in slots}
+        self._by_queue = {queue: lane for lane in self._lanes for queue in lane.queues}
         self._count = itertools.count()
         self._idle = threading.Condition()
         self._at_work: list[Trainer] = []
@@ -92,7 +92,7 @@ class Worker:
         """End the trainers now. What still ran is reported as lost."""
         self._link.closing.set()
         self._idle_trainers.stop()
-        trainers = [trainer for slot in self._slots.values() for trainer in slot.trainers()]
+        trainers = [trainer for lane in self._lanes for trainer in lane.trainers()]
         for trainer in trainers:
             trainer.kill()
         self._launcher.leave()
@@ -112,8 +112,9 @@ class Worker:
         except BackendError as error:
             log.warning("a task was dropped: %s", error)
             return {"dropped": str(error)}
-        slot = self._slots.get(task.queues[task.rank]) if task.rank < len(task.queues) else None
-        if slot is None:
+        own = task.rank < len(task.queues)
+        lane = self._by_queue.get(task.queues[task.rank]) if own else None
+        if lane is None:
             return self._drop(task.task_id, Forged("form", "its queue is not one of this worker's"))
         owner = f"{self._keeper.incarnation}.{next(self._count)}"
 
@@ -122,10 +123,10 @@ class Worker:
 
         session = Session(task, str(text), owner, self._link, show=show, durable=self.durable)
         if len(task.queues) > 1:
-            with slot.lock:
-                return self._run_as_member(session, slot)
+            with lane.seats:
+                return self._run_as_member(session, lane)
         return self._claim(session) or self._with_lease(
-            session, lambda: self._run_alone(session, slot)
+            session, lambda: self._run_alone(session, lane)
         )
 
     def _drop(self, where: str, why: Forged) -> Result:
@@ -155,46 +156,73 @@ class Worker:
             with self._idle:
                 self._idle.notify_all()
 
-    def _run_alone(self, session: Session, slot: Slot) -> Result:
-        while not slot.lock.acquire(timeout=POLL_INTERVAL):
+    def _run_alone(self, session: Session, lane: Lane) -> Result:
+        while not lane.seats.acquire(timeout=POLL_INTERVAL):
             if session.fenced_off:
                 return {"dropped": "fenced off"}
         try:
-            self._close(slot, slot.ended())
             try:
-                trainer = slot.trainer_for(session.task)
+                trainer = self._take_trainer(session, lane)
             except OSError as error:
                 return session.without_trainer(error)
-            return self._run_in_slot(session, slot, trainer)
+            return self._run_in(trainer, session, lane)
         finally:
-            slot.lock.release()
+            lane.seats.release()
 
-    def _run_as_member(self, session: Session, slot: Slot) -> Result:
+    def _take_trainer(
+        self, session: Session, lane: Lane, sockets: Sockets | None = None
+    ) -> Trainer:
+        """The trainer for the session's segment, which counts there from now on. Raises OSError."""
+        with lane.lock:
+            self._close(lane, lane.ended())
+            trainer = lane.trainer_for(session.task, sockets)
+            trainer.runs += 1
+            self._idle_trainers.leave(trainer)
+        return trainer
+
+    def _leave_trainer(self, trainer: Trainer, lane: Lane) -> None:
+        """The segment is over. What the trainer says, if no other runs in it, is read here."""
+        with lane.lock:
+            trainer.runs -= 1
+            if trainer.runs:
+                return
+            trainer.idle_since = time.monotonic()
+            # What it said after its last message was read already, so no event will report it.
+            self._idle_trainers.read(lane, trainer)
+            if trainer not in lane.trainers():  # it ended while others were open in it
+                self._close(lane, [trainer])
+            elif trainer.alive:
+                self._idle_trainers.watch(lane, trainer)
+            self._close_unused(lane)
+
+    def _run_as_member(self, session: Session, lane: Lane) -> Result:
         """Run a rank of a gang. Its claim names its trainer, of which the other ranks are told.
 
         A trainer that is not there yet is started after that, since it may take long.
         """
-        self._close(slot, slot.ended())
-        known = slot.known(session.task)
+        with lane.lock:
+            self._close(lane, lane.ended())
+            known = lane.known(session.task)
         try:
-            sockets = Sockets(slot.address) if known is None else None
+            sockets = Sockets(lane.address) if known is None else None
         except OSError as error:
             why = error  # which is reported under a claim, as all else
-            nowhere = str(Identity(slot.address, 1, "none"))
+            nowhere = str(Identity(lane.address, 1, "none"))
             return self._claim(session, nowhere) or self._with_lease(
                 session, lambda: session.without_trainer(why)
             )
 
         def work() -> Result:
             try:
-                trainer = slot.trainer_for(session.task, sockets)
+                trainer = self._take_trainer(session, lane, sockets)
             except OSError as error:
                 return session.without_trainer(error)
             members = self._link.rendezvous(session.task, lambda: not session.fenced_off)
             if members is None:
+                self._leave_trainer(trainer, lane)
                 return {"dropped": "not all members of its gang arrived"}
             session.members = members
-            return self._run_in_slot(session, slot, trainer)
+            return self._run_in(trainer, session, lane)
 
         there = known or sockets
         assert there is not None
@@ -203,22 +231,13 @@ class Worker:
             sockets.close()
         return dropped or self._with_lease(session, work)
 
-    def _run_in_slot(self, session: Session, slot: Slot, trainer: Trainer) -> Result:
-        self._idle_trainers.leave(trainer)
+    def _run_in(self, trainer: Trainer, session: Session, lane: Lane) -> Result:
         self._announce_sharing(trainer, at_work=True)
         try:
-            result = session.run(trainer)
+            return session.run(trainer)
         finally:
             self._announce_sharing(trainer, at_work=False)
-        if trainer.conversations.open:
-            return result
-        trainer.idle_since = time.monotonic()
-        # What it said after its last message was read already, so no event will report it.
-        self._idle_trainers.read(slot, trainer)
-        if trainer.alive:
-            self._idle_trainers.watch(slot, trainer)
-        self._close_unused(slot)
-        return result
+            self._leave_trainer(trainer, lane)
 
     def _announce_sharing(self, trainer: Trainer, *, at_work: bool) -> None:
         """Tell the running trainers their number, by which a GPU's joules are divided."""
@@ -226,26 +245,29 @@ class Worker:
             return
         with self._sharing:
             (self._at_work.append if at_work else self._at_work.remove)(trainer)
-            for each in self._at_work:
-                each.send({"op": "share", "trials": len(self._at_work)})
+            trainers = set(self._at_work)  # those of a lane take turns
+            for each in trainers:
+                each.send({"op": "share", "trials": len(trainers)})
 
-    def _close_unused(self, slot: Slot) -> None:
-        """Close the trainers that have ended or that nothing needs. Requires the slot's lock."""
-        self._close(slot, slot.ended())
-        self._close(slot, slot.unused())
+    def _close_unused(self, lane: Lane) -> None:
+        """Close the trainers that have ended or that nothing needs. Requires the lane's lock."""
+        self._close(lane, lane.ended())
+        self._close(lane, lane.unused())
 
-    def _close(self, slot: Slot, trainers: list[Trainer]) -> None:
+    def _close(self, lane: Lane, trainers: list[Trainer]) -> None:
+        """Close trainers, each when the last of its sessions has read what it said."""
         for trainer in trainers:
-            slot.remove(trainer)
-            self._idle_trainers.leave(trainer)
-            trainer.close()
+            lane.remove(trainer)
+            if not trainer.runs:
+                self._idle_trainers.leave(trainer)
+                trainer.close()
 
-    def _close_unused_if_free(self, slot: Slot) -> None:
-        if slot.lock.acquire(blocking=False):  # otherwise the segment that has it does it
+    def _close_unused_if_free(self, lane: Lane) -> None:
+        if lane.lock.acquire(blocking=False):  # otherwise a segment that begins or ends does it
             try:
-                self._close_unused(slot)
+                self._close_unused(lane)
             finally:
-                slot.lock.release()
+                lane.lock.release()
 
     # -- what the keeper and the reader of idle trainers hear -----------------------------------
 
@@ -261,22 +283,22 @@ class Worker:
             return
         self._keeper.post(command)
 
-    def ended(self, slot: Slot, how: str) -> None:
+    def ended(self, lane: Lane, how: str) -> None:
         """An idle trainer has gone. Only time is lost: its trials are replayed."""
         if self._link.closing.is_set():
             return
-        log.warning("an idle trainer of %s ended: %s", slot.queue, how)
-        self._close_unused_if_free(slot)
+        log.warning("an idle trainer of %s ended: %s", lane.name, how)
+        self._close_unused_if_free(lane)
 
     def released(self, trial: str) -> None:
         """The trial will not run again."""
-        for slot in self._slots.values():
-            slot.release(trial)
+        for lane in self._lanes:
+            lane.release(trial)
 
     def tidy(self) -> None:
-        """Time has passed. Idle slots close the trainers that nothing needs any more."""
-        for slot in self._slots.values():
-            self._close_unused_if_free(slot)
+        """Time has passed. Trainers that nothing needs any more are closed."""
+        for lane in self._lanes:
+            self._close_unused_if_free(lane)
 
     def agent_gone(self) -> None:
         """The node agent was killed. Its successor starts another worker, so this one ends.

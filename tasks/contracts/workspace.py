@@ -68,6 +68,14 @@ class Workspace:
         sys.modules["__main__"] = self._mains.get(digest, self._main)
         return known[target, digest]
 
+    def enter_again(self, path: str, digest: str) -> None:
+        """Make importable again what was when the code with this digest was loaded from ``path``.
+
+        Code of others was loaded, or has run, meanwhile.
+        """
+        self._enter(path)
+        sys.modules["__main__"] = self._mains.get(digest, self._main)
+
     def _unpickle(self, target: str, digest: str, store: str) -> object:
         content = by_value.read(store, digest)
         added = [each for each in by_value.folders_of(content) if each not in sys.path]

@@ -23,6 +23,8 @@ VERSION = 1
 Scalar = str | int | float | bool | None
 #: Contracts whose trials are suspended inside the user's code (``tasks.contracts.suspended``).
 SUSPENDABLE = ("objective", "epochs")
+#: Knobs that are settings of the whole process, or of the machine.
+PROCESS_KNOBS = frozenset({"threads", "affinity", "cpu_frequency", "gpu_power"})
 #: The most bytes in one message of a trainer. 20,000 metrics fit, and a worker can handle it.
 MAX_MESSAGE = 1 << 20
 Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
@@ -153,6 +155,13 @@ class SegmentTask(_Frozen):
     @property
     def last(self) -> int:
         return self.first + self.n - 1
+
+    @property
+    def undivided(self) -> bool:
+        """Whether it has the lane's time for itself: it is measured, or changes the process."""
+        measured = self.probe or self.widths or self.profile
+        own = any(name in PROCESS_KNOBS for name, _ in self.system)
+        return bool(measured or own or self.memory_limit is not None or len(self.queues) > 1)
 
     @property
     def task_id(self) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 from ...profiling.base.errors import TrialFailed, UsageError
 from ...profiling.base.wording import named, worded
 from ...profiling.knobs.knobs import SystemConfig
+from ..lanes.turns import Turn
 from . import forks
 from .energy import Metering
 from .lifeline import PIPE_CLOSED, end_all
@@ -66,6 +67,8 @@ class Run:
     begun: bool = False
     #: It was stopped before its turn.
     dropped: bool = False
+    #: Its part in the turns of a lane; None: it has the trainer for itself.
+    turn: Turn | None = None
     metering: Metering = field(default_factory=lambda: Metering(None))
     memory: PeakMemory = field(default_factory=PeakMemory)
     #: The latest result, shown with the progress.
@@ -84,6 +87,10 @@ class Run:
 
     def say(self, op: str, **fields: Any) -> None:
         self.pipe.say(op, trial=self.task.trial, fence=self.task.fence, **fields)
+
+    def clock(self) -> float:
+        """Seconds on a clock that stands still while others have their turns."""
+        return time.perf_counter() if self.turn is None else self.turn.clock()
 
     def check(self) -> None:
         """Raise ``Abandoned`` if the segment was fenced off. Ends a forked child of the trainer."""
@@ -162,6 +169,8 @@ class Run:
 
     def prepared(self) -> None:
         """Say that the segment's first epoch begins now, if ``preparing`` was said before."""
+        if self.turn is not None:
+            self.turn.begin_anew()
         if self._preparing:
             self._preparing = False
             self.say("prepared")
@@ -187,6 +196,8 @@ class Run:
         while time.monotonic() < until and not self.cut:
             self.check()
             time.sleep(0.05)
+            if self.turn is not None:
+                self.turn.pass_on()
 
     def replaying(self, epoch: int) -> None:
         """Say that an epoch is being computed again, which restarts the worker's time limit."""
@@ -311,6 +322,9 @@ class Pipe:
             metering=self.metering,
             memory=self._memory,
         )
+        for other in list(self._open.values()):
+            if other.task.trial == run.task.trial and other.task.fence < run.task.fence:
+                self._stop(other)  # the word of it may come later
         self._open[run.key] = run
         self.inbox.put(run)
 
@@ -319,15 +333,20 @@ class Pipe:
             case "cut":
                 run.cut = True
             case "stop":
-                run.stop = True
-                run.answer(None)  # wakes a function that waits for a suggestion
-                with self._turns:
-                    run.dropped = not run.begun
-                if run.dropped:
-                    self.end(run)
-                    run.say("stopped")
+                self._stop(run)
             case "answer":
                 run.answer(message["value"])
+
+    def _stop(self, run: Run) -> None:
+        run.stop = True
+        run.answer(None)  # wakes a function that waits for a suggestion
+        with self._turns:
+            run.dropped = not run.begun
+        if run.dropped:
+            self.end(run)
+            run.say("stopped")
+        elif run.turn is not None:
+            run.turn.hurry()
 
 
 def _line(message: dict[str, Any]) -> bytes:

@@ -55,6 +55,11 @@ class MemoryMeter:
         else:
             self._record()
 
+    @property
+    def recording(self) -> bool:
+        """Whether what the process allocates is counted as the trial's now."""
+        return self._recording is not None or self._device.type == "cuda"
+
     @contextmanager
     def around(self, i: int) -> Iterator[None]:
         """The context of step or batch ``i``, from 0. Recording ends after the second."""

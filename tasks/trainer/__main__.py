@@ -1,11 +1,11 @@
 """The trainer process: ``python -m penstock.tasks.trainer``, or forked (``fork_server``).
 
-It runs one segment after another in its main thread. From the first segment of a function on it
-runs them in another thread, and the main thread belongs to the functions
-(``tasks.process.main_thread``). The socket whose number is in ``PENSTOCK_TRAINER_FD`` brings
-segments and takes results, as lines of JSON (``tasks.process.pipe``). What the user's code prints
-goes to the log file that the worker opened as stdout. Nothing is imported before it is needed:
-functions do not need torch, unless their own code does.
+It runs one segment after another in its main thread, or several by turns (``seats``). From the
+first segment of a function on it runs them in another thread, and the main thread belongs to the
+functions (``tasks.process.main_thread``). The socket whose number is in ``PENSTOCK_TRAINER_FD``
+brings segments and takes results, as lines of JSON (``tasks.process.pipe``). What the user's code
+prints goes to the log file that the worker opened as stdout. Nothing is imported before it is
+needed: functions do not need torch, unless their own code does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import os
 import signal
 import socket
 import sys
-import traceback
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import BackendError
 from ...profiling.base.wording import worded
 from ..contracts.workspace import Workspace
+from ..lanes.turn_page import TurnPage
 from ..process import forks
 from ..process.energy import Metering
 from ..process.failure import Lost, MachineMismatch, failure_of
@@ -36,6 +35,7 @@ from ..process.messages import SUSPENDABLE, CodeRef
 from ..process.pipe import Abandoned, Pipe, ReleaseTrial, Run
 from ..system import catboost_threads
 from . import variables
+from .seats import Seats, ending_with_us
 from .surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -59,15 +59,22 @@ class TrainerProcess:
         self._listen = listen
         self._workspace = Workspace(ahead)
         self._surroundings = Surroundings()
+        #: The run whose study this process stands in.
+        self._in_turn: Run | None = None
         self._objectives: Objectives | None = None
         self._functions: EpochFunctions | None = None
         self._segments: Segments | None = None
 
-    def serve(self) -> None:
-        """Never returns: the process ends when the pipe closes."""
+    def serve(self, seats: int, page: TurnPage | None) -> None:
+        """Never returns: the process ends when the pipe closes.
+
+        ``page``: where is written whose turn it is, with more seats than one.
+        """
         self._pipe.listen()
         self._pipe.say("ready")
         work = self._pipe.inbox.get()
+        if page is not None and not (isinstance(work, Run) and work.task.contract in SUSPENDABLE):
+            Seats(self._pipe.inbox, self._handle, self._resumed).serve(work, seats, page)
         while not (isinstance(work, Run) and work.task.contract in SUSPENDABLE):
             self._handle(work)
             work = self._pipe.inbox.get()
@@ -116,7 +123,18 @@ class TrainerProcess:
         if short_of_memory:
             _free_memory()
 
+    def _resumed(self, run: Run) -> None:
+        """The run's turn begins again: set what others have set for themselves meanwhile."""
+        task = run.task
+        if task.contract != "empty" and self._in_turn is not run:
+            self._in_turn = run
+            self._surroundings.enter(task)
+            self._workspace.enter_again(task.code.path, task.code.digest)
+            self._torch().resumed(run)
+        run.check()
+
     def _run(self, run: Run) -> None:
+        self._in_turn = run
         if run.task.contract != "empty" and (lacking := self._surroundings.enter(run.task)):
             run.remarks(lacking)
         match run.task.contract:
@@ -174,16 +192,6 @@ class TrainerProcess:
         _trim_heap()
 
 
-@contextmanager
-def ending_with_us() -> Iterator[None]:
-    """An error of ours ends the process at once; the user's threads could keep it alive."""
-    try:
-        yield
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-
-
 def _trim_heap() -> None:
     """Return the free pages that the allocator keeps (``app.worker.trainers.ALLOCATOR``)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
@@ -220,8 +228,10 @@ def main(ahead: Collection[str] = ()) -> None:
         metering = Metering.start(gpu, Path(powercap))
     catboost_threads.install()
     identity = os.environ.pop(variables.IDENTITY)
+    seats, turns = int(os.environ.pop(variables.SEATS, "1")), os.environ.pop(variables.TURNS, "")
     with ending_with_us():
-        TrainerProcess(Pipe(pipe, metering), identity, listen, ahead).serve()
+        page = TurnPage(Path(turns), seats) if turns else None
+        TrainerProcess(Pipe(pipe, metering), identity, listen, ahead).serve(seats, page)
 
 
 if __name__ == "__main__":

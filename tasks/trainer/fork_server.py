@@ -46,6 +46,7 @@ from typing import Any, NoReturn
 from ..process.lifeline import MARK_VARIABLE
 from . import __main__ as trainer
 from . import variables
+from .seats import ending_with_us
 
 #: What a trial of each contract needs.
 MODULES: Mapping[str, Sequence[str]] = {
@@ -196,7 +197,7 @@ def fork_twice() -> int:
 def _become_trainer(
     told: dict[str, str], cores: Sequence[int], fds: Sequence[int], ahead: Collection[str]
 ) -> NoReturn:
-    with trainer.ending_with_us():
+    with ending_with_us():
         os.setsid()
         # Before anything starts threads. A container may not have these cores.
         with suppress(OSError):

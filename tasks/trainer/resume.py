@@ -71,6 +71,7 @@ class Resumption:
             self._load_newest(warm.training, run)
         self._warm.take(task.trial)
         training = warm.training
+        training.turn = run.turn
         if training.epoch == before and warm.state_hash == task.expect:
             return warm
         # A forked trial has epochs that it inherited: these can never be replayed.

@@ -7,6 +7,7 @@ is in the store, and the next one starts from that very state.
 from __future__ import annotations
 
 import socket
+import time
 
 import torch
 import torch._dynamo  # noqa: F401 - else an optimizer's first step imports it, in an epoch's time
@@ -90,7 +91,7 @@ class Segments:
                 self._warm.drop(task.trial)
             self._handler.leave(run.members)
             raise
-        warm.training.gang, warm.beside = None, ""
+        warm.training.gang, warm.training.turn, warm.beside = None, None, ""
         for gone in self._warm.put(task.trial, warm):
             self._writer.forget(gone)
         written = task.durable or task.exactness == "statistical"
@@ -100,12 +101,17 @@ class Segments:
                 task.store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
             )
 
+    def resumed(self, run: Run) -> None:
+        """Set what the process has once for all trials, and others have set for themselves."""
+        configure(deterministic=run.task.exactness == "bitwise")
+        System(run.task.system).enter()
+
     def _train(self, run: Run, warm: WarmTrial) -> None:
         training, task = warm.training, run.task
         closed = False
         while not closed:
             epoch = training.epoch + 1
-            begin = training.metering.now()
+            begin, began = training.metering.now(), time.perf_counter()
             profiled = task.profile and epoch == task.first
             if profiled:
                 self._profiles.begin(training)
@@ -119,6 +125,8 @@ class Segments:
                 if meter is not None:
                     meter.close()
             joules = training.metering.since(begin)
+            if joules is not None and run.turn is not None:
+                joules *= result.seconds / (time.perf_counter() - began)
             self._estimator.trained(result.seconds)
             if meter is not None and (measured := meter.footprint()) is not None:
                 self._estimator.measured(meter.seconds)

@@ -10,10 +10,15 @@ LISTEN = "PENSTOCK_TRAINER_LISTEN"
 IDENTITY = "PENSTOCK_TRAINER_IDENTITY"
 #: The folder of powercap zones; not set if the device's energy is not measured.
 POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
+#: The seats of its lane, and the file of the page that says whose turn it is; not set if it has one
+#: seat.
+SEATS, TURNS = "PENSTOCK_TRAINER_SEATS", "PENSTOCK_TRAINER_TURNS"
 #: The number of the fork server's socket to the launcher process.
 FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
 #: The contracts and modules that the fork server imports ahead of need, separated by commas. The
 #: services pass it on to the launcher process.
 PRELOAD = "PENSTOCK_FORK_SERVER_PRELOAD"
 #: What a forked trainer takes over. No library that the fork server imports has read it by then.
-SET_AFTER_FORK = frozenset({IDENTITY, POWERCAP, "CUDA_VISIBLE_DEVICES", "OPENBLAS_NUM_THREADS"})
+SET_AFTER_FORK = frozenset(
+    {IDENTITY, POWERCAP, SEATS, TURNS, "CUDA_VISIBLE_DEVICES", "OPENBLAS_NUM_THREADS"}
+)

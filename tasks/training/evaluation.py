@@ -74,6 +74,7 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
         run.meter.evaluating()
     with torch.no_grad(), run.system.computing(run.device):
         for i in mine:
+            run.pass_turn(training=False)
             with metered(run, i - mine.start):
                 batch, size = next(batch_of)
                 if run.shards > 1 or seeded:  # members draw only for the batches they have

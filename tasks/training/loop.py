@@ -100,7 +100,7 @@ def start(
 
 def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
     """Train one epoch and evaluate it. ``evaluated`` is false only if a replay discards it."""
-    began = time.perf_counter()
+    began = run.clock()
     run.epoch += 1
     metrics = {"train_loss": _train(run, tick)}
     # A plateau schedule reads the validation loss, so a replay needs it too.
@@ -114,7 +114,7 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
         run.schedule.step(metrics["loss"])
     elif run.schedule is not None:
         run.schedule.step()
-    return Result(metrics, time.perf_counter() - began)
+    return Result(metrics, run.clock() - began)
 
 
 def time_steps(run: Training, steps: int, check: Callable[[], None]) -> list[float]:
@@ -158,6 +158,7 @@ def _train(run: Training, tick: Tick) -> float:
             gradients = _by_shard(run, batches, window)
         with ExitStack() as held:
             for step in range(window.first, window.stop):
+                run.pass_turn(training=True)
                 tick(run.epoch, step + 1, len(batches))
                 if step == window.first:  # after the tick, which reports the candidate
                     held.enter_context(window.system.stepping())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ...profiling.base.errors import TrialFailed
 from ..checkpoints.state import state_hash
+from ..lanes.turns import Turn
 from ..process.energy import Metering
 from ..system.memory_meter import MemoryMeter
 from ..system.system import System
@@ -58,10 +61,31 @@ class Training:
     counts: dict[str, int] | None = None
     #: Measures the memory of the next epoch's first steps if this is not None.
     meter: MemoryMeter | None = None
+    #: The trial's part in the turns of a lane; None: it has the trainer for itself.
+    turn: Turn | None = None
     #: Seconds in which batches were read.
     waited: float = 0.0
     #: The trainer's.
     metering: Metering = field(default_factory=lambda: Metering(None))
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """A clock (seconds) that stands still while others have their turns."""
+        return time.perf_counter if self.turn is None else self.turn.clock
+
+    def pass_turn(self, *, training: bool) -> None:
+        """Between two steps, in training or in evaluation: let others have their turns.
+
+        The next step of a training would drop the gradients of the last one unseen, so they need no
+        memory meanwhile. While memory is recorded, which the process does for all, nobody else has
+        a turn.
+        """
+        turn = self.turn
+        if turn is None or not turn.is_over() or (self.meter is not None and self.meter.recording):
+            return
+        if training and self.shards == 1:
+            self.optimizer.zero_grad(set_to_none=True)
+        turn.pass_on()
 
     def state(self) -> dict[str, Any]:
         """The state after ``epoch``: live tensors, to be copied before training goes on."""

@@ -21,14 +21,14 @@ from penstock.app.launching.fork_server import TRAINER, ForkServer
 from penstock.app.worker import trainers
 from penstock.app.worker.conversations import TrainerGone
 from penstock.app.worker.environment import environment
-from penstock.app.worker.trainers import Slot
+from penstock.app.worker.trainers import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from trainer_process import segment
 
 
 class Bench:
-    """A slot of two cores with a fork server, and what its trainers say."""
+    """A lane of two cores with a fork server, and what its trainers say."""
 
     def __init__(self, launcher, folder, threads=1):
         self.folder = folder
@@ -36,11 +36,11 @@ class Bench:
         self.launcher = launcher
         variables = environment(self.device, os.environ)
         self.server = ForkServer(self.launcher, variables, folder / "server.log")
-        self.slot = Slot(self.server, self.device, 0, folder, "127.0.0.1")
+        self.lane = Lane(self.server, self.device, 0, folder, "127.0.0.1")
 
     def run(self, task):
         """The trainer of ``task``, and what it says until the segment is over."""
-        trainer = self.slot.trainer_for(task)
+        trainer = self.lane.trainer_for(task)
         run = {"members": [], "queued": False, "task": task.model_dump(mode="json")}
         trainer.send({"op": "run", **run})
         return trainer, self.hear(trainer)
@@ -53,7 +53,7 @@ class Bench:
         return heard
 
     def close(self):
-        for trainer in self.slot.trainers():
+        for trainer in self.lane.trainers():
             trainer.close()
         self.server.close()
 
@@ -110,7 +110,7 @@ def test_what_a_forked_trainer_starts_ends_with_it_even_in_a_session_of_its_own(
     ).close()
     assert left.is_running(), "an orphan of a trainer that lives"
     trainer.close()
-    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+    until(lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE)
 
 
 def _is_left(process, trainer):
@@ -167,7 +167,7 @@ def test_a_fork_server_in_which_something_starts_threads_refuses_and_says_why(
         f"import sys\nif any('fork_server' in word for word in sys.orig_argv):\n    {starts}"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    server = bench.server = bench.slot._launcher = ForkServer(
+    server = bench.server = bench.lane._launcher = ForkServer(
         bench.launcher, os.environ, tmp_path / "server.log"
     )
     server.start()
@@ -204,7 +204,7 @@ def test_libraries_of_the_user_s_code_are_imported_once_but_none_that_starts_a_t
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site-packages'}:{tmp_path}")
     imports = ["plain", "plain.name", "spoils", "spoils.deep", "mine", "nowhere"]
     monkeypatch.setattr(trainers, "imported_names", lambda *_: imports)
-    server = bench.server = bench.slot._launcher = ForkServer(
+    server = bench.server = bench.lane._launcher = ForkServer(
         bench.launcher, dict(os.environ), tmp_path / "server.log"
     )
     server.start()
@@ -223,7 +223,7 @@ def test_what_hangs_when_it_is_imported_holds_nobody_up_twice(bench, tmp_path, m
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
     imports = ["hangs"]
     monkeypatch.setattr(trainers, "imported_names", lambda *_: imports)
-    server = bench.server = bench.slot._launcher = ForkServer(
+    server = bench.server = bench.lane._launcher = ForkServer(
         bench.launcher, dict(os.environ), tmp_path / "server.log"
     )
     server.start()
@@ -244,7 +244,7 @@ def test_where_no_fork_server_can_be_started_trainers_are_new_programs(bench, mo
     bench.server.close()
     no_file = bench.folder / "server.log.d"
     no_file.mkdir()
-    server = bench.server = bench.slot._launcher = ForkServer(
+    server = bench.server = bench.lane._launcher = ForkServer(
         bench.launcher, dict(os.environ), no_file
     )
     server.start()

@@ -21,30 +21,30 @@ from penstock.app.launching.packets import connect, listen, receive, send
 from penstock.app.launching.process import LauncherProcess
 from penstock.app.worker.conversations import TrainerGone
 from penstock.app.worker.environment import environment
-from penstock.app.worker.trainers import Slot
+from penstock.app.worker.trainers import Lane
 from penstock.profiling.devices.device import Device
 from trainer_process import segment
 
 
 class Node:
-    """The devices of a node, each with a slot, on one state folder."""
+    """The devices of a node, each with a lane, on one state folder."""
 
     def __init__(self, home, threads=(1, 1)):
         self.settings = Settings(home=home, preload="nothing")
         self.settings.ensure_home()
-        self.slots = []
+        self.lanes = []
         for n, cores in enumerate(threads):
             device = Device(f"cpu.n.{n}", "n", "cpu", tuple(range(cores)), None, 1)
             variables = {**os.environ, **self.settings.environment()}
             launcher = TrainerLauncher(self.settings, environment(device, variables))
-            self.slots.append(Slot(launcher, device, 0, self.settings.logs, "127.0.0.1"))
+            self.lanes.append(Lane(launcher, device, 0, self.settings.logs, "127.0.0.1"))
 
     @property
     def pid(self):
         return locks.pid_of(self.settings.run, launcher_process.NAME)
 
-    def start(self, slot, study):
-        trainer = self.slots[slot].trainer_for(segment(epoch_functions.never_loads, study=study))
+    def start(self, lane, study):
+        trainer = self.lanes[lane].trainer_for(segment(epoch_functions.never_loads, study=study))
         assert trainer.receive(PATIENCE)["op"] == "ready"
         return trainer
 
@@ -53,9 +53,9 @@ class Node:
         return [p for p in children if "penstock.tasks.trainer.fork_server" in p.cmdline()]
 
     def close(self):
-        for slot in self.slots:
-            slot._launcher.leave()
-            for trainer in slot.trainers():
+        for lane in self.lanes:
+            lane._launcher.leave()
+            for trainer in lane.trainers():
                 trainer.close()
         locks.stop(self.settings.run, launcher_process.NAME, grace=5.0)
 
@@ -83,18 +83,18 @@ def node(make):
 
 def test_all_devices_of_a_node_have_one_fork_server_and_each_trainer_its_own_cores(make):
     node = make()
-    found = [node.start(slot, study) for slot in (0, 1) for study in ("a", "b")]
+    found = [node.start(lane, study) for lane in (0, 1) for study in ("a", "b")]
     assert [is_forked(trainer.pid) for trainer in found] == [True] * 4
     assert len(node.fork_servers()) == 1
     assert {psutil.Process(trainer.pid).ppid() for trainer in found} == {node.pid}
     affinities = [tuple(psutil.Process(trainer.pid).cpu_affinity()) for trainer in found]
-    assert affinities == [slot.device.cores for slot in node.slots for _ in range(2)]
+    assert affinities == [lane.device.cores for lane in node.lanes for _ in range(2)]
 
 
 @pytest.mark.skipif(os.cpu_count() < 2, reason="two devices of different widths")
 def test_devices_whose_libraries_have_other_thread_counts_have_another_fork_server(make):
     node = make(threads=(1, 2))
-    found = [node.start(slot, "a") for slot in (0, 1)]
+    found = [node.start(lane, "a") for lane in (0, 1)]
     assert [is_forked(trainer.pid) for trainer in found] == [True, True]
     assert len(node.fork_servers()) == 2
     threads = [psutil.Process(trainer.pid).environ()["OMP_NUM_THREADS"] for trainer in found]
@@ -108,7 +108,7 @@ def test_its_trainers_end_when_it_is_killed_and_the_next_one_is_there_at_need(no
     assert node.pid not in (None, before)
     until(lambda: not trainer.alive)
     assert other.alive
-    node.slots[0].remove(trainer)
+    node.lanes[0].remove(trainer)
     trainer.close()
     assert node.start(0, "a").alive
 
@@ -134,7 +134,7 @@ def test_a_worker_starts_another_as_soon_as_it_is_killed_and_its_trainers_are_kn
     node, monkeypatch
 ):
     monkeypatch.setattr(launcher_client, "RESTART_INTERVAL", 0.1)
-    node.slots[0]._launcher.stay()
+    node.lanes[0]._launcher.stay()
     trainer, before = node.start(0, "a"), node.pid
     psutil.Process(before).kill()
     until(lambda: node.pid not in (None, before))

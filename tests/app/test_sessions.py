@@ -12,7 +12,7 @@ from patience import PATIENCE, until
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching.fork_server import ForkServer
 from penstock.app.worker.session import Session
-from penstock.app.worker.trainers import Slot
+from penstock.app.worker.trainers import Lane
 from penstock.profiling.devices.device import Device
 from trainer_process import segment
 
@@ -36,14 +36,14 @@ class Link:
 def trainer(tmp_path):
     device = Device("cpu.n.0", "n", "cpu", (), None, 1)
     server = ForkServer(Launcher(), {}, tmp_path / "server.log")
-    slot = Slot(server, device, 0, tmp_path, "127.0.0.1")  # the server never runs: new programs
-    yield slot.trainer_for(segment(trainees.Small))
-    for each in slot.trainers():
+    lane = Lane(server, device, 0, tmp_path, "127.0.0.1")  # the server never runs: new programs
+    yield lane.trainer_for(segment(trainees.Small))
+    for each in lane.trainers():
         each.close()
 
 
 class Running(threading.Thread):
-    """A session in a thread of its own, as a slot has it."""
+    """A session in a thread of its own, as a lane has it."""
 
     def __init__(self, trainer, link, task):
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""Which trainer process a slot has for whom, and until when. Real processes, without work."""
+"""Which trainer process a lane has for whom, and until when. Real processes, without work."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching.fork_server import ForkServer
 from penstock.app.worker.environment import environment
-from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, Slot
+from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 
 
 @pytest.fixture
-def slot(tmp_path):
+def lane(tmp_path):
     device = Device("cpu.n.0", "n", "cpu", (), None, 1)
     server = ForkServer(Launcher(), {}, tmp_path / "server.log")
-    slot = Slot(server, device, 0, tmp_path, "127.0.0.1")  # the server never runs: new programs
-    yield slot
-    for trainer in slot.trainers():
+    lane = Lane(server, device, 0, tmp_path, "127.0.0.1")  # the server never runs: new programs
+    yield lane
+    for trainer in lane.trainers():
         trainer.close()
 
 
@@ -36,42 +36,42 @@ def task(study, contract="objective"):
     )  # fmt: skip
 
 
-def test_torch_trials_share_one_trainer_and_objectives_one_a_study(slot):
-    shared = slot.trainer_for(task("a", "torch"))
-    assert slot.trainer_for(task("b", "torch")) is shared
-    first = slot.trainer_for(task("a"))
-    assert first is slot.trainer_for(task("a"))
-    assert len({first, shared, slot.trainer_for(task("b"))}) == 3
+def test_torch_trials_share_one_trainer_and_objectives_one_a_study(lane):
+    shared = lane.trainer_for(task("a", "torch"))
+    assert lane.trainer_for(task("b", "torch")) is shared
+    first = lane.trainer_for(task("a"))
+    assert first is lane.trainer_for(task("a"))
+    assert len({first, shared, lane.trainer_for(task("b"))}) == 3
     first.end()
-    assert slot.ended() == [first]
-    slot.remove(first)
-    assert slot.trainer_for(task("a")) is not first
+    assert lane.ended() == [first]
+    lane.remove(first)
+    assert lane.trainer_for(task("a")) is not first
     for _ in range(2):
         first.close()
     assert not first.alive
 
 
-def test_the_study_that_was_used_least_recently_makes_room(slot):
-    slot.trainer_for(task("a", "torch"))
+def test_the_study_that_was_used_least_recently_makes_room(lane):
+    lane.trainer_for(task("a", "torch"))
     names = [f"s{n}" for n in range(STUDIES_KEPT)]
-    known = {name: slot.trainer_for(task(name)) for name in names}
-    slot.trainer_for(task("s0"))
-    assert slot.unused() == []
-    slot.trainer_for(task("another"))
-    assert slot.unused() == [known["s1"]]
+    known = {name: lane.trainer_for(task(name)) for name in names}
+    lane.trainer_for(task("s0"))
+    assert lane.unused() == []
+    lane.trainer_for(task("another"))
+    assert lane.unused() == [known["s1"]]
 
 
-def test_a_trainer_of_which_no_trial_is_known_lingers_and_is_closed(slot):
-    slot.trainer_for(task("b", "torch")).idle_since -= LINGER
-    trainer = slot.trainer_for(task("a"))
+def test_a_trainer_of_which_no_trial_is_known_lingers_and_is_closed(lane):
+    lane.trainer_for(task("b", "torch")).idle_since -= LINGER
+    trainer = lane.trainer_for(task("a"))
     trainer.causes["a-0000"] = "1"
     trainer.idle_since -= LINGER
-    assert slot.unused() == [], "a trial may come back to it"
-    slot.release("a-0000")
+    assert lane.unused() == [], "a trial may come back to it"
+    lane.release("a-0000")
     trainer.idle_since += LINGER
-    assert slot.unused() == [], "the next trial may be on its way"
+    assert lane.unused() == [], "the next trial may be on its way"
     trainer.idle_since -= LINGER
-    assert slot.unused() == [trainer]
+    assert lane.unused() == [trainer]
 
 
 #: Minor page faults of making and dropping 64 MB ten times, once warm; and of doing it once more

@@ -1,0 +1,1 @@
+"""Lanes: trials that are in memory together in one trainer take turns."""

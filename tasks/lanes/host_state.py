@@ -1,0 +1,38 @@
+"""What a process has once and each trial needs for itself: the states of the random generators.
+
+A trial draws the same numbers whether others have turns in the middle of its epoch or not. Before
+each training step torch is seeded anew. ``random`` and ``numpy`` are seeded once an epoch, and
+torch once an evaluation: what they draw goes on after a turn of others.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class Generators:
+    """The generators of ``random``, ``numpy`` and torch on the CPU and on ``device``."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def save(self) -> tuple[Any, ...]:
+        """Their states. What the device still computes is waited for: turns are times on it."""
+        on_device = None
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            on_device = torch.cuda.get_rng_state(self._device)
+        torch_state = torch.default_generator.get_state()
+        return random.getstate(), np.random.get_state(legacy=False), torch_state, on_device
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        python, numpy, torch_state, on_device = saved
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.default_generator.set_state(torch_state)
+        if on_device is not None:
+            torch.cuda.set_rng_state(on_device, self._device)

@@ -1,0 +1,82 @@
+"""Deficit round robin: whose turn is next, and how long it lasts.
+
+Theory of operation. Each who takes turns has a credit of seconds. Round after round it grows by a
+quantum times its weight over the largest weight. A turn comes when the credit has reached a
+quantum, and lasts until it is used up. It cannot be taken away in the middle of a step, so more may
+be used. That is owed: rounds pass without a turn until it is made good. So the time of each is
+proportional to its weight, however long its steps are, to within a step and a quantum (Shreedhar
+and Varghese, SIGCOMM 1995, section 3; a turn may overrun, as in surplus round robin).
+
+Who has weight 0 has a turn only where nobody else wants one. A newcomer comes next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+#: Seconds of a turn. A switch takes a few tenths of a millisecond.
+QUANTUM = 0.02
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class RoundRobin(Generic[Name]):
+    """Time for those who take turns, by weight. The time used is an argument."""
+
+    def __init__(self, quantum: float = QUANTUM) -> None:
+        self._quantum = quantum
+        self._order: deque[Name] = deque()
+        self._weights: dict[Name, float] = {}
+        self._credits: dict[Name, float] = {}
+
+    def __iter__(self) -> Iterator[Name]:
+        """Those who take turns, in their order."""
+        return iter(self._order)
+
+    def join(self, name: Name) -> None:
+        """``name`` takes turns from now on, with weight 1; the next one is its."""
+        self._order.appendleft(name)
+        self._weights[name] = 1.0
+        self._credits[name] = self._quantum
+
+    def leave(self, name: Name) -> None:
+        self._order.remove(name)
+        del self._weights[name], self._credits[name]
+
+    def weigh(self, name: Name, weight: float) -> None:
+        """This weight holds from now on."""
+        self._weights[name] = weight
+
+    def credit(self, name: Name) -> float:
+        """For how many seconds its turn may last."""
+        return self._credits[name]
+
+    def use(self, name: Name, seconds: float) -> None:
+        """``name`` has had the turn for so long."""
+        self._credits[name] -= seconds
+
+    def next(self) -> Name | None:
+        """Whose turn is next; None if nobody takes turns. Its credit is a quantum or more."""
+        if not self._order:
+            return None
+        most = max(self._weights.values())
+        weights = self._weights if most > 0.0 else dict.fromkeys(self._order, 1.0)
+        gains = {name: self._quantum * weight / (most or 1.0) for name, weight in weights.items()}
+        while True:
+            for name in self._order:
+                if gains[name] > 0.0 and self._credits[name] >= self._quantum:
+                    self._order.remove(name)
+                    self._order.append(name)
+                    return name
+            self._rest(gains)
+
+    def _rest(self, gains: Mapping[Name, float]) -> None:
+        """Let as many rounds pass as the first one needs who then has a turn."""
+        missing = (
+            (self._quantum - self._credits[name]) / gain for name, gain in gains.items() if gain > 0
+        )
+        rounds = max(1.0, min(missing))
+        for name, gain in gains.items():
+            self._credits[name] = min(self._credits[name] + rounds * gain, 2 * self._quantum)

@@ -1,0 +1,193 @@
+"""Turns of trials in one process: each has a thread, and exactly one of these runs.
+
+Theory of operation. A trial takes part from the moment its thread enters until it leaves. Between
+two steps its thread asks whether its turn is over. If so, what the process has only once, and every
+trial has its own of, is saved (``host_state``); the next one's lock is opened; and the thread waits
+at its own lock. A trial that waits keeps its stack, its step in the middle of the epoch, and what
+is local to its thread: grad mode, autocast.
+
+Time in turn is what counts: ``Turn.clock`` stands still while others have their turns. What is
+measured must not be interrupted: a turn that is ``alone`` lasts until that ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from .round_robin import QUANTUM, RoundRobin
+from .turn_page import TurnPage
+
+
+class Host(Protocol):
+    """What the process has once. It is saved when a turn ends, and restored when it goes on."""
+
+    def save(self) -> Any: ...
+
+    def restore(self, saved: Any) -> None: ...
+
+
+class Turn:
+    """A run's part in the turns. Its own thread calls all but ``hurry``."""
+
+    def __init__(self, turns: Turns, trial: str, fence: int, resumed: Callable[[], None]) -> None:
+        """``resumed`` is called when a turn begins that is not the first."""
+        self._turns = turns
+        self.trial = trial
+        self.fence = fence
+        #: It does not pass the turn on.
+        self.alone = False
+        self.resumed = resumed
+        self.go = threading.Lock()
+        self.go.acquire()
+        #: Seconds of the turns that have ended, and when the present one began (monotonic).
+        self.had = 0.0
+        self.began = 0.0
+        #: When its turn is to be passed on (monotonic).
+        self.until = 0.0
+        #: Seconds in which others had the turn since this one's first began.
+        self.away = 0.0
+
+    def clock(self) -> float:
+        """Seconds on a clock that stands still while others have the turn."""
+        return time.perf_counter() - self.away
+
+    def is_over(self) -> bool:
+        """Whether the turn should be passed on now."""
+        return not self.alone and time.monotonic() >= self.until
+
+    def pass_on(self) -> None:
+        """Let others have their turns, and come back for the next one."""
+        self._turns.pass_on(self)
+
+    def begin_anew(self) -> None:
+        """Begin the turn anew: what was loaded in it so far is not held against the trial."""
+        self._turns.begin_anew(self)
+
+    def hurry(self) -> None:
+        """Give it the next turn: it has been stopped, and is to end. Called from any thread."""
+        self._turns.hurry(self)
+
+
+class Turns:
+    """The turns of a trainer's runs."""
+
+    def __init__(self, host: Host, page: TurnPage | None = None, quantum: float = QUANTUM) -> None:
+        self._host = host
+        self._page = page
+        self._quantum = quantum
+        self._lock = threading.Lock()
+        self._robin: RoundRobin[Turn] = RoundRobin(quantum)
+        self._hurried: list[Turn] = []
+        self._current: Turn | None = None
+        #: Seconds that trials owed when their last segment ended.
+        self._owed: dict[str, float] = {}
+
+    def enter(
+        self,
+        trial: str,
+        fence: int,
+        resumed: Callable[[], None],
+        weights: Mapping[str, float] = MappingProxyType({}),
+    ) -> Turn:
+        """Take part from now on; returns when the first turn begins.
+
+        From now on these ``weights`` of trials hold. Others keep theirs; a new one's is 1.
+        """
+        turn = Turn(self, trial, fence, resumed)
+        with self._lock:
+            self._robin.join(turn)
+            self._robin.use(turn, self._owed.pop(trial, 0.0))
+            for each in self._robin:
+                if each.trial in weights:
+                    self._robin.weigh(each, weights[each.trial])
+            if self._current is None:
+                self._give(self._next())
+            else:
+                self._shorten(self._current)
+        turn.go.acquire()
+        return turn
+
+    def forget(self, trial: str) -> None:
+        """The trial will not come back."""
+        with self._lock:
+            self._owed.pop(trial, None)
+
+    def leave(self, turn: Turn) -> None:
+        """The one in turn takes part no more."""
+        with self._lock:
+            self._end(turn)
+            if (credit := self._robin.credit(turn)) < 0.0:
+                self._owed[turn.trial] = -credit
+            self._robin.leave(turn)
+            if turn in self._hurried:
+                self._hurried.remove(turn)
+            if self._page is not None:
+                self._page.gone(turn.fence)
+            self._give(self._next())
+
+    def pass_on(self, turn: Turn) -> None:
+        with self._lock:
+            self._end(turn)
+            following = self._next()
+            if following is turn:
+                self._give(turn)
+                turn.go.acquire()
+                return
+        saved = self._host.save()
+        left = time.perf_counter()
+        with self._lock:
+            self._give(following)
+        turn.go.acquire()
+        turn.away += time.perf_counter() - left
+        self._host.restore(saved)
+        turn.resumed()
+
+    def begin_anew(self, turn: Turn) -> None:
+        with self._lock:
+            self._count(turn)
+            self._begin(turn)
+
+    def hurry(self, turn: Turn) -> None:
+        with self._lock:
+            if turn is not self._current:
+                self._hurried.append(turn)
+                if self._current is not None:
+                    self._shorten(self._current)
+
+    # -- with the lock ---------------------------------------------------------------------------
+
+    def _next(self) -> Turn | None:
+        return self._hurried.pop(0) if self._hurried else self._robin.next()
+
+    def _give(self, turn: Turn | None) -> None:
+        self._current = turn
+        if turn is not None:
+            self._begin(turn)
+            turn.go.release()
+        elif self._page is not None:
+            self._page.turn(0, 0.0)
+
+    def _begin(self, turn: Turn) -> None:
+        turn.began = time.monotonic()
+        turn.until = turn.began + self._robin.credit(turn)
+        if self._page is not None:
+            self._page.turn(turn.fence, turn.began)
+
+    def _end(self, turn: Turn) -> None:
+        self._robin.use(turn, self._count(turn))
+
+    def _count(self, turn: Turn) -> float:
+        """Add the turn to what ``turn`` has had; returns its seconds."""
+        used = time.monotonic() - turn.began
+        turn.had += used
+        if self._page is not None:
+            self._page.had(turn.fence, turn.had)
+        return used
+
+    def _shorten(self, turn: Turn) -> None:
+        """Somebody new waits: the turn ends with its next step, or a quantum after it began."""
+        turn.until = min(turn.until, turn.began + self._quantum)
