@@ -130,7 +130,9 @@ def bench(home: Path, *, slots: int = 1, seats: int = 1, lease_ms: int = 1000):
     transport = RedisTransport(server.broker_url(settings), KEY, lease_ms=lease_ms)
     transport.open()
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    bench = Bench(settings, transport, Device("cpu.n.0", "n", "cpu", cores, None, slots, seats=seats))
+    bench = Bench(
+        settings, transport, Device("cpu.n.0", "n", "cpu", cores, None, slots, seats=seats)
+    )
     try:
         yield bench
     finally:

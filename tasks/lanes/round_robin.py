@@ -19,6 +19,9 @@ from typing import Generic, TypeVar
 #: Seconds of a turn. A switch takes a few tenths of a millisecond.
 QUANTUM = 0.02
 
+#: The part of a quantum that a credit must have reached. Less than 1, since sums are rounded.
+ENOUGH = 0.999
+
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -66,7 +69,7 @@ class RoundRobin(Generic[Name]):
         gains = {name: self._quantum * weight / (most or 1.0) for name, weight in weights.items()}
         while True:
             for name in self._order:
-                if gains[name] > 0.0 and self._credits[name] >= self._quantum:
+                if gains[name] > 0.0 and self._credits[name] >= ENOUGH * self._quantum:
                     self._order.remove(name)
                     self._order.append(name)
                     return name

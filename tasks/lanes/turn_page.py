@@ -17,7 +17,8 @@ from pathlib import Path
 _HEAD = struct.Struct("=QQd")
 #: A run's fence, and the seconds of its turns that have ended.
 _ROW = struct.Struct("=Qd")
-_READINGS = 1000
+#: How often a page that is being written is read again, and after how many seconds.
+_READINGS, _PAUSE = 100, 0.001
 
 
 class TurnPage:
@@ -79,6 +80,7 @@ class TurnPage:
             rows = dict(_ROW.unpack_from(self._page, offset) for offset in offsets)
             if before % 2 == 0 and before == _HEAD.unpack_from(self._page, 0)[0]:
                 break
+            time.sleep(_PAUSE)
         return in_turn, began, rows  # half written: its writer has died there
 
     def close(self) -> None:

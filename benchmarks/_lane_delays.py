@@ -1,0 +1,100 @@
+"""How long a new study waits for its first step beside a trial whose epochs take a minute, live.
+
+The services are real and warm. With seats the newcomer takes its turns beside the long trial;
+without, it waits for the end of the long trial's epoch, which then gives way. The moments of
+submission are drawn, the same for both.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import penstock
+
+from ._studies import Steady, installation, plain_loop
+
+#: Seconds of the long trial's epochs, and how many newcomers come.
+EPOCH, QUICK_EPOCH = 60.0, 10.0
+NEWCOMERS = {"seats": 15, "epoch_ends": 4}
+QUICK_NEWCOMERS = {"seats": 3, "epoch_ends": 2}
+#: Steps of a newcomer's only epoch.
+SHORT = 20
+PATIENCE = 300.0
+
+
+class Timed(Steady):
+    """A trial that says when it takes its first step."""
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        file = Path(self.params["file"])
+        if not file.exists():
+            file.write_text(repr(time.time()))
+        return super().loss(model, batch)
+
+
+def delays(*, quick: bool) -> dict[str, Any]:
+    """Seconds from a study's submission to its first step, for each way."""
+    epoch = QUICK_EPOCH if quick else EPOCH
+    counts = QUICK_NEWCOMERS if quick else NEWCOMERS
+    steps = max(1, round(epoch / plain_loop(50, 5) * 50))
+    found = {
+        name: _beside(devices, counts[name], steps, epoch)
+        for name, devices in (("seats", "cpu:1x1*1x4"), ("epoch_ends", "cpu:1x1"))
+    }
+    figures: dict[str, Any] = {}
+    for name, seconds in found.items():
+        figures |= {f"{name}.p50": median(seconds), f"{name}.max": max(seconds)}
+    return figures | {
+        "p50": figures["seats.p50"],
+        "times_less": figures["epoch_ends.p50"] / figures["seats.p50"],
+        "epoch_s": epoch,
+        "each": found,
+    }
+
+
+def _beside(devices: str, count: int, steps: int, epoch: float) -> list[float]:
+    draw = random.Random(1)
+    with installation(devices) as settings:
+        long = settings.home / "long"
+        space = {"steps": [steps], "file": [str(long)]}
+        _submit("long", space, epochs=1000, devices=devices)
+        _until(long.exists)
+        found = []
+        for i in range(count):
+            time.sleep(draw.uniform(0.0, epoch / 4))
+            file = settings.home / f"newcomer-{i}"
+            began = time.time()
+            space = {"steps": [SHORT], "file": [str(file)]}
+            ran = _submit(f"newcomer-{i}", space, epochs=1, devices=devices)
+            _until(file.exists)
+            found.append(float(file.read_text()) - began)
+            ran.join(PATIENCE)
+    return found
+
+
+def _submit(
+    name: str, space: dict[str, list[Any]], *, epochs: int, devices: str
+) -> threading.Thread:
+    def work() -> None:
+        strategy = penstock.FullBudget(epochs)
+        study = penstock.create_study(
+            study_name=name, metric="loss", sampler="grid", strategy=strategy
+        )
+        study.optimize(Timed, space={"lr": [0.01], **space}, show_progress=False, devices=devices)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def _until(holds: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > deadline:
+            raise RuntimeError("a newcomer has not started")
+        time.sleep(0.005)

@@ -1,0 +1,71 @@
+"""Lanes: do turns leave the bits alone, what do they cost, and what do they save?
+
+    python -m benchmarks.lanes --json FILE [--quick]
+
+- ``mismatches``: of state hashes in random interleavings with evictions and kills
+  (``_lane_interleavings``).
+- ``switch_cpu_us``: CPU time of a switch. ``overhead``: four trials in turns of 20 ms over the same
+  one after another, for three kinds of models (``_lane_switches``).
+- ``pss_8_trials_over_8_trainers``: memory of eight trials in one lane over that of eight trainers,
+  started by exec. ``rule_error``: of the lane rule (``_lane_memory``).
+- ``start_delay_s``: from the submission of a study to its first step, beside a trial with epochs of
+  a minute: with seats, and without, where it waits for the epoch's end (``_lane_delays``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from penstock.app.worker.environment import ALLOCATOR, NO_LOG, ONE_HEAP
+
+from ._frozen import frozen_seed
+
+#: What the interleavings must not have seen.
+FROZEN = ("tasks/lanes",)
+INTERLEAVINGS, QUICK = 300, 10
+LANES, QUICK_LANES = 60, 8
+
+
+def measure(seed: str, *, quick: bool) -> dict[str, Any]:
+    """All figures."""
+    import penstock.tasks.trainer.segment  # noqa: F401 - what a fork server has imported
+
+    from ._lane_delays import delays
+    from ._lane_interleavings import mismatches
+    from ._lane_memory import lane_over_trainers, rule_errors
+    from ._lane_switches import overhead, switch_cpu
+
+    found: dict[str, Any] = {"seed": seed, "load.begin": os.getloadavg()[0]}
+    found["switch_cpu_us"] = switch_cpu()
+    found |= {f"overhead.{kind}": overhead(kind) for kind in ("mlp", "cnn", "transformer")}
+    found |= {f"start_delay_s.{name}": each for name, each in delays(quick=quick).items()}
+    memory = lane_over_trainers()
+    found["pss_8_trials_over_8_trainers"] = memory.pop("ratio")
+    found |= memory | rule_errors(QUICK_LANES if quick else LANES, seed)
+    found |= mismatches(QUICK if quick else INTERLEAVINGS, seed)
+    return found | {"load.end": os.getloadavg()[0]}
+
+
+def main() -> None:
+    """Run the benchmark as the module's docstring says."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true", help="few of each: rough figures")
+    parser.add_argument("--seed", default="", help="instead of the commit's hash")
+    given = parser.parse_args()
+    if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts
+        os.environ |= {"GLIBC_TUNABLES": ALLOCATOR + ONE_HEAP, "KINETO_LOG_LEVEL": NO_LOG}
+        os.environ["OMP_NUM_THREADS"] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "benchmarks.lanes", *sys.argv[1:]])
+    found = measure(given.seed or frozen_seed(FROZEN), quick=given.quick)
+    given.json.write_text(json.dumps(found, indent=1))
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
