@@ -1,6 +1,7 @@
 """Installations for runs under fault, and the outcomes of their studies.
 
-``Site`` is one node that trains each trial on one device. ``Nodes`` is two nodes on this machine,
+``Site`` is one node that trains each trial on one device. In a ``LaneSite`` trials of several
+studies take turns in one process. ``Nodes`` is two nodes on this machine,
 with devices, workers and a state folder each and one broker, ledger and store between them: its
 trials run on gangs of one to four devices, another number after each epoch. The second node reaches
 the broker through a ``Crossing``, where single processes can be cut off from it.
@@ -67,6 +68,8 @@ class Site:
 
     #: Seconds without an accepted epoch, or without anything to hit, after which it is a failure.
     patience = 60.0
+    #: How many studies are submitted at a time.
+    beside = 1
 
     def __init__(self, home: Path, *, server: Server | None = None, **given: Any) -> None:
         """``given``: settings that differ from those of the plain studies.
@@ -146,6 +149,26 @@ class Site:
             seen = Counter(event.epoch for event in events if isinstance(event, EpochReported))
             doubled += sum(seen.values()) - len(seen)
         return Outcome(bits, doubled)
+
+
+class LaneSite(Site):
+    """An installation whose trials take turns: three studies run beside each other."""
+
+    beside = 3
+
+    def __init__(self, home: Path, **given: Any) -> None:
+        super().__init__(home, **{"devices": "cpu:2x1*1x3"} | given)
+
+    def submit(self, seed: int) -> None:
+        for i in range(self.beside):
+            super().submit(self.beside * seed + i)
+
+    def over(self) -> bool:
+        latest = self.studies[-self.beside :]
+        return all(self.reader.study(each).finished_at is not None for each in latest)
+
+    def last_row(self) -> int:
+        return max((row.rowid for row in self.epochs()), default=0)
 
 
 class GangSite(Site):

@@ -10,6 +10,9 @@ another number after each epoch, and the faults hit members of gangs, their rend
 that they send and the checkpoints (``_gang_faults``, ``_store_faults``). The second node's agent
 is revived as by an operating system. A full disk needs root, to mount one; else it is left out.
 
+With ``--lanes`` three studies run at a time, whose trials take turns in the lanes of two devices. A
+trainer that is killed has then several trials in the middle of their epochs.
+
 With ``--samplers`` studies of objectives run instead, one with each kind of sampler, and are hit
 once by each of a few faults (``_sampler_faults``).
 
@@ -51,7 +54,7 @@ from . import _sampler_faults
 from ._faults import Faults, Hit
 from ._gang_faults import GangFaults
 from ._postgres import server
-from ._sites import LOOK, GangSite, Nodes, Site, Stuck, compare, site
+from ._sites import LOOK, GangSite, LaneSite, Nodes, Site, Stuck, compare, site
 
 #: The longest time (seconds) between an epoch and the next fault, so that it hits any phase.
 DELAY = 0.3
@@ -80,13 +83,13 @@ def disturb(
 
     def epoch_after(row: int) -> bool:
         if at.over():
-            at.submit(seed + len(at.studies))
+            at.submit(seed + len(at.studies) // at.beside)
         # With agent and scheduler both down, nobody would be left to revive anything.
         return at.last_row() > row and at.all_up()
 
     def strike(kind: str) -> Hit | None:
         if at.over():
-            at.submit(seed + len(at.studies))
+            at.submit(seed + len(at.studies) // at.beside)
         return faults.inject(kind)
 
     def chance(kind: str) -> Hit | None:
@@ -141,26 +144,30 @@ def campaign(
     tell: Tell = lambda _: None,
     *,
     gangs: bool = False,
+    lanes: bool = False,
     postgres: bool = False,
     only: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """``n`` faults (``only`` of some kinds), the undisturbed run, and the figures. Raises Stuck."""
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
-    kinds: tuple[type[Site], type[Site]] = (Nodes, GangSite) if gangs else (Site, Site)
+    hit: Callable[[Path], Site]
+    plain: Callable[[Path], Site]
+    hit, plain = (Nodes, GangSite) if gangs else (Site, Site)
+    if lanes:
+        hit, plain = LaneSite, partial(LaneSite, devices="cpu:2x1")
     with ExitStack() as undo:
-        hit = kinds[0]
         if postgres:
             hit = partial(Site, server=undo.enter_context(server()))
         disturbed = undo.enter_context(site(hit))
-        undisturbed = undo.enter_context(site(kinds[1]))
+        undisturbed = undo.enter_context(site(plain))
         began = time.monotonic()
         hits = disturb(disturbed, n, seed, tell, only)
         figures["seconds"] = time.monotonic() - began
         disturbed.take_down()
-        for number in range(len(disturbed.studies)):
-            undisturbed.submit(seed + number)
+        while len(undisturbed.studies) < len(disturbed.studies):
+            undisturbed.submit(seed + len(undisturbed.studies) // disturbed.beside)
             undisturbed.wait()
-            tell(f"study {number + 1}/{len(disturbed.studies)} undisturbed")
+            tell(f"study {len(undisturbed.studies)}/{len(disturbed.studies)} undisturbed")
         figures |= compare(disturbed, undisturbed)
         rows = disturbed.epochs()
         recovered = recoveries(hits, rows)
@@ -195,13 +202,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--gangs", action="store_true", help="elastic trials on two nodes")
+    parser.add_argument("--lanes", action="store_true", help="trials that take turns")
     parser.add_argument("--samplers", action="store_true", help="every kind of sampler")
     parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--quick", action="store_true", help="each kind of fault about once")
     options = parser.parse_args()
     postgres = options.ledger == "postgresql"
-    if postgres and (options.gangs or options.samplers):
-        parser.error("--gangs and --samplers have their ledger on SQLite")
+    if sum((options.gangs, options.lanes, options.samplers, postgres)) > 1:
+        parser.error("only one of --gangs, --lanes, --samplers and --ledger postgresql at a time")
 
     # The caller's broker and ledger are not for killing.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
@@ -215,7 +223,8 @@ def main() -> None:
     if options.samplers:
         figures = samplers(tell)
     else:
-        figures = campaign(n, options.seed, tell, gangs=options.gangs, postgres=postgres)
+        kind = {"gangs": options.gangs, "lanes": options.lanes, "postgres": postgres}
+        figures = campaign(n, options.seed, tell, **kind)
     for name, value in figures.items():
         if isinstance(value, dict):
             for inner, found in value.items():
