@@ -115,6 +115,11 @@ class Installation:
         launcher = psutil.Process(locks.pid_of(self.settings.run, "launcher"))
         return [p for p in launcher.children() if is_trainer(p)]
 
+    def wrapped_trainers(self) -> list[psutil.Process]:
+        """The trainer processes that run below a program which started them."""
+        launcher = psutil.Process(locks.pid_of(self.settings.run, "launcher"))
+        return [p for p in launcher.children(recursive=True) if not p.children() and is_trainer(p)]
+
     def close(self) -> None:
         services.take_down(self.settings, grace=2.0)
         for process in locks._started:

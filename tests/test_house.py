@@ -36,6 +36,7 @@ PURE = {
     "math",
     "numpy",
     "operator",
+    "shlex",  # a command is a text in words
     "statistics",
     "typing",
 }

@@ -85,3 +85,12 @@ class PerShard(Small):
     def clip(self, model):
         if not self.params["scales"]:
             time.sleep(0.04)
+
+
+class Versioned(Small):
+    """Reports the version of ``tiny``, which only the environments of studies have."""
+
+    def metrics(self, model, batch):
+        import tiny
+
+        return {**super().metrics(model, batch), "tiny": float(tiny.VERSION)}

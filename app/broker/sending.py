@@ -95,6 +95,7 @@ def _dispatched(
             profile=dispatch.profile and rank == 0,
             estimate=_refs(dispatch) if rank == 0 else (),
             memory_limit=spec.memory_limit,
+            environment=spec.environment,
             epoch_timeout=spec.epoch_timeout,
             lease_ms=lease_ms,
         )

@@ -18,6 +18,7 @@ import typer
 from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
 from ..host.permissions import forbid_others_to_write
 from .devices import capacity
+from .environments import environments
 from .history import history, similar
 from .life import cancel, extend, pause, resume, weight
 from .machine import backup, dashboard, doctor, down, flower, gc, metrics, plan, restore, up, worker
@@ -73,8 +74,18 @@ Arguments = Annotated[
 ]
 
 
+Environment = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ENV",
+        help="The environment of studies that name none: venv:/folder, rootfs:/folder or"
+        " command:PROGRAM.",
+    ),
+]
+
+
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
-def run(script: Script, arguments: Arguments = None) -> None:
+def run(script: Script, arguments: Arguments = None, environment: Environment = None) -> None:
     """Run a script or a study's YAML file, watch its studies, and print their results.
 
     Ctrl-C ends the watching, not the study.
@@ -85,7 +96,7 @@ def run(script: Script, arguments: Arguments = None) -> None:
     since = psutil.Process().create_time()
     studies: list[StudyHandle] = []
     try:
-        _run(script, arguments or [], studies, detach=False)
+        _run(script, arguments or [], studies, environment, detach=False)
         _check_any(script, studies)
     finally:
         failed = _show_outcomes(studies, began, since)
@@ -94,11 +105,11 @@ def run(script: Script, arguments: Arguments = None) -> None:
 
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
-def submit(script: Script, arguments: Arguments = None) -> None:
+def submit(script: Script, arguments: Arguments = None, environment: Environment = None) -> None:
     """Submit a script's studies, or that of a YAML file, to run in the background."""
     studies: list[StudyHandle] = []
     try:
-        _run(script, arguments or [], studies, detach=True)
+        _run(script, arguments or [], studies, environment, detach=True)
         _check_any(script, studies)
     except PenstockError as error:
         from ..optuna_bridge.frozen_trials import NoTrial
@@ -240,6 +251,7 @@ for of_machine in (doctor, plan, gc, backup, restore, up, down, worker, flower, 
     app.command(rich_help_panel=MACHINE)(of_machine)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 app.add_typer(history, name="history", rich_help_panel=MACHINE)
+app.add_typer(environments, name="env", rich_help_panel=MACHINE)
 
 
 @app.command(hidden=True)
@@ -260,9 +272,19 @@ def _report_path(settings: Settings, study_id: str) -> Path:
     return settings.home / "reports" / f"{study_id}.html"
 
 
-def _run(script: Path, arguments: list[str], studies: list[StudyHandle], *, detach: bool) -> None:
+def _run(
+    script: Path,
+    arguments: list[str],
+    studies: list[StudyHandle],
+    environment: str | None,
+    *,
+    detach: bool,
+) -> None:
     """Run a user's script, or a study's file; ``studies`` fills with those it submits."""
-    from ..study.handle import DETACH, SUBMITTED
+    from ...scheduler.model.environment import check_environment
+    from ..study.handle import DETACH, ENVIRONMENT, SUBMITTED
+
+    check_environment(environment)
 
     runs: Callable[[Path, Sequence[str]], None]
     if script.suffix in STUDY_FILES:
@@ -270,10 +292,12 @@ def _run(script: Path, arguments: list[str], studies: list[StudyHandle], *, deta
     else:
         from ..study.script import run_script as runs
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
+    named = ENVIRONMENT.set(environment)
     try:
         with _services_ahead(script) if script.suffix == ".py" else nullcontext():
             runs(script, arguments)
     finally:
+        ENVIRONMENT.reset(named)
         DETACH.reset(detached)
         SUBMITTED.reset(collected)
 

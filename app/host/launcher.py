@@ -27,7 +27,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 #: Seconds until a killed process must be gone. Only an uninterruptible call takes long.
 KILL_TIMEOUT = 5.0
 _PR_SET_CHILD_SUBREAPER = 36
+#: How many programs may stand between a started process and one that it has started.
+_DEEPEST = 64
 
 
 class Process:
@@ -152,7 +154,7 @@ class Launcher:
         """
         mark = self._new_mark()
         # Held over start and registration: an unknown child would be taken for an orphan.
-        with self._lock:
+        with self._lock, _bound_to(cores):
             popen = subprocess.Popen(
                 command,
                 env={**variables, MARK_VARIABLE: mark},
@@ -163,8 +165,6 @@ class Launcher:
                 start_new_session=True,
             )
             process = self._processes[popen.pid] = Process(self, popen, mark)
-        if cores:
-            _bind(popen.pid, cores)
         return process
 
     def adopt(self, fork: Callable[[str], int]) -> Process:
@@ -278,6 +278,17 @@ def count_children(pid: int) -> int:
     return sum(map(_runs, _children(pid)))
 
 
+def is_below(pid: int, ancestor: int) -> bool:
+    """Whether the process ``pid`` was started by ``ancestor``, or by what that one has started."""
+    seen = 0
+    try:
+        while pid > 1 and pid != ancestor and seen < _DEEPEST:
+            pid, seen = int(_stat(pid)[1]), seen + 1
+    except OSError:
+        return False
+    return pid == ancestor
+
+
 def _runs(pid: int) -> bool:
     try:
         return _stat(pid)[0] not in "ZX"  # not even if its parent has not waited for it yet
@@ -307,8 +318,19 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _bind(pid: int, cores: Sequence[int]) -> None:
+@contextmanager
+def _bound_to(cores: Sequence[int]) -> Iterator[None]:
+    """What this thread starts in the block is bound to ``cores`` from its first instruction on.
+
+    So are the processes that it forks at once.
+    """
+    before = os.sched_getaffinity(0)
+    if cores:
+        try:
+            os.sched_setaffinity(0, cores)
+        except OSError as error:  # cores that a container does not have
+            log.warning("a process is not bound to cores %s: %s", [*cores], error)
     try:
-        os.sched_setaffinity(pid, cores)
-    except OSError as error:  # cores that a container does not have, or a child gone already
-        log.warning("process %d is not bound to cores %s: %s", pid, [*cores], error)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -101,11 +101,14 @@ def tail(path: Path, lines: int = 12) -> str:
     return "\n".join(plain(line) for line in text.splitlines()[-lines:])
 
 
-def last_error(path: Path) -> str:
+def last_error(path: Path, since: int = 0) -> str:
     """The last line at a log's end that names an exception, or else the last line of all.
 
-    Empty if there is none.
+    Empty if there is none, or if nothing follows the first ``since`` bytes.
     """
+    with suppress(OSError):
+        if path.stat().st_size == since:
+            return ""
     lines = [line for line in tail(path, lines=60).splitlines() if line.strip()]
     return next(filter(_EXCEPTION.match, reversed(lines)), "") or (lines[-1] if lines else "")
 

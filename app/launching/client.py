@@ -166,6 +166,7 @@ class TrainerLauncher:
         contract: str,
         *,
         imports: Sequence[str] = (),
+        command: Sequence[str] = (),
         variables: Mapping[str, str],
         cores: Sequence[int],
         descriptors: tuple[int, int],
@@ -173,13 +174,15 @@ class TrainerLauncher:
     ) -> LaunchedTrainer:
         """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
 
-        Their code imports the modules ``imports``.
-        ``variables`` are its environment, ``descriptors`` its socket to the worker and its
-        listening socket. It writes to the file ``output``. Raises OSError.
+        Their code imports the modules ``imports``. ``command`` starts it in the environment of
+        their study; it is empty in that of the worker. ``variables`` are its variables,
+        ``descriptors`` its socket to the worker and its listening socket. It writes to the file
+        ``output``. Raises OSError.
         """
         request = {
             "contract": contract,
             "imports": list(imports),
+            "command": list(command),
             "variables": dict(variables),
             "cores": list(cores),
         }

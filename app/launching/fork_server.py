@@ -26,11 +26,12 @@ from ...tasks.process.lifeline import MARK_VARIABLE
 from ...tasks.trainer import variables as names
 from ..host.launcher import Launcher, Process
 from ..host.logs import open_log
+from .environments import ARGUMENTS
 
 log = logging.getLogger(__name__)
 
-#: Without ``-P`` Python would look for modules in the working directory first.
-TRAINER = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
+#: A trainer in the environment of its worker.
+TRAINER = (sys.executable, *ARGUMENTS)
 SERVER = (sys.executable, "-P", "-m", "penstock.tasks.trainer.fork_server")
 #: What trainers run. Libraries may be missing that one of them needs.
 CONTRACTS = ("torch", "objective", "epochs")
@@ -51,6 +52,26 @@ RESTART_AFTER = 10.0
 #: What it imports until it says that it is up.
 START = "its start"
 _PACKET = 1 << 16
+
+
+def start_program(
+    launcher: Launcher,
+    command: Sequence[str],
+    *,
+    variables: Mapping[str, str],
+    cores: Sequence[int],
+    descriptors: tuple[int, int],
+    output: int,
+) -> Process:
+    """Start a trainer by ``command``; the rest is as for ``ForkServer.start_trainer``."""
+    sockets = {names.FD: str(descriptors[0]), names.LISTEN: str(descriptors[1])}
+    return launcher.start(
+        command,
+        variables={**variables, **sockets},
+        descriptors=descriptors,
+        output=output,
+        cores=cores,
+    )
 
 
 class ForkServer:
@@ -118,6 +139,7 @@ class ForkServer:
         contract: str,
         *,
         imports: Sequence[str] = (),
+        command: Sequence[str] = (),
         variables: Mapping[str, str],
         cores: Sequence[int],
         descriptors: tuple[int, int],
@@ -125,29 +147,26 @@ class ForkServer:
     ) -> Process:
         """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
 
-        Their code imports the modules ``imports``.
+        Their code imports the modules ``imports``. With a ``command`` it is started by that one.
         ``variables`` are its environment: those of this class, and ``SET_AFTER_FORK``.
         ``descriptors`` are its socket to the worker and its listening socket; it writes to the file
         ``output``. Raises OSError.
         """
         process = None
-        if self._lock.acquire(timeout=LOCK_TIMEOUT):
+        if not command and self._lock.acquire(timeout=LOCK_TIMEOUT):
             try:
                 if self._is_ready(contract, imports):
                     process = self._fork(variables, cores, descriptors, output)
             finally:
                 self._lock.release()
         if process is None:
-            process = self._launcher.start(
-                TRAINER,
-                variables={
-                    **variables,
-                    names.FD: str(descriptors[0]),
-                    names.LISTEN: str(descriptors[1]),
-                },
+            process = start_program(
+                self._launcher,
+                command or TRAINER,
+                variables=variables,
+                cores=cores,
                 descriptors=descriptors,
                 output=output,
-                cores=cores,
             )
         return process
 

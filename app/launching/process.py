@@ -16,9 +16,9 @@ it (``app.launching.client``). If it is killed itself, the workers start another
 which ends the trainers that it left, and their segments run again. Its own environment is that of
 its first trainers.
 
-``{"contract", "imports", "variables", "cores"}`` comes with three descriptors. It is answered by
-``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by ``{"status", "left"}``.
-``{"stay": variables}`` has no answer.
+``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. It is
+answered by ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by
+``{"status", "left"}``. ``{"stay": variables}`` has no answer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ...tasks.trainer import variables as names
 from ..host import locks
 from ..host.launcher import Launcher, Process, end_strays
 from ..host.settings import Settings, load
-from .fork_server import ForkServer
+from .fork_server import ForkServer, start_program
 from .packets import listen, receive, send
 
 log = logging.getLogger(__name__)
@@ -151,6 +151,15 @@ class LauncherProcess:
     def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Process:
         pipe, listening, output = descriptors
         variables = request["variables"]
+        if request["command"]:  # no fork server is of another environment
+            return start_program(
+                self._launcher,
+                request["command"],
+                variables=variables,
+                cores=request["cores"],
+                descriptors=(pipe, listening),
+                output=output,
+            )
         return self._fork_server(variables).start_trainer(
             request["contract"],
             imports=request["imports"],

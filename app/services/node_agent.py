@@ -25,7 +25,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -44,6 +44,7 @@ from ..host.logs import LogKeeper
 from ..host.settings import Settings
 from ..launching import client as launching
 from ..launching import process as launcher_process
+from ..launching.environments import why_no_rootfs
 from ..worker.environment import environment, worker_environment
 from .supervisor import Supervisor
 
@@ -120,7 +121,8 @@ class Agent:
         if settings.address is not None:
             _check_address(settings.address)
         found = metered(devices_of(settings), settings.powercap)
-        self._served = [ServedDevice(device) for device in found]
+        no_rootfs = why_no_rootfs()
+        self._served = [ServedDevice(replace(each, no_rootfs=no_rootfs)) for each in found]
         self._url = server.broker_url(settings)
         # Nothing is ever written: the closing of the write end is the message.
         self._pipe, self._writing_end = os.pipe()

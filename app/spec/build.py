@@ -14,6 +14,7 @@ from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_exact
+from ...scheduler.model.environment import check_environment
 from ...scheduler.model.study import Code, Condition, Objective, StrategySpec, StudySpec
 from ...tasks.contracts.code import Reference, refer, working_folder
 from ..common.validation import whole
@@ -53,6 +54,7 @@ def make_plan(
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
     share: Share | None = None,
+    environment: str | None = None,
 ) -> StudyPlan:
     """Check the arguments of ``create_study``. UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions)
@@ -87,6 +89,7 @@ def make_plan(
         limits=settled("limits", Limits, limits),
         system=tuning,
         share=settled("share", Share, share),
+        environment=check_environment(environment),
         space=space,
         optuna_sampler=sampler if is_optuna_sampler(sampler) else None,
         optuna_pruner=pruner,
@@ -155,6 +158,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         conditions=conditions,
         argv=argv,
         cwd=cwd,
+        environment=plan.environment,
         **groups,
     )
 
@@ -225,6 +229,7 @@ def make_local_spec(
         argv=argv,
         cwd=cwd,
         tools=Code(*tools[:3]),
+        environment=plan.environment,
         **{
             **stored(plan.resources.of_contract("objective")),
             **stored(plan.limits),

@@ -33,6 +33,8 @@ class StudyPlan:
     limits: Limits
     system: SystemTuning
     share: Share
+    #: The environment of the trainers (``scheduler.model.environment``); empty: the workers'.
+    environment: str = ""
     #: Set only by an Optuna ``GridSampler``, which brings its own space.
     space: Space | None = None
     #: The sampler and the pruner that the user gave as Optuna's objects.

@@ -155,6 +155,7 @@ def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> F
     delays = _delays(reader, study, view)
     return _facts(view) | {
         "waits": waits,
+        "environment": study.environment or None,
         "all_trials": [_trial(trial) for trial in view.trials],
         "usage": None if found is None else asdict(found) | {"share": found.share},
         "delays": None if delays is None else asdict(delays),
@@ -176,6 +177,8 @@ def status_view(
     """
     view = Watcher(reader, study.id).poll()
     parts: list[RenderableType] = [study_screen(view, time.time())]
+    if study.environment:
+        parts.append(Text(f"its trials run in {study.environment}", style="dim"))
     if waits:
         parts.append(Text(waits, style="yellow"))
     if (found := usage_of(reader, study)) is not None:

@@ -18,6 +18,7 @@ from ...tasks.process.messages import Forged
 from ..broker import connection, presence, protocol
 from ..broker.device_records import parse_device_record
 from ..broker.server import broker_url
+from ..common.ports import LiveDevice
 from ..host import locks, logs
 from ..host.settings import Settings
 from ..services import services
@@ -140,12 +141,13 @@ class StallMonitor:
             log = settings.logs / "scheduler.log"
             trouble = f"its process {pid} does not report to the broker: is it suspended? See {log}"
         records: Any = client.hgetall(protocol.DEVICES)
-        leaving = {name for name, record in records.items() if _is_leaving(name, record)}
+        found = [live for each in records.items() if (live := _live(*each)) is not None]
         return Services(
             scheduler=served or pid is not None,
             trouble="" if served else trouble or "",
             agent=self._agent() or presence.ending(client, url) or "",
-            leaving=leaving,
+            leaving={each.device.name for each in found if each.draining},
+            announced=[each.device for each in found],
         )
 
     def _agent(self) -> str:
@@ -171,8 +173,8 @@ def _written_at(log: Path) -> float:
         return 0.0
 
 
-def _is_leaving(name: str, record: str) -> bool:
+def _live(name: str, record: str) -> LiveDevice | None:
     try:
-        return parse_device_record(name, record).draining
+        return parse_device_record(name, record)
     except Forged:
-        return False  # the scheduler ignores it, too
+        return None  # the scheduler ignores it, too

@@ -12,9 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...scheduler.model.environment import obstacle
 from ..common.ports import DRAIN_GRACE
 
 if TYPE_CHECKING:
+    from ...profiling.devices.device import Device
     from ...scheduler.state.state import DeviceRecord
     from ..ledger.rows import StudyRow, Work
 
@@ -51,6 +53,8 @@ class Services:
     agent: str = ""
     #: Devices whose workers were told to stop.
     leaving: Collection[str] = ()
+    #: Devices as their workers announced them, also of workers that have gone.
+    announced: Collection[Device] = ()
 
 
 def why_waiting(
@@ -71,7 +75,7 @@ def why_waiting(
         return words
     present = [record for record in devices if not record.gone]
     at_work = any(work.study == study.name for work in running.values())
-    if not at_work and (words := _untaken(devices, present, setbacks, services)):
+    if not at_work and (words := _untaken(study, devices, present, setbacks, services)):
         return words
     if len(setbacks) >= AGAIN:
         log = f" (its log ends: {setbacks[0].log})" if setbacks[0].log else ""
@@ -100,6 +104,7 @@ def _unserved(services: Services) -> str:
 
 
 def _untaken(
+    study: StudyRow,
     devices: Sequence[DeviceRecord],
     present: Sequence[DeviceRecord],
     setbacks: Sequence[Setback],
@@ -108,9 +113,14 @@ def _untaken(
     """Why no device takes any of its trials; empty if one may."""
     if present and setbacks and setbacks[0].refused:
         return (
-            f"no device accepts it: {setbacks[0].reason}. Fix that, and restart the worker"
-            " (penstock down, penstock up)"
+            f"no device accepts it: {setbacks[0].reason}. Fix that, and have it tried again"
+            f" (penstock pause {study.id}, penstock resume {study.id}), or restart the worker"
         )
+    names = {record.device.name for record in present}
+    here = [device for device in services.announced if device.name in names]
+    lacking = {obstacle(study.environment, device) for device in here}
+    if lacking and "" not in lacking:
+        return f"no device accepts it: {min(lacking)}. Fix that, and restart the worker"
     return _unusable(present, services) if present else _absent(devices, services)
 
 

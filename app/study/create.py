@@ -21,7 +21,7 @@ from ..spec.objectives import parse_objectives
 from ..spec.options import Limits, Resources, Share, SystemTuning
 from ..spec.plan import StudyPlan
 from ..spec.sampler_options import LOCAL, OWN
-from .handle import AS_OPTUNA, StudyHandle, in_trainer, refuse_in_trainer
+from .handle import AS_OPTUNA, ENVIRONMENT, StudyHandle, in_trainer, refuse_in_trainer
 from .renamed_arguments import in_groups
 from .study import Study
 
@@ -49,6 +49,7 @@ def create_study(
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
     share: Share | None = None,
+    environment: str | None = None,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
 
@@ -80,6 +81,9 @@ def create_study(
         system: how system parameters of a ``TorchTrainable``'s trials are tuned while they run:
             ``reuse``, ``tune`` or ``off``, or ``penstock.SystemTuning(...)``.
         share: of the devices beside other studies: ``penstock.Share(weight=, priority=)``.
+        environment: in which Python its trials run, as ``venv:/folder``, ``rootfs:/folder`` or
+            ``command:PROGRAM ARGUMENTS`` (docs/environments.md). None: that of the workers, or what
+            ``penstock submit --environment`` says.
 
     Raises:
         UsageError: an argument is unknown or out of its range, or the name is taken.
@@ -97,6 +101,7 @@ def create_study(
         limits=limits,
         system=system,
         share=share,
+        environment=ENVIRONMENT.get() if environment is None else environment,
     )
     name = check_name(study_name)
     if not isinstance(load_if_exists, bool):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
 #: Set while a function of Optuna's is called that is ours: it does what Optuna's would.
 AS_OPTUNA: ContextVar[bool] = ContextVar("AS_OPTUNA", default=False)
+#: Set by the command line: the environment of studies that name none.
+ENVIRONMENT: ContextVar[str | None] = ContextVar("ENVIRONMENT", default=None)
 #: Set by the command line to a list, to which every study that a script submits is added.
 SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", default=None)
 

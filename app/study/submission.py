@@ -132,7 +132,7 @@ def begin(handle: StudyHandle) -> None:
     from .preparation import send_all
 
     spec = make_asked_spec(handle.id, handle.study_name, handle.plan.objectives)
-    spec = replace(spec, seed=handle.plan.seed)
+    spec = replace(spec, seed=handle.plan.seed, environment=handle.plan.environment)
     client = handle.connect()
     spec = _submit_new(handle, spec)
     send_all(handle.memory(), handle.id, client)

@@ -32,15 +32,23 @@ class TrainerGone(Exception):
 
     ``code`` is the exit status if the process ended itself. ``error`` is the exception with which
     it ended. ``lost``: nobody knows how, because the launcher process has gone or does not answer.
+    ``unfit``: its environment starts no trainer that the worker can use.
     """
 
     def __init__(
-        self, how: str, code: int | None = None, error: str = "", *, lost: bool = False
+        self,
+        how: str,
+        code: int | None = None,
+        error: str = "",
+        *,
+        lost: bool = False,
+        unfit: bool = False,
     ) -> None:
         super().__init__(how)
         self.code = code
         self.error = error
         self.lost = lost
+        self.unfit = unfit
 
 
 class Conversations:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import SegmentTask, dumps
+from ..launching.environments import CannotStart
 from .conversations import TrainerGone
 from .link import Link
 from .trainers import Trainer
@@ -130,6 +131,8 @@ class Session:
         """Report that the segment has no trainer to run in. Returns what Flower shows of it."""
         if self._link.closing.is_set():
             return self._lost("its worker was stopped")
+        if isinstance(why, CannotStart):
+            return self._lost(str(why), refused=True)
         return self._lost(f"its trainer cannot be started: {why}")
 
     def _run(self, trainer: Trainer) -> Result:
@@ -194,7 +197,9 @@ class Session:
             return None
         self._stop_overdue(trainer)
         if not trainer.ready:
-            return self._lost(f"its trainer was not ready after {START_TIMEOUT:g} s")
+            where = f" in {trainer.environment}" if trainer.environment else ""
+            words = f"its trainer{where} was not ready after {START_TIMEOUT:g} s"
+            return self._lost(words, refused=bool(where))
         what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
         return self._failed("timeout", f"{what} took longer than {self._timeout:g} s")
 
@@ -214,6 +219,9 @@ class Session:
     def _handle(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         op = line.get("op")
         if op == "ready":
+            if trainer.versions and self.task.rank == 0:
+                words = f"its trainer runs in {trainer.environment}: {trainer.versions}"
+                self._report({"kind": "remarked", "text": words}, closes=False)
             if not self._waiting:
                 self._set_due()
             return None
@@ -396,9 +404,9 @@ class Session:
         if self._link.closing.is_set():
             return self._lost("its worker was stopped")
         others = self._waiting or (trainer.ready and not trainer.works_for(self.task.fence))
-        if how.lost or others:
-            beside = ", while it ran another trial" if others else ""
-            return self._lost(f"{how}{beside}", blamed=False)
+        if how.unfit or how.lost or others:
+            beside = ", while it ran another trial" if others and not how.unfit else ""
+            return self._lost(f"{how}{beside}", refused=how.unfit, blamed=how.unfit)
         if not trainer.ready:
             return self._lost(f"its trainer did not start: {how}")
         if how.error:

@@ -2,18 +2,21 @@
 
 A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each lane
 has one trainer for all torch trials, and one for each of the last few studies of objectives and
-epoch functions. (These are suspended inside the user's code, so that code must not change.) Trials
-share trainers and stay warm in them. A slot is a seat of a lane. Where a lane has several, the runs
-that are open in its trainer take turns (``tasks.lanes``). A trainer is started when a trial needs
-it (``app.launching.process``). Other trainers reach it at its *identity*, ``address:port:token``.
-The worker makes the socket, so that the identity is known before the process runs: a member of a
-gang is claimed before its trainer has started.
+epoch functions. (These are suspended inside the user's code, so that code must not change.) The
+torch trials of studies with an environment of their own have a trainer for each of the last few
+environments. Trials share trainers and stay warm in them. A slot is a seat of a lane. Where a lane
+has several, the runs that are open in its trainer take turns (``tasks.lanes``). A trainer is
+started when a trial needs it (``app.launching.process``, ``app.launching.environments``). Other
+trainers reach it at its *identity*, ``address:port:token``. The worker makes the socket, so that
+the identity is known before the process runs: a member of a gang is claimed before its trainer has
+started.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import signal
 import socket
@@ -21,6 +24,9 @@ import struct
 import threading
 import time
 from collections import OrderedDict, deque
+from contextlib import suppress
+from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -40,9 +46,11 @@ from ...tasks.process.messages import (
     parse,
 )
 from ...tasks.trainer import variables as names
-from ..host.launcher import count_children
-from ..host.logs import open_log, uncaught
+from ..host.launcher import count_children, is_below
+from ..host.logs import last_error, open_log, uncaught
+from ..launching import environments
 from ..launching.client import TrainerLauncher
+from ..launching.environments import Launch
 from .conversations import Conversations, TrainerGone
 from .environment import environment
 
@@ -50,23 +58,31 @@ log = logging.getLogger(__name__)
 
 #: The exit status of Python after an uncaught exception.
 UNCAUGHT = 1
-#: How many studies of functions keep a trainer in a slot. The least recently used is closed.
+#: How many trainers a slot keeps besides the shared one: those of studies of functions, and those
+#: of environments. The least recently used is closed.
 STUDIES_KEPT = 4
 #: Seconds after which a trainer that has done nothing yet no longer counts as starting.
 STARTING = 60.0
-#: Seconds for which a study's trainer stays idle after the last of its trials has ended. The
-#: study's next trial may be on its way.
+#: Seconds for which such a trainer stays idle after the last of its trials has ended. The next
+#: trial may be on its way.
 LINGER = 5.0
 #: Seconds after which a trainer that does not read what is sent to it is ended.
 SEND_TIMEOUT = 10.0
 #: Seconds in which a trainer whose socket is closed may end by itself.
 EXIT_TIMEOUT = 1.0
+#: A program that starts another one exits with this and the number of the signal that ended it.
+SIGNALLED = 128
+VERSION = version("penstock")
+#: How versions are shown.
+_TITLES = {"penstock": "Penstock", "python": "Python"}
+#: What Python says of a Penstock that is not there.
+_NO_PENSTOCK = re.compile(r"No module named '?penstock")
 #: What a trainer may say while it still imports what its first run needs: a run that waits behind
 #: that one may be stopped.
 _BEFORE_WORK = ("preparing", "stopped")
 #: The kernel's ``struct ucred``: process, user, group.
 _UCRED = struct.Struct("iII")
-#: The name of the trainer that belongs to no single study.
+#: The name of the trainer that belongs to no single study and no environment.
 SHARED = ""
 
 
@@ -104,29 +120,40 @@ class Trainer:
 
         It has the ``sockets`` for itself. It measures its energy with the meters in ``powercap``.
         None: not at all. With ``turns`` its runs take turns, and it writes in this file whose turn
-        it is.
+        it is. Raises OSError, and ``CannotStart`` for its study's environment.
         """
+        variables = {**environment(device, os.environ), names.IDENTITY: sockets.identity}
+        if powercap is not None:
+            variables[names.POWERCAP] = str(powercap)
+        self._page = None
+        if turns is not None:
+            self._page = TurnPage(turns, device.seats, new=True)
+            variables |= {names.TURNS: str(turns), names.SEATS: str(device.seats)}
+        launch = Launch((), variables)
+        if task.environment:
+            launch = environments.launch(task.environment, variables)
+        self.environment, self._wrapped = task.environment, launch.wrapped
+        #: What its environment has, as ``Python 3.12.1``; empty until it is ready.
+        self.versions = ""
         ours, self.identity = sockets.ours, sockets.identity
         # With each message the kernel says which process sent it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT))
         with sockets.theirs, sockets.listening, open_log(output) as file:
             self._output, self._before = output, os.fstat(file.fileno()).st_size
-            variables = {**environment(device, os.environ), names.IDENTITY: self.identity}
-            if powercap is not None:
-                variables[names.POWERCAP] = str(powercap)
-            self._page = None
-            if turns is not None:
-                self._page = TurnPage(turns, device.seats, new=True)
-                variables |= {names.TURNS: str(turns), names.SEATS: str(device.seats)}
             self._process = launcher.start_trainer(
                 task.contract,
-                imports=_imports(task),
-                variables=variables,
+                imports=() if task.environment else _imports(task),
+                command=launch.command,
+                variables=launch.variables,
                 cores=device.cores,
                 descriptors=(sockets.theirs.fileno(), sockets.listening.fileno()),
                 output=file.fileno(),
             )
+        #: The process that speaks; 0: below a program that starts it, and it has not spoken yet.
+        self._speaker = 0 if launch.wrapped else self._process.pid
+        self._speaker_fd = -1
+        self._signalling = threading.Lock()
         self.conversations = Conversations(self.receive)
         self.ready = False
         self._began = time.monotonic()
@@ -148,7 +175,7 @@ class Trainer:
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._speaker or self._process.pid
 
     @property
     def descriptors(self) -> tuple[int, int]:
@@ -215,6 +242,7 @@ class Trainer:
         except (UnicodeDecodeError, Forged) as error:
             raise self.malformed(line) from error
         if message.get("op") == "ready":
+            self._check_versions(message)
             self.ready = True
         elif message.get("op") not in _BEFORE_WORK:
             self._worked = True
@@ -229,12 +257,39 @@ class Trainer:
         if not data:
             raise self._gone()
         sender = _UCRED.unpack(about[0][2])[0] if about else 0
-        if sender == self.pid:
+        # Before the trainer is ready no code of its user's has run there.
+        if not self._speaker and is_below(sender, self._process.pid):
+            if self._process.pid != sender:
+                with suppress(ProcessLookupError):
+                    self._speaker_fd = os.pidfd_open(sender)
+            self._speaker = sender
+        if sender == self._speaker:
             return data
         if sender not in self._impostors:
             self._impostors.add(sender)
             log.warning("what process %d said for trainer %d is dropped", sender, self.pid)
         return b""
+
+    def _check_versions(self, ready: dict[str, Any]) -> None:
+        """Take in what its environment has. Raises TrainerGone for another Penstock than ours."""
+        if not self.environment:
+            return
+        has = {name: str(ready[name]) for name in ("penstock", "python", "torch") if name in ready}
+        if has.get("penstock") != VERSION:
+            self.end()
+            what = f"Penstock {has['penstock']}" if has.get("penstock") else "another Penstock"
+            raise TrainerGone(
+                f"{self.environment} has {what}, and its worker {VERSION}: {self._advice()}",
+                unfit=True,
+            )
+        self.versions = ", ".join(f"{_TITLES.get(each, each)} {has[each]}" for each in has)
+
+    def _advice(self) -> str:
+        """How its environment gets the Penstock that the worker has."""
+        python = "python3"
+        if self.environment.startswith("venv:"):
+            python = f"{self.environment.removeprefix('venv:')}/bin/python"
+        return f"{python} -m pip install penstock=={VERSION}"
 
     @property
     def starting(self) -> bool:
@@ -255,6 +310,10 @@ class Trainer:
         code = None
         if status is None:
             return TrainerGone(self._process.trouble, lost=True)
+        if self._wrapped and status > SIGNALLED:
+            status = SIGNALLED - status
+        if self.environment and not self.ready and status != -signal.SIGKILL:
+            return TrainerGone(self._why_unfit(status), unfit=True)
         if not ended or status == PIPE_CLOSED:  # then the signal was ours
             how = "the training code closed file descriptors that it had not opened"
         elif status < 0:
@@ -269,13 +328,37 @@ class Trainer:
         error = uncaught(self._output, self._before) if code == UNCAUGHT else ""
         return TrainerGone(how, code, error)
 
+    def _why_unfit(self, status: int) -> str:
+        """Why its environment started no trainer, which ended with ``status``."""
+        how = f"exit code {status}" if status >= 0 else f"signal {-status}{_signal_name(-status)}"
+        said = last_error(self._output, self._before)
+        if _NO_PENSTOCK.search(said):
+            return f"{self.environment} has no Penstock: {self._advice()}"
+        return f"{self.environment} cannot start a trainer ({how}){f': {said}' if said else ''}"
+
     def kill(self) -> None:
         """Kill the process at once, even if it is stopped. Never waits."""
+        self._kill_below(0.0)
         self._process.kill()
 
     def end(self) -> None:
         """End the process and all that it started. May wait for the launcher process."""
+        self._kill_below(EXIT_TIMEOUT)
         self._process.end()
+
+    def _kill_below(self, timeout: float) -> None:
+        """Kill the trainer itself, if a program has started it; wait so long for its end.
+
+        Else it could outlive that program, and would count as one that its user's code has started.
+        """
+        with self._signalling:
+            if self._speaker_fd < 0:
+                return
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._speaker_fd, signal.SIGKILL)
+            poll = select.poll()
+            poll.register(self._speaker_fd, select.POLLIN)
+        poll.poll(timeout * 1000)
 
     def close(self) -> None:
         """End the process and release what it held here. A second call does nothing."""
@@ -285,7 +368,11 @@ class Trainer:
             self._process.close()
             self._socket.close()
             if self._page is not None:
-                self._page.close()
+                self._page.remove()
+            with self._signalling:
+                below, self._speaker_fd = self._speaker_fd, -1
+                if below >= 0:
+                    os.close(below)
 
 
 def _signal_name(number: int) -> str:
@@ -330,7 +417,7 @@ class Lane:
         self.lock = threading.Lock()
         self.seats = threading.Semaphore(device.seats)
         self.output = logs / f"trainer-{self.name}.log"
-        self._turns = logs / f"turns-{self.name}" if device.seats > 1 else None
+        self._pages = (logs / f"turns-{self.name}-{n}" for n in count())
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
     def known(self, task: SegmentTask) -> Trainer | None:
@@ -353,7 +440,7 @@ class Lane:
                     self.output,
                     sockets,
                     powercap=self._powercap,
-                    turns=None if task.contract in SUSPENDABLE else self._turns,
+                    turns=next(self._pages) if self._take_turns(task) else None,
                 )
             except OSError:
                 sockets.close()
@@ -361,8 +448,12 @@ class Lane:
         self._trainers.move_to_end(name)
         return self._trainers[name]
 
+    def _take_turns(self, task: SegmentTask) -> bool:
+        """Whether trials such as ``task`` take turns in their trainer."""
+        return self.device.seats > 1 and task.contract not in SUSPENDABLE
+
     def unused(self) -> list[Trainer]:
-        """The trainers of studies that are over or too many."""
+        """The trainers of studies and environments that are over or too many."""
         studies = [name for name in self._trainers if name != SHARED]
         names = {name for name in studies if _is_over(self._trainers[name])}
         names.update(studies[:-STUDIES_KEPT])
@@ -389,7 +480,7 @@ class Lane:
 
 
 def _name(task: SegmentTask) -> str:
-    return task.study if task.contract in SUSPENDABLE else SHARED
+    return task.study if task.contract in SUSPENDABLE else task.environment or SHARED
 
 
 def _imports(task: SegmentTask) -> list[str]:

@@ -40,6 +40,8 @@ class Device:
     unmetered: str = "nobody has looked for meters"
     #: How many trials take turns in one lane.
     seats: int = 1
+    #: Why it cannot start trainers in ``rootfs:`` environments; empty if it can.
+    no_rootfs: str = "nobody has looked for bwrap"
 
     @property
     def lanes(self) -> int:

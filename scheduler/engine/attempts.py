@@ -187,10 +187,19 @@ class Attempts:
             study.refused |= dict.fromkeys(devices, event.reason)
             study.message = f"{', '.join(devices)} refused {trial.id}: {event.reason}"
             self._core.touch_study(study)
+            if study.spec.environment:  # it is to blame, and neither the trial nor its devices
+                self._requeue_refused(study, trial)
+                return
         else:
             self._state.faults.observe_loss()
         self.lose(trial, devices, event.reason)
         self.end_if_stuck(study)
+        self._dispatcher.fill()
+
+    def _requeue_refused(self, study: StudyState, trial: Trial) -> None:
+        self._core.revoke(trial, "lost")
+        self._core.move(study, trial, Step.LOSE)
+        self._proposals.wait(trial, first=True)
         self._dispatcher.fill()
 
     def end_if_stuck(self, study: StudyState) -> None:

@@ -25,6 +25,7 @@ from ..model.events import (
 )
 from ..model.study import trial_id
 from ..model.trial import Step, Trial
+from ..resources.environments import exclude_unable
 from ..state.core import Core, Refused
 from ..state.state import ERA, DeviceRecord, DeviceState, Drain
 from .attempts import Attempts
@@ -142,6 +143,7 @@ class Devices:
         for study in self._state.studies.values():
             if study.refused.pop(name, None) is not None:
                 study.machines.pop(name, None)
+            exclude_unable(study, [event.device])
         self._device_changed(name)
 
     def on_device_draining(self, event: DeviceDraining) -> None:

@@ -40,6 +40,7 @@ from ..model.finished import FinishedStudy
 from ..model.study import DELETED, OVER, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..policies.retention import best_completed
+from ..resources.environments import exclude_unable
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from ..strategies.asha import Asha
@@ -87,7 +88,18 @@ class Lifecycle:
         if study.status != "paused":
             raise Refused(f"{event.study} is not paused")
         study.status = "running"
+        self._try_devices(study)
         self._changed(study)
+
+    def _try_devices(self, study: StudyState) -> None:
+        """Forget which devices refused the study: their nodes may have what it lacked by now.
+
+        Those that compute under another signature still do.
+        """
+        for name in list(study.refused):
+            if study.machines.get(name, study.signature) == study.signature:
+                del study.refused[name]
+        exclude_unable(study, [each.device for each in self._state.devices.values()])
 
     def on_study_weighed(self, event: StudyWeighed) -> None:
         study = self._core.study(event.study)
@@ -170,6 +182,7 @@ class Lifecycle:
         study.succeeded = sum(_has_succeeded(spec, trial) for trial in trials)
         study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
         study.best = best_completed(trials, spec)
+        exclude_unable(study, [each.device for each in self._state.devices.values()])
         self._state.studies[spec.id] = study
         for trial in trials:
             self._state.trials[trial.id] = self._core.changes.trials[trial.id] = trial
@@ -183,6 +196,7 @@ class Lifecycle:
             raise Refused(f"study {spec.id} was submitted already")
         study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
         study.enqueued = list(event.enqueued)
+        exclude_unable(study, [each.device for each in self._state.devices.values()])
         self._state.studies[spec.id] = study
         self._core.touch_study(study)
         if spec.sampler in ORDER_FREE and spec.contract != "ask":

@@ -186,6 +186,9 @@ class StudySpec:
     #: the study fails (``early_failure``). 0: it goes on, as studies did before there was a limit,
     #: and as one does whose user expects exceptions (``catch``).
     fail_early: int = 0
+    #: The environment that its trainers run in (``scheduler.model.environment``); empty: that of
+    #: the worker.
+    environment: str = ""
 
     @property
     def local(self) -> bool:

@@ -108,6 +108,8 @@ def _waiting(state: EngineState, queue: Sequence[str], at: float) -> list[Facts]
             reason = "no device may be used now"
         elif usable <= study.refused.keys():
             reason = "no device that is there may be used for its study"
+            if study.spec.environment:
+                reason += f": {study.refused[min(usable)]}"
         elif position == 0 and devices_are_reserved_for(state, trial):
             needed = state.courses[name].narrow
             reason = (

@@ -93,7 +93,7 @@ class WorkloadTuning:
 
 
 def workload_of(spec: StudySpec, trial: Trial) -> str:
-    """A digest (16 hex digits) of code, batch bucket, shards and the knobs that may be turned.
+    """A digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
 
     It reveals nothing of a user's names or data.
     """
@@ -109,7 +109,8 @@ def workload_of(spec: StudySpec, trial: Trial) -> str:
         ",".join(spec.knobs or ("usual",)),
         spec.probing,
         spec.exactness,
-        # Left out where it is 0, so that a workload keeps the digest that histories know.
+        # Left out where not given, so that a workload keeps the digest that histories know.
         *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),
+        *([spec.environment] if spec.environment else []),
     )
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]

@@ -31,6 +31,7 @@ class TurnPage:
             path.write_bytes(bytes(size))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), size)
+        self._path = path
         self._seats = seats
         self._changes = 0
         self._rows: dict[int, float] = {}
@@ -83,5 +84,7 @@ class TurnPage:
             time.sleep(_PAUSE)
         return in_turn, began, rows  # half written: its writer has died there
 
-    def close(self) -> None:
+    def remove(self) -> None:
+        """Close the page, and remove its file."""
         self._page.close()
+        self._path.unlink(missing_ok=True)

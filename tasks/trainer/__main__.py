@@ -14,10 +14,12 @@ import ctypes
 import faulthandler
 import gc
 import os
+import platform
 import signal
 import socket
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,12 +50,19 @@ class TrainerProcess:
     """Runs what the pipe brings, one thing at a time, in the order in which it comes."""
 
     def __init__(
-        self, pipe: Pipe, identity: str, listen: socket.socket, ahead: Collection[str]
+        self,
+        pipe: Pipe,
+        identity: str,
+        listen: socket.socket,
+        ahead: Collection[str],
+        versions: Mapping[str, str],
     ) -> None:
         """Other trainers know this one as ``identity``, and reach it at ``listen``.
 
-        ``ahead`` are the modules that were imported for the code of others.
+        ``ahead`` are the modules that were imported for the code of others. ``versions`` is what
+        the worker is told when this trainer is ready.
         """
+        self._versions = versions
         self._pipe = pipe
         self._identity = identity
         self._listen = listen
@@ -71,7 +80,7 @@ class TrainerProcess:
         ``page``: where is written whose turn it is, with more seats than one.
         """
         self._pipe.listen()
-        self._pipe.say("ready")
+        self._pipe.say("ready", **self._versions)
         work = self._pipe.inbox.get()
         if page is not None and not (isinstance(work, Run) and work.task.contract in SUSPENDABLE):
             Seats(self._pipe.inbox, self._handle, self._resumed).serve(work, seats, page)
@@ -207,6 +216,17 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
+def _versions() -> dict[str, str]:
+    """What this environment has: the worker's is another one."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("penstock", "torch"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def main(ahead: Collection[str] = ()) -> None:
     """Serve the socket that the worker passed on. ``ahead``: modules that were imported ahead."""
     faulthandler.enable()
@@ -229,9 +249,12 @@ def main(ahead: Collection[str] = ()) -> None:
     catboost_threads.install()
     identity = os.environ.pop(variables.IDENTITY)
     seats, turns = int(os.environ.pop(variables.SEATS, "1")), os.environ.pop(variables.TURNS, "")
+    environment = os.environ.pop(variables.ENVIRONMENT, None)
+    versions = _versions() if environment is not None else {}
     with ending_with_us():
         page = TurnPage(Path(turns), seats) if turns else None
-        TrainerProcess(Pipe(pipe, metering), identity, listen, ahead).serve(seats, page)
+        trainer = TrainerProcess(Pipe(pipe, metering), identity, listen, ahead, versions)
+        trainer.serve(seats, page)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ FD = "PENSTOCK_TRAINER_FD"
 LISTEN = "PENSTOCK_TRAINER_LISTEN"
 #: Its identity, by which other trainers know it.
 IDENTITY = "PENSTOCK_TRAINER_IDENTITY"
+#: The study's environment that it runs in; not set in the worker's own.
+ENVIRONMENT = "PENSTOCK_TRAINER_ENVIRONMENT"
 #: The folder of powercap zones; not set if the device's energy is not measured.
 POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
 #: The seats of its lane, and the file of the page that says whose turn it is; not set if it has one

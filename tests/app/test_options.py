@@ -230,7 +230,7 @@ def test_groups_are_copied_and_pickled_as_other_values(kind):
 
 def test_create_study_has_few_arguments_and_optunas_come_first():
     names = [*inspect.signature(create_study).parameters]
-    assert len(names) <= 16
+    assert len(names) <= 17
     optunas = [*inspect.signature(optuna.create_study).parameters]
     assert names[: len(optunas)] == optunas
     assert {*GROUPS} <= {*names}
@@ -380,6 +380,7 @@ USUAL = {
     "weight": 1.0,
     "priority": 0,
     "fail_early": 3,
+    "environment": "",
     "tools": None,
 }
 STRATEGY = {

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
+import psutil
 import pytest
+from made_environments import make_venv
 from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching.fork_server import ForkServer
+from penstock.app.worker.conversations import TrainerGone
 from penstock.app.worker.environment import environment
-from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, Lane
+from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, VERSION, Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 
@@ -59,6 +64,60 @@ def test_the_study_that_was_used_least_recently_makes_room(lane):
     assert lane.unused() == []
     lane.trainer_for(task("another"))
     assert lane.unused() == [known["s1"]]
+
+
+def test_each_environment_has_a_trainer_and_few_of_them_stay(lane, tmp_path):
+    venvs = [make_venv(tmp_path / str(n), "1") for n in range(STUDIES_KEPT)]
+    shared = lane.trainer_for(task("a", "torch"))
+
+    def trainer_in(venv, study="a", contract="torch"):
+        changes = {"environment": f"venv:{venv}"}
+        return lane.trainer_for(task(study, contract).model_copy(update=changes))
+
+    known = [trainer_in(venv) for venv in venvs]
+    assert len({shared, *known}) == 1 + STUDIES_KEPT
+    assert trainer_in(venvs[0], study="b") is known[0], "torch trials share it"
+    function = trainer_in(venvs[0], contract="objective")
+    assert function is not known[0]
+    assert lane.unused() == [known[1]], "the one that was used least recently"
+
+
+def test_a_trainer_is_ready_where_its_environment_has_our_penstock(lane, tmp_path):
+    venv = f"venv:{make_venv(tmp_path / 'v', '1')}"
+    trainer = lane.trainer_for(task("a", "torch").model_copy(update={"environment": venv}))
+    assert trainer.receive(PATIENCE)["op"] == "ready"
+    assert trainer.versions.startswith(f"Penstock {VERSION}, Python 3.")
+    assert "torch" in trainer.versions
+    assert Path(f"/proc/{trainer.pid}/exe").readlink() == Path(sys.executable).resolve()
+
+
+def test_who_speaks_below_a_program_is_its_trainer(lane, tmp_path):
+    # The program stays the trainer's parent, and something else holds the socket, too.
+    venv = make_venv(tmp_path / "v", "1")
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\n"$@" &\nwait $!\nexit $?\n')
+    program.chmod(0o755)
+    where = f"command:{program} env -S 'PATH={venv}/bin'"
+    trainer = lane.trainer_for(task("a", "torch").model_copy(update={"environment": where}))
+    assert trainer.receive(PATIENCE)["op"] == "ready"
+    started = trainer._process.pid
+    assert trainer.pid != started
+    assert psutil.Process(trainer.pid).ppid() == started
+    os.kill(trainer.pid, signal.SIGSEGV)
+    with pytest.raises(TrainerGone, match=r"signal 11 \(SIGSEGV\)"):
+        trainer.receive(PATIENCE)
+
+
+def test_an_environment_that_kills_itself_is_unfit_and_one_that_is_killed_is_not(lane):
+    def gone(how):
+        where = f"command:sh -c 'kill -{how} $$'"
+        trainer = lane.trainer_for(task("a", "torch").model_copy(update={"environment": where}))
+        with pytest.raises(TrainerGone) as raised:
+            trainer.receive(PATIENCE)
+        return raised.value
+
+    assert gone("ILL").unfit
+    assert not gone("KILL").unfit
 
 
 def test_a_trainer_of_which_no_trial_is_known_lingers_and_is_closed(lane):

@@ -91,6 +91,23 @@ def test_each_cause_is_said(study, cause):
     assert why_waiting(replace(study, finished_at=1.0), devices, running, setbacks, seen) is None
 
 
+def test_devices_that_cannot_start_its_environment_are_named(study):
+    in_root = replace(study, environment="rootfs:/r")
+    lacks = "bwrap is not installed on its node"
+    unable = [replace(each.device, no_rootfs=lacks) for each in (A, B)]
+    able = replace(unable[1], no_rootfs="")
+
+    def said(*announced, of=in_root):
+        return why_waiting(of, [A, B], {}, [], Services(announced=announced))
+
+    words = f"no device accepts it: it cannot start rootfs:/r: {lacks}. Fix that, and restart"
+    assert said(*unable).startswith(words)
+    assert said(unable[0], able) is None
+    assert said(*unable, of=study) is None
+    gone = replace(able, name="cpu.n.2")
+    assert said(*unable, gone).startswith(words), "it is not there any more"
+
+
 def test_what_a_paused_or_an_asked_study_waits_for_is_its_users_to_do(study):
     paused, asked = replace(study, status="paused"), replace(study, contract="ask")
     assert "penstock resume" in why_waiting(paused, [], {}, [], Services(scheduler=False))

@@ -110,7 +110,8 @@ def test_the_page_tells_another_process_whose_turn_it_is_and_outlives_the_writer
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert page.in_turn == 9
-    page.close()
+    page.remove()
+    assert not (tmp_path / "page").exists()
 
 
 def test_a_reader_never_sees_half_of_a_change(tmp_path):

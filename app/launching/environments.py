@@ -1,0 +1,166 @@
+"""How a trainer is started in the environment of its study.
+
+Theory of operation. A trainer speaks over a socket that it inherits, and is told by variables which
+one that is. So it may be started by any program that passes descriptors and variables on. It
+imports its environment's own Penstock, which must be of the worker's version: the trainer says
+which it has when it is ready (``app.worker.trainers``). It is never forked, because the fork server
+has imported the worker's libraries.
+
+- ``venv:``: its ``bin/python``. What the user has put on ``PYTHONPATH`` is not for it.
+- ``rootfs:``: ``bwrap`` lays the folders of a system (``SYSTEM``) out of the root, read-only, and
+  all others out of the node: home folders, ``/tmp``, data, devices. So code, working directory and
+  store have the paths that they have without. ``bwrap`` dies with the launcher process and the
+  trainer with ``bwrap``.
+- ``command:``: the user's words, and the trainer's command after them.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...scheduler.model.environment import KINDS, Environment
+from ...tasks.trainer import variables as names
+
+#: What Python runs as a trainer. Without ``-P`` it would look for modules in the working directory
+#: first.
+ARGUMENTS = ("-P", "-m", "penstock.tasks.trainer")
+#: The interpreter in a root, and behind a command.
+PYTHON = "python3"
+#: The folders of a system. A root replaces the node's.
+SYSTEM = frozenset(
+    {"bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr", "var"}
+)
+#: The variable that names the state folder.
+_HOME = "PENSTOCK_HOME"
+_DEVICES = "/dev"
+#: Folders of the node below those of a system.
+_KEPT = ("/var/tmp",)  # noqa: S108 - it is passed on, and nothing is written there
+#: Where programs of a root are found. The user's own path is one of the node.
+ROOT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: Variables by which the node's Python finds libraries that another Python cannot use.
+_PYTHONS_OWN = ("PYTHONPATH", "PYTHONHOME", "PYTHONEXECUTABLE", "VIRTUAL_ENV")
+#: Seconds within which ``bwrap`` starts a program, on a busy machine.
+BWRAP_TIMEOUT = 10.0
+
+
+class CannotStart(OSError):
+    """No trainer can be started in this environment on this node. The text says why."""
+
+
+class Launch(NamedTuple):
+    """How a trainer is started."""
+
+    #: The program and its arguments.
+    command: tuple[str, ...]
+    #: All environment variables.
+    variables: dict[str, str]
+    #: Whether the program that is started is another one than the trainer, which runs below it.
+    wrapped: bool = False
+
+
+def launch(environment: str, variables: Mapping[str, str]) -> Launch:
+    """How a trainer with these ``variables`` of a worker is started in ``environment``.
+
+    Raises ``CannotStart`` for what is not there.
+    """
+    try:
+        return _launch(environment, variables)
+    except ValueError as error:  # from words that are none, or a path that can be none
+        raise CannotStart(f"{environment!a}: {error}") from error
+
+
+def _launch(environment: str, variables: Mapping[str, str]) -> Launch:
+    kind, where = Environment.of(environment)
+    if kind not in KINDS:
+        raise CannotStart(f"{environment!a}: this worker knows {', '.join(KINDS)}")
+    told = {name: value for name, value in variables.items() if name not in _PYTHONS_OWN}
+    told[names.ENVIRONMENT] = environment
+    if kind == "venv":
+        return _in_venv(environment, Path(where), told)
+    # Libraries in the user's home folder are those of the node's Python.
+    told["PYTHONNOUSERSITE"] = "1"
+    if kind == "rootfs":
+        return _in_root(environment, Path(where), told)
+    program, *words = shlex.split(where)
+    found = shutil.which(program, path=told.get("PATH"))
+    if found is None:
+        raise CannotStart(f"{environment}: there is no program {program} on the path of the worker")
+    return Launch((found, *words, PYTHON, *ARGUMENTS), told, wrapped=True)
+
+
+def _in_venv(environment: str, folder: Path, told: dict[str, str]) -> Launch:
+    python = folder / "bin" / "python"
+    if not folder.is_dir():
+        raise CannotStart(f"{environment}: there is no such folder on this node")
+    if not os.access(python, os.X_OK):
+        raise CannotStart(f"{environment}: it has no bin/python that this node can run")
+    told["VIRTUAL_ENV"] = str(folder)
+    told["PATH"] = f"{python.parent}:{told.get('PATH', ROOT_PATH)}"
+    return Launch((str(python), *ARGUMENTS), told)
+
+
+def _in_root(environment: str, root: Path, told: dict[str, str]) -> Launch:
+    bwrap = shutil.which("bwrap", path=told.get("PATH"))
+    if bwrap is None:
+        raise CannotStart(f"{environment}: bwrap is not installed on this node")
+    if not (root / "usr").is_dir():
+        missing = "no usr folder" if root.is_dir() else "no such folder on this node"
+        raise CannotStart(f"{environment}: there is {missing}")
+    told["PATH"] = ROOT_PATH
+    told.pop("LD_LIBRARY_PATH", None)
+    try:
+        arguments = ["--die-with-parent", *_mounts(root, _folders_of_node(told.get(_HOME)))]
+    except OSError as error:
+        raise CannotStart(f"{environment}: it cannot be read: {error}") from error
+    return Launch((bwrap, *arguments, "--", PYTHON, *ARGUMENTS), told, wrapped=True)
+
+
+def _folders_of_node(home: str | None) -> list[Path]:
+    """What stays the node's: all but its system, and the state folder ``home``."""
+    found = [Path(entry.path) for entry in os.scandir("/") if entry.name not in SYSTEM]
+    kept = [Path(each) for each in (home, *_KEPT) if each is not None and Path(each).is_dir()]
+    below = [each for each in kept if not any(map(each.is_relative_to, found))]
+    return [each for each in found if each.is_dir()] + below
+
+
+def _mounts(root: Path, nodes: Sequence[Path]) -> Iterator[str]:
+    yield from _laid_out(root, Path("/"), nodes)
+    for folder in nodes:
+        how = "--dev-bind" if str(folder) == _DEVICES else "--bind"
+        yield from (how, str(folder), str(folder))
+
+
+def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
+    """The folder ``at`` of the root, but for ``nodes`` below it."""
+    for entry in sorted(os.scandir(root / at.relative_to("/")), key=lambda entry: entry.name):
+        target = at / entry.name
+        if target in nodes or (at == Path("/") and entry.name not in SYSTEM):
+            continue
+        if entry.is_symlink():
+            yield from ("--symlink", os.readlink(entry), str(target))  # noqa: PTH115 - an entry
+        elif any(each.is_relative_to(target) for each in nodes):
+            yield from _laid_out(root, target, nodes)
+        else:
+            yield from ("--ro-bind", entry.path, str(target))
+
+
+def why_no_rootfs() -> str:
+    """Why this node cannot start trainers in a root; empty if it can."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return "bwrap is not installed on its node"
+    command = [bwrap, "--bind", "/", "/", "--dev-bind", _DEVICES, _DEVICES, "--", "true"]
+    try:
+        run = subprocess.run(
+            command, capture_output=True, text=True, timeout=BWRAP_TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap does not work on its node: {error}"
+    words = run.stderr.strip().rpartition("\n")[2]
+    return f"bwrap does not work on its node: {words}" if run.returncode else ""

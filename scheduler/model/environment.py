@@ -1,0 +1,80 @@
+"""The environment of a study: in which Python, and on which system, its trainers run.
+
+Written forms. ``venv:/folder`` is a virtual environment: its ``bin/python`` runs the trainers.
+``rootfs:/folder`` is the root of a file system: its ``python3`` runs them, in place of the node's
+own system. ``command:PROGRAM ARGUMENTS`` is anything else: the trainer's command is appended to
+these words. An empty text is the worker's own environment.
+
+The path is one of the node. Whoever submits a study need not have it, so only the form is checked.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, NamedTuple
+
+from ...profiling.base.errors import UsageError
+from ...profiling.devices.device import Device
+
+KINDS = ("venv", "rootfs", "command")
+FORMS = "venv:/folder, rootfs:/folder or command:PROGRAM ARGUMENTS"
+#: The most characters. It is part of each task.
+LONGEST = 1000
+
+
+class Environment(NamedTuple):
+    """An environment in its parts."""
+
+    #: One of ``KINDS``.
+    kind: str
+    #: The folder, or the words of the command.
+    where: str
+
+    @classmethod
+    def of(cls, text: str) -> Environment:
+        """The environment with this text, which was checked."""
+        kind, _, where = text.partition(":")
+        return cls(kind, where)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.where}"
+
+
+def check_environment(value: Any) -> str:
+    """The text of an environment in the form that is stored; empty for None.
+
+    Raises UsageError with the forms that there are.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value.isprintable() or len(value) > LONGEST:
+        raise _refused(value, f"{FORMS}, in at most {LONGEST} printable characters")
+    kind, where = Environment.of(value)
+    if kind not in KINDS or not where.strip():
+        raise _refused(value, FORMS)
+    if kind == "command":
+        return str(Environment(kind, _checked_words(value, where)))
+    if not where.startswith("/"):
+        raise _refused(value, f"{FORMS}; the folder is an absolute path on the nodes")
+    return str(Environment(kind, where.rstrip("/") or "/"))
+
+
+def _checked_words(value: str, where: str) -> str:
+    try:
+        words = shlex.split(where)
+    except ValueError as error:
+        raise _refused(value, f"{FORMS}, in words as a shell reads them ({error})") from None
+    if not words or not words[0] or words[0].startswith("-"):
+        raise _refused(value, f"{FORMS}, and a program comes first")
+    return where.strip()
+
+
+def _refused(value: Any, allowed: str) -> UsageError:
+    return UsageError.refuse("environment", value, allowed)
+
+
+def obstacle(environment: str, device: Device) -> str:
+    """Why no trainer in ``environment`` can be started on ``device``; empty if one may be."""
+    if Environment.of(environment).kind == "rootfs" and device.no_rootfs:
+        return f"it cannot start {environment}: {device.no_rootfs}"
+    return ""
