@@ -63,6 +63,12 @@ NEW_FIELDS = {
     ("StudyState", "extended_at"),
     ("StudyRow", "names"),
     ("Line", "attempt"),
+    ("Line", "length"),
+    ("AcceptedEpoch", "length"),
+    ("EpochRow", "length"),
+    *(("Attempt", name) for name in ("start", "between", "length")),
+    ("StudyCosts", "segments"),
+    ("EngineState", "preemptions"),
     *(("Trial", name) for name in ("peaks", "floors", "shortages", "passed")),
 }
 

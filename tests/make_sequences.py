@@ -741,15 +741,23 @@ def write(theme: str) -> None:
 
 
 def again(theme: str) -> None:
-    """Store what the present engine makes of a theme's events, and say what changed."""
+    """Store what the present engine makes of a theme's events, and say what changed.
+
+    A snapshot that it would go on from in another way than it does from the start is made anew.
+    """
     made = []
     for number, before in enumerate(read(theme)):
         recorder, now = Recorder(), replace(before, digests="", checkpoints=[])
         due = {at for at, *_ in before.checkpoints}
+        snapshot = before.snapshot
         for at, event in enumerate(before.events, 1):
             now.digests += recorder.handle(*event)
+            if snapshot is not None and at == snapshot[0]:
+                snapshot = at, state_to_json(recorder.engine.state)
             if at in due:
                 now.checkpoints.append((at, *recorder.checkpoint()))
+        if snapshot is not None and now.difference(*now.take_up()):
+            now.snapshot = snapshot
         if wrong := before.difference(Recorder(), 0):
             print(f"{theme}, sequence {number}: {wrong}")
         made.append(now)

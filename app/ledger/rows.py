@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Row
 
 from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.costs.segment_costs import SegmentStart
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
+from ...scheduler.model.segment_length import LengthReason, SegmentLength
 from ...scheduler.model.study import ENDLESS, Objective, Scalar
 from ...scheduler.state.state import DeviceRecord
 from . import codec
@@ -191,6 +193,8 @@ class EpochRow:
     joules: float | None = None
     #: The system configuration that it was trained with.
     system: SystemConfig = ()
+    #: Of the first epoch of a segment: how long that was to be, and why.
+    length: SegmentLength | None = None
 
     @property
     def width(self) -> int:
@@ -283,6 +287,7 @@ def epoch_of(row: Row[Any]) -> EpochRow:
             "metrics": json.loads(row.metrics),
             "members": tuple((device, slot) for device, slot in json.loads(row.members)),
             "system": _system(row),
+            "length": _length(row),
         },
     )
 
@@ -295,6 +300,14 @@ def slots_of(row: Row[Any]) -> list[tuple[str, int]]:
 
 def _system(row: Row[Any]) -> SystemConfig:
     return tuple((name, value) for name, value in json.loads(row.system))
+
+
+def _length(row: Row[Any]) -> SegmentLength | None:
+    if not row.length:
+        return None
+    fields = json.loads(row.length)
+    reason, tier = LengthReason(fields["reason"]), SegmentStart(fields["tier"])
+    return SegmentLength(**fields | {"reason": reason, "tier": tier})
 
 
 def durable_of(row: Row[Any]) -> DurableRow:

@@ -229,6 +229,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "members": _members(epoch.members),
         "joules": epoch.joules,
         "system": json.dumps(epoch.system),
+        "length": "" if epoch.length is None else json.dumps(epoch.length._asdict()),
     }
 
 

@@ -10,6 +10,7 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 
 from ...profiling.costs.fitting import fit
 from ...profiling.costs.interference import SharingTable
+from ...profiling.costs.segment_costs import SegmentStart
 from ...profiling.costs.study_model import Expected
 from ...profiling.costs.table import CostTable
 from ...profiling.costs.throughput import Measured, Shape, packed_allocation
@@ -198,7 +199,16 @@ class KnownCosts(CostTable):
         """Learn nothing: it is known."""
         return False
 
-    def observe_segment(self, seconds: float, training: float, *, resized: bool) -> None:
+    def observe_segment(
+        self,
+        study: str,
+        fixed: float,
+        between: float,
+        epochs: int,
+        *,
+        start: SegmentStart,
+        resized: bool,
+    ) -> None:
         """Learn nothing: it is known."""
 
     def observe_window(

@@ -20,6 +20,7 @@ from ...scheduler.model import events as happened
 from ...scheduler.model.snapshot import POLICY_BACKOFF
 from ..common.text import duration, number
 from ..views.progress import final_metrics, origins
+from .lengths import length_words
 from .sentences import fence_of, planless, sentence
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Line:
     fence: int | None = None
     #: The traceback of a failure; otherwise empty.
     traceback: str = ""
+    #: How many epochs the attempt was to have, and why; empty if none of it was accepted.
+    length: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     accepted = {(row.epoch, row.fence): row for row in epochs if row.trial == trial.id}
     fences = sorted({fence for _, event in events if (fence := fence_of(event)) is not None})
     attempts = {fence: number for number, fence in enumerate(fences, 1)}
+    lengths = {row.fence: length_words(row.length) for row in accepted.values() if row.length}
     lines = tuple(
         Line(
             event.at - trial.created_at,
@@ -80,6 +84,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
             None if (fence := fence_of(event)) is None else attempts[fence],
             fence,
             event.traceback if isinstance(event, happened.AttemptFailed) else "",
+            "" if fence is None else lengths.get(fence, ""),
         )
         for seq, event in events
     )
@@ -182,6 +187,8 @@ def render(story: Story) -> RenderableType:
             why = f"attempt {attempt} (fence {line.fence})"
             why += f", {line.cause}" if line.cause else ""
             table.add_row("", "", Text(why, style="dim"))
+            if line.length:
+                table.add_row("", "", Text(line.length, style="dim"))
         after = f"+{duration(max(0.0, line.after))}"
         table.add_row(after, f"#{line.seq}", Text(line.what))
     parts.append(table)

@@ -19,7 +19,8 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .table import ALPHA, CHANGE_FACTOR, SHORTEST_EPOCH
+from .segment_costs import ALPHA
+from .table import CHANGE_FACTOR, SHORTEST_EPOCH
 
 #: The least relative growth of total speed that justifies one more trial on a device.
 MIN_GAIN = 0.03

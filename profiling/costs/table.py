@@ -1,9 +1,9 @@
 """The cost table: measured costs of epochs and segments, for policies and segment lengths.
 
-For every trial and width the table keeps an exponentially weighted mean (weight ``ALPHA`` on the
-newest). Other costs are estimated from all of a study's trials (``study_model``): those at widths
-that a trial was not run at, and those of trials that have not run. For a study without a measured
-epoch nothing is estimated, and the caller gets None.
+For every trial and width the table keeps an exponentially weighted mean (``segment_costs.blend``).
+Other costs are estimated from all of a study's trials (``study_model``): those at widths that a
+trial was not run at, and those of trials that have not run. For a study without a measured epoch
+nothing is estimated, and the caller gets None.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from .segment_costs import FIRST_OVERHEAD, MAX_OVERHEAD, SegmentCosts, SegmentStart, blend
 from .study_model import Expected, Pool, expected, pool, prior
 
-ALPHA = 0.3
 #: If an estimate moved by this factor since it was last planned with, the plan is made again.
 CHANGE_FACTOR = 1.25
 #: A study's pool is made again when its number of points has grown by this factor.
@@ -23,12 +23,6 @@ POOL_GROWTH = 1.1
 FIRST_RESIZE = 0.06
 #: The shortest time that an epoch is taken to last (seconds), so that ratios exist.
 SHORTEST_EPOCH = 1e-6
-#: Seconds from the end of one segment to the first step of the next, before one was measured.
-FIRST_OVERHEAD = 0.005
-
-
-def _blend(old: float | None, new: float) -> float:
-    return new if old is None else old + ALPHA * (new - old)
 
 
 @dataclass(slots=True)
@@ -71,6 +65,7 @@ class StudyCosts:
     changes: int = 0
     pool: Pool | None = None
     pooled: int = 0
+    segments: SegmentCosts = field(default_factory=SegmentCosts)
 
 
 @dataclass(slots=True)
@@ -103,11 +98,11 @@ class CostTable:
         if known is None:
             known = self.studies[study] = StudyCosts()
         first = width not in known.widths  # a policy that tries widths waits for it
-        known.widths[width] = _blend(known.widths.get(width), seconds)
+        known.widths[width] = blend(known.widths.get(width), seconds)
         if own is None:
             own = known.trials[trial] = TrialCosts(features, width)
         own.last = width
-        mean = _blend(None if width in own.by_steps else own.means.get(width), seconds)
+        mean = blend(None if width in own.by_steps else own.means.get(width), seconds)
         as_planned = before is not None and 1 / CHANGE_FACTOR < mean / before < CHANGE_FACTOR
         moved = first or not as_planned
         own.revise(own.means, width, mean)
@@ -147,23 +142,45 @@ class CostTable:
                     factor = found[base] / steps[base] if base else per_epoch
                     found[width] = max(SHORTEST_EPOCH, factor * seconds)
                 own.by_steps.add(width)
-                known.widths[width] = _blend(known.widths.get(width), own.means[width])
+                known.widths[width] = blend(known.widths.get(width), own.means[width])
                 known.changes += 1
 
-    def observe_segment(self, seconds: float, training: float, *, resized: bool) -> None:
-        """Take in one closed segment: seconds from dispatch to acceptance, and of training within.
+    def observe_segment(
+        self,
+        study: str,
+        fixed: float,
+        between: float,
+        epochs: int,
+        *,
+        start: SegmentStart,
+        resized: bool,
+    ) -> None:
+        """Take in one closed segment of ``epochs`` epochs.
 
-        ``resized``: it began with a resize. For other segments an overhead above a second is left
-        out: it is a start-up or a fault, and not what a segment costs.
+        ``fixed`` and ``between`` are as for ``SegmentCosts.overhead``. ``start`` is how it began,
+        and ``resized`` whether with a resize. The overhead of segments that go on at once is the
+        one that is kept.
         """
-        overhead = seconds - training
+        known = self.studies.get(study)
+        if known is None:
+            known = self.studies[study] = StudyCosts()
+        costs = known.segments
+        overhead = costs.overhead(fixed, between, epochs)
         if resized:
             # The first measurement replaces the assumed value.
             old = self.resize if self.resizes else None
-            self.resize = _blend(old, max(0.0, overhead - self.segment_overhead))
+            self.resize = blend(old, max(0.0, overhead - self.segment_overhead))
             self.resizes += 1
-        elif 0.0 <= overhead <= 1.0:
-            self.segment_overhead = _blend(self.segment_overhead, overhead)
+        elif start is SegmentStart.NEXT:
+            if overhead <= MAX_OVERHEAD:
+                self.segment_overhead = blend(self.segment_overhead, overhead)
+        elif start is not SegmentStart.NEW:
+            costs.observe_resume(start, overhead - self.segment_overhead)
+
+    def resume(self, study: str, start: SegmentStart) -> float:
+        """What it costs to go on with a trial that has waited, beyond the overhead (seconds)."""
+        known = self.studies.get(study)
+        return (SegmentCosts() if known is None else known.segments).resume(start)
 
     @contextmanager
     def read_only(self) -> Iterator[None]:

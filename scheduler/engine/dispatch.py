@@ -17,12 +17,12 @@ from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.events import FootprintReported, Planned, PolicyChosen, PolicyFailed
 from ..model.study import shards_of
 from ..model.trial import Step, Trial, TrialState
-from ..policies.segments import segment_length
 from ..resources.fair_share import FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
 from ..resources.memory_fit import left
 from ..resources.packing import Packing
+from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..state.core import Core
 from ..state.state import Attempt, StudyState
@@ -285,17 +285,25 @@ class Dispatcher:
                 attempt.cut = True
                 self._core.decide(Cut, trial=trial.id, fence=fence)
 
-    def dispatch(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
-        n = segment_length(
-            self._state.epoch_seconds(trial),
-            self._state.costs.segment_overhead,
-            # An objective whose last epoch is accepted has its end still to come.
-            max(1, trial.target - trial.epoch),
-            study.spec.max_segment,
-        )
+    def dispatch(
+        self,
+        study: StudyState,
+        trial: Trial,
+        members: tuple[Member, ...],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Send the trial's next segment to ``members``.
+
+        ``at_once``: the segment before has just ended there.
+        """
         tuning = self._tuning.next_segment(study, trial, members)
-        n = 1 if tuning.whole else min(n, self._planning.max_epochs_at(trial, len(members)))
-        self._send(study, trial, members, n=n, tuning=tuning)
+        start = segment_start(trial, members, at_once=at_once)
+        planned = self._planning.max_epochs_at(trial, len(members))
+        length = next_length(self._state, trial, members, planned=planned, whole=tuning.whole)
+        self._send(study, trial, members, n=length.epochs, tuning=tuning)
+        attempt = self._state.attempts[trial.fence]
+        attempt.start, attempt.length = start, length
 
     def _send(
         self,

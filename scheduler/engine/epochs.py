@@ -136,6 +136,9 @@ class Epochs:
         self._signatures.observe(study, members)
         capacity_changed = self._packing.observe_epoch(trial, attempt, event.seconds, event.memory)
         unshared_seconds = event.seconds / self._state.slowdown(attempt)
+        first = event.epoch == attempt.segment.first
+        if not first:
+            attempt.between += self._core.at - attempt.began - event.seconds
         attempt.trained += event.seconds
         attempt.began = self._core.at
         self._planning.count_epoch(trial, len(members))
@@ -144,7 +147,7 @@ class Epochs:
         self._state.tally.trained += event.seconds
         if self._state.cross_study:
             trial.service += event.seconds * len(members)
-        if event.epoch == attempt.segment.first:
+        if first:
             self._state.tally.observe_first(event.at - attempt.dispatched_at, event.claimed)
         features = self._state.features(trial)
         if self._state.costs.observe_epoch(
@@ -168,6 +171,7 @@ class Epochs:
                 members=members,
                 joules=event.joules,
                 system=trial.trained_with,
+                length=attempt.length if first else None,
             )
         )
         if event.uri:
@@ -176,8 +180,15 @@ class Epochs:
 
     def _close(self, study: StudyState, trial: Trial) -> None:
         attempt = self._core.close_attempt(trial)
-        seconds = self._core.at - attempt.dispatched_at
-        self._state.costs.observe_segment(seconds, attempt.trained, resized=attempt.resized)
+        outside = self._core.at - attempt.dispatched_at - attempt.trained
+        self._state.costs.observe_segment(
+            study.spec.id,
+            outside - attempt.between,
+            attempt.between,
+            trial.epoch + 1 - attempt.segment.first,
+            start=attempt.start,
+            resized=attempt.resized,
+        )
         if trial.epoch < trial.target:
             self._core.move(study, trial, Step.YIELD)
             self._continue_trial(study, trial, attempt)
@@ -197,20 +208,23 @@ class Epochs:
     def _continue_trial(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
         """Dispatch the next segment on the same slots if the plan stands, else queue the trial."""
         members = attempt.segment.members
+        held = self._giving_way.should_give_way(trial)
+        preempted = held or self._shares.should_yield(study, trial, len(members))
         if (
             study.runnable
             and not attempt.leaves
             and self._may_continue_on(study, members)
             and self._planning.width(study, trial) == len(members)
             and not self._planning.has_window(trial)
-            and not self._giving_way.should_give_way(trial)
-            and not self._shares.should_yield(study, trial, len(members))
+            and not preempted
             # If the estimates changed, its width may be wrong.
             and not (self._state.dirty and len(members) > 1)
         ):
-            self._dispatcher.dispatch(study, trial, members)
+            self._dispatcher.dispatch(study, trial, members, at_once=True)
             return
-        if self._giving_way.should_give_way(trial):
+        if preempted and not attempt.cut:
+            self._state.preemptions.observe_preemption()
+        if held:
             self._giving_way.give_way(trial)
         else:
             self._proposals.wait(trial, first=True)

@@ -17,6 +17,7 @@ from ...profiling.base.errors import IllegalTransition
 from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.memory.footprint import Footprint
 from .decisions import Member, Parent
+from .segment_length import SegmentLength
 from .study import Metrics, Params
 
 
@@ -113,6 +114,8 @@ class AcceptedEpoch:
     joules: float | None = None
     #: The system configuration that it was trained with.
     system: SystemConfig = ()
+    #: Of the first epoch of a segment: how long that was to be, and why.
+    length: SegmentLength | None = None
 
 
 #: The kind of the failure of a trial that failed because its user says so; and the message where

@@ -1,29 +1,105 @@
-"""Segment lengths: how many epochs one task carries.
+"""Segment lengths: how many epochs one task carries, from what it costs.
 
-A segment costs a fixed overhead ``o`` (dispatch, claim, report, accept). With ``n`` epochs of ``e``
-seconds its share is ``o / (n e)``. The smallest ``n`` that keeps it within ``MAX_OVERHEAD`` is
-``ceil(o / (MAX_OVERHEAD e))``. A segment is limited in seconds as well, so that a study stays
-responsive even where a cut cannot reach it. It never passes the trial's target.
+Theory of operation. A segment has a fixed overhead ``o`` (seconds: dispatch, claim, the last
+report, acceptance), so long segments save device time. Whoever is to have the slot of a running
+trial waits for the end of a segment, so short ones save waiting. Let a slot be preempted once in
+``M`` seconds on average, at a moment that has nothing to do with segments, and let ``k`` segments
+of ``L`` seconds run side by side. Then:
+
+- the overhead takes ``o / L`` of a slot's time;
+- the first of ``k`` ends comes after ``L / (k + 1)`` on average (the least of ``k`` uniform
+  residual times), so waiting costs ``L / ((k + 1) M)`` a second, a second of it taken to be worth a
+  second of a slot;
+- a trial that was preempted pays ``r`` when it goes on. Preemptions within one segment take the
+  slot once, so this is ``r (1 - exp(-L / M)) / L`` a second.
+
+The sum is least where its derivative vanishes:
+
+    L^2 = (k + 1) M (o + r g(L / M)),    g(x) = 1 - (1 + x) exp(-x)
+
+``g`` is the probability of two preemptions in one segment: only those does a longer segment save.
+For ``k = 1`` and ``r = 0`` this is ``L = sqrt(2 o M)``, Young's formula for the interval between
+two checkpoints (J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM
+17(9), 1974; J. T. Daly, FGCS 22(3), 2006), with an interruption in place of a failure. Failures are
+not in it: epochs are accepted one by one, so a crash loses the epoch it happens in, however long
+the segment. What it costs to have the state again is balanced where states are made durable
+(``profiling.costs.failure_rate``).
+
+Bounds protect the user. Overhead takes at most ``MAX_OVERHEAD`` of a slot's time. Nobody waits for
+more than ``MAX_DELAY`` seconds, or an epoch where that is longer; this one goes first. A segment
+never passes the trial's target, at which the strategy decides.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, exp, sqrt
 
-#: The share of device time that the overhead of segments may take.
-MAX_OVERHEAD = 0.01
+from ...profiling.costs.segment_costs import SegmentStart
+from ...profiling.costs.table import SHORTEST_EPOCH
+from ..model.segment_length import LengthReason, SegmentLength
+
+#: The share of a slot's time that the overhead of segments may take.
+MAX_OVERHEAD = 0.05
 #: The longest planned segment of more than one epoch (seconds).
-MAX_SEGMENT_SECONDS = 2.0
+MAX_DELAY = 2.0
+#: How often the equation for the length is applied at most.
+ITERATIONS = 8
+#: Where ``r (L / M)^2`` is less than this part of ``o``, as it mostly is, a resume is left out: it
+#: makes ``L`` longer by less than a hundredth, because ``g(x)`` is at most ``x^2 / 2``.
+NEGLIGIBLE = 0.04
+
+
+def balanced_seconds(overhead: float, resume: float, interval: float, running: int) -> float:
+    """The length ``L`` above, in seconds, for ``running`` segments side by side.
+
+    >>> balanced_seconds(0.01, 0.0, 50.0, 1)
+    1.0
+    """
+    scale = (running + 1) * interval
+    length = sqrt(scale * overhead)
+    for _ in range(ITERATIONS):  # rises to the least solution
+        x = length / interval
+        if resume * x * x <= NEGLIGIBLE * overhead:
+            break
+        length = sqrt(scale * (overhead + resume * (1.0 - (1.0 + x) * exp(-x))))
+    return length
 
 
 def segment_length(
-    epoch_seconds: float | None, overhead: float, remaining: int, max_epochs: int
-) -> int:
-    """Epochs of the next segment: 1 to ``min(remaining, longest)``; 1 if nothing was measured."""
+    epoch_seconds: float | None,
+    limit: int,
+    limited_by: LengthReason,
+    *,
+    overhead: float,
+    resume: float,
+    tier: SegmentStart,
+    interval: float,
+    running: int,
+) -> SegmentLength:
+    """The length of a trial's next segment, and why.
+
+    ``epoch_seconds`` is what an epoch is expected to take, None if that is not known. More than
+    ``limit`` epochs (at least 1) are not possible, because of ``limited_by``. ``overhead`` and
+    ``resume`` are ``o`` and ``r`` above (seconds), ``interval`` is ``M``, and ``running`` is ``k``,
+    which counts this segment, too. The trial would be resumed from ``tier``.
+    """
+    if limit == 1:
+        return SegmentLength(1, limited_by, epoch_seconds)
     if epoch_seconds is None:
-        return 1
-    if epoch_seconds <= 0.0:
-        return max(1, min(remaining, max_epochs))
-    needed = ceil(overhead / (MAX_OVERHEAD * epoch_seconds))
-    bounded = min(needed, int(MAX_SEGMENT_SECONDS / epoch_seconds), remaining, max_epochs)
-    return max(1, bounded)
+        return SegmentLength(1, LengthReason.UNMEASURED)
+    seconds = max(SHORTEST_EPOCH, epoch_seconds)
+    bounded = int(MAX_DELAY / seconds)
+    if bounded <= 1:
+        return SegmentLength(1, LengthReason.EPOCH, epoch_seconds)
+    epochs = max(1, round(balanced_seconds(overhead, resume, interval, running) / seconds))
+    reason = LengthReason.BALANCE
+    least = ceil(overhead * (1.0 - MAX_OVERHEAD) / (MAX_OVERHEAD * seconds))
+    if least > epochs:
+        epochs, reason = least, LengthReason.OVERHEAD
+    if bounded < epochs:
+        epochs, reason = bounded, LengthReason.DELAY
+    if limit < epochs:
+        epochs, reason = limit, limited_by
+    if epochs == 1:
+        reason = LengthReason.EPOCH
+    return SegmentLength(epochs, reason, epoch_seconds, overhead, resume, tier, interval)

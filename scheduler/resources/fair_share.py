@@ -10,7 +10,9 @@ next free slot, then those with the most credit. So over time each study gets wh
 and no slot is reserved.
 
 A running trial gives way at the end of its segment if its study holds more than its share, and
-another study with waiting trials is below the whole part of its share or has waited for long. A
+another study with waiting trials is below the whole part of its share or has waited for long; or if
+its study holds a whole slot more than its share, and the studies with waiting trials lack a whole
+slot in all. Each of those may be due less than one, where there are more studies than slots. A
 study gains no credit for slots that it does not want: while it has no waiting trial, its share is
 at most what it holds.
 
@@ -197,22 +199,28 @@ class FairShare:
         if study.share is None:
             return False
         held = self.held()
-        over = held[study.spec.id] + slots > study.share + _TOLERANCE
+        beyond = held[study.spec.id] + slots - study.share
+        over, missing = beyond > _TOLERANCE, 0.0
         devices = {member.device for member in trial.members}
+        waiting: set[str] | None = None
         for name, other in self._state.studies.items():
             if other is study or other.share is None or devices & other.refused.keys():
                 continue
             if not (over or other.spec.priority > study.spec.priority):
                 continue
-            if held[name] < math.floor(other.share + _TOLERANCE) or (
-                held[name] < other.share - _TOLERANCE and self._credit(other) > YIELD_CREDIT
+            lacks = other.share - held[name]
+            if lacks <= _TOLERANCE:
+                continue
+            waiting = self.studies_waiting() if waiting is None else waiting
+            if name not in waiting:
+                continue
+            if (
+                held[name] < math.floor(other.share + _TOLERANCE)
+                or self._credit(other) > YIELD_CREDIT
             ):
-                waiting_there = (
-                    self._state.trials[waiting].study == name for waiting in self._state.ready
-                )
-                if any(waiting_there):
-                    return True
-        return False
+                return True
+            missing += lacks
+        return min(beyond, missing) >= 1.0 - _TOLERANCE
 
     def _credit(self, study: StudyState) -> float:
         """Slot-seconds that the study was due until now and has not had."""

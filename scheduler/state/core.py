@@ -93,6 +93,7 @@ class Core:
             device = self.state.devices[member.device]
             device.fences[:] = [0 if fence == trial.fence else fence for fence in device.fences]
             self.state.faults.observe_work(seconds)
+            self.state.preemptions.observe_work(seconds)
             self.touch(device)
             if member.device in self.state.held:
                 self.note_device(member.device)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from ...profiling.costs.failure_rate import FaultTable
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.outcomes import Tally
+from ...profiling.costs.segment_costs import PreemptionTable, SegmentStart
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
 from ...profiling.memory.processes import Processes
 from ..model.decisions import Ask, AskPlan, Parent, Segment
+from ..model.segment_length import SegmentLength
 from ..model.snapshot import WidthPlan, WindowPlan
 from ..model.study import Params, StudyRecord, StudySpec
 from ..model.trial import AcceptedEpoch, Trial
@@ -216,6 +218,12 @@ class Attempt:
     lasts: bool = False
     #: Whether its trial then leaves the device to the others that share it.
     leaves: bool = False
+    #: How it began.
+    start: SegmentStart = SegmentStart.NEW
+    #: Seconds from the acceptance of its first epoch on that were not training.
+    between: float = 0.0
+    #: How many epochs were chosen for it, and why; None where it measures widths.
+    length: SegmentLength | None = None
 
 
 @dataclass(slots=True)
@@ -282,6 +290,8 @@ class EngineState:
     costs: CostTable = field(default_factory=CostTable)
     #: How often attempts are lost.
     faults: FaultTable = field(default_factory=FaultTable)
+    #: How often slots are preempted.
+    preemptions: PreemptionTable = field(default_factory=PreemptionTable)
     #: Counts of outcomes, and where time went.
     tally: Tally = field(default_factory=Tally)
     #: What is known of workloads' system parameters, by workload; the least recently used is first.

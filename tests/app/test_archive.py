@@ -98,10 +98,13 @@ def here(tmp_path):
 
 
 def rows(reader):
-    """All that readers see of the study, but for the numbers of its rows."""
+    """All that readers see of the study, but for the numbers of its rows.
+
+    The lengths of segments belong to the story, which stays where the study ran.
+    """
     epochs = reader.epochs(ID)
     assert [row.at for row in epochs] == sorted(row.at for row in epochs)
-    epochs = {(row.trial, row.epoch): replace(row, rowid=0) for row in epochs}
+    epochs = {(row.trial, row.epoch): replace(row, rowid=0, length=None) for row in epochs}
     return reader.study(ID), reader.trials(ID), epochs, reader.durables(ID)
 
 

@@ -1,16 +1,20 @@
 """The story of a trial: its events in order, each with the reason, in sentences."""
 
 import io
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from penstock.app.stories import sentences
+from penstock.app.stories.lengths import length_words
 from penstock.app.stories.sentences import sentence
 from penstock.app.stories.story import cause_words, find_trial, render, trial_story
 from penstock.profiling.base.errors import UsageError
+from penstock.profiling.costs.segment_costs import SegmentStart
 from penstock.scheduler.model import events
+from penstock.scheduler.model.segment_length import LengthReason, SegmentLength
 from penstock.scheduler.model.writing import Suggestion, Writing
 from rich.console import Console
 from study_ledger import TRACEBACK, make_study, study_spec
@@ -86,7 +90,43 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
     assert all(f" (fence {line.fence}), sent " in heads[line.attempt - 1] for line in story.lines)
     assert len(attempts) < len(story.lines)
     assert sum(line.startswith("+") for line in lines) == len(story.lines)
-    assert len(lines) == 4 + len(heads) + len(story.lines)
+    lengths = [line for line in lines if re.match(r"\d+ epochs?: ", line)]
+    assert len(lengths) == len(heads)
+    assert len(lines) == 4 + len(heads) + len(lengths) + len(story.lines)
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        (
+            SegmentLength(
+                5, LengthReason.BALANCE, 0.2, 0.012, 0.003, SegmentStart.TRAINER, interval=4.2
+            ),
+            (
+                "5 epochs: overhead 12 ms, resume 3 ms in the trainer, a preemption expected every"
+                " 4.2 s"
+            ),
+        ),
+        (
+            SegmentLength(
+                9, LengthReason.DELAY, 0.2, 0.02, 1.5, SegmentStart.STORE, interval=372.0
+            ),
+            (
+                "9 epochs: overhead 20 ms, resume 1.5 s from the store, a preemption expected every"
+                " 6 min 12 s; nobody is to wait for more than 2 s"
+            ),
+        ),
+        (SegmentLength(1, LengthReason.EPOCH, 60.0), "1 epoch: it takes 1 min 00 s"),
+        (SegmentLength(3, LengthReason.TARGET, 0.1), "3 epochs: up to its target"),
+    ],
+)
+def test_the_length_of_a_segment_is_told_with_what_decided_it(length, words):
+    assert length_words(length) == words
+
+
+def test_each_reason_for_a_length_has_words_of_its_own():
+    told = {length_words(SegmentLength(4, reason)) for reason in LengthReason}
+    assert len(told) == len(LengthReason)
 
 
 def test_an_event_of_no_attempt_belongs_to_none(reader):

@@ -6,6 +6,14 @@ import math
 from random import Random
 
 import pytest
+from penstock.profiling.costs.segment_costs import (
+    FIRST_OVERHEAD,
+    FIRST_RESUME,
+    PRIOR_PREEMPTIONS,
+    PRIOR_SECONDS,
+    PreemptionTable,
+    SegmentStart,
+)
 from penstock.profiling.costs.table import CHANGE_FACTOR, CostTable
 
 
@@ -161,10 +169,59 @@ def test_hyperparameters_that_matter_foretell_trials_that_have_not_run():
 
 def test_what_a_resize_takes_is_learned_from_segments_that_began_with_one():
     costs = CostTable(segment_overhead=0.1, resize=0.0)
-    costs.observe_segment(10.0, 5.0, resized=True)
+    segment(costs, 5.0, resized=True)
     assert costs.resize == pytest.approx(4.9)
-    costs.observe_segment(12.0, 5.0, resized=True)
+    segment(costs, 7.0, resized=True)
     assert costs.resize == pytest.approx(0.7 * 4.9 + 0.3 * 6.9)
     assert costs.segment_overhead == 0.1
-    costs.observe_segment(5.2, 5.0, resized=False)
+    segment(costs, 0.2)
     assert costs.segment_overhead == pytest.approx(0.7 * 0.1 + 0.3 * 0.2)
+
+
+def segment(costs, fixed, between=0.0, epochs=1, *, start=SegmentStart.NEXT, resized=False):
+    costs.observe_segment("s", fixed, between, epochs, start=start, resized=resized)
+
+
+def test_a_start_up_and_the_first_segment_of_a_trial_are_no_overhead_of_segments():
+    costs = CostTable()
+    segment(costs, 1.1)
+    segment(costs, 0.3, start=SegmentStart.NEW)
+    assert costs.segment_overhead == FIRST_OVERHEAD
+    assert costs.resume("s", SegmentStart.TRAINER) == FIRST_RESUME[SegmentStart.TRAINER]
+
+
+def test_what_every_epoch_costs_is_no_overhead_of_segments_however_long_they_are():
+    """Else a longer segment would seem to have more overhead, and the next one be longer still."""
+    costs = CostTable()
+    for epochs in (1, 10, 100, 1000, 10, 1):
+        for _ in range(30):
+            segment(costs, 0.008 + 0.002, 0.002 * (epochs - 1), epochs)
+    assert costs.segment_overhead == pytest.approx(0.008, rel=1e-3)
+
+
+def test_the_price_of_a_resume_is_what_it_costs_beyond_the_overhead_by_where_the_state_was():
+    costs = CostTable(segment_overhead=0.01)
+    segment(costs, 0.013, start=SegmentStart.TRAINER)
+    segment(costs, 2.51, start=SegmentStart.STORE)
+    assert costs.resume("s", SegmentStart.TRAINER) == pytest.approx(0.003)
+    assert costs.resume("s", SegmentStart.STORE) == pytest.approx(2.5)
+    segment(costs, 0.0, start=SegmentStart.TRAINER)
+    assert costs.resume("s", SegmentStart.TRAINER) == pytest.approx(0.7 * 0.003)
+    assert costs.resume("other", SegmentStart.STORE) == FIRST_RESUME[SegmentStart.STORE]
+    assert costs.segment_overhead == 0.01
+
+
+def test_a_slot_is_preempted_as_often_as_it_was_seen_to_be_lately():
+    table = PreemptionTable()
+    assert table.interval == PRIOR_SECONDS / PRIOR_PREEMPTIONS
+    for _ in range(1000):
+        table.observe_work(2.0)
+    assert table.interval > 1000.0
+    for _ in range(1000):
+        table.observe_work(2.0)
+        table.observe_preemption()
+    busy = table.interval
+    assert 2.0 <= busy < 5.0
+    for _ in range(5000):
+        table.observe_work(2.0)
+    assert table.interval > 50 * busy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from penstock.profiling.costs.segment_costs import SegmentStart
 from penstock.profiling.costs.table import FIRST_RESIZE, CostTable
 from penstock.profiling.costs.width_window import (
     MIN_STEPS,
@@ -204,7 +205,7 @@ def test_a_resize_takes_what_the_members_took_to_meet_until_one_was_measured():
     assert costs.resize == 3.0
     window(costs, {1: 0.1}, meeting=0.0, met=False)
     assert costs.resize == 3.0, "they had not begun to meet"
-    costs.observe_segment(2.0, 1.0, resized=True)
+    costs.observe_segment("s", 1.0, 0.0, 1, start=SegmentStart.NEXT, resized=True)
     window(costs, {1: 0.1, 2: 0.05}, meeting=9.0)
     assert costs.resize == pytest.approx(1.0, abs=0.1)
 

@@ -70,7 +70,7 @@ def test_the_source_is_drawn_evenly_from_the_top_and_by_the_seed_alone():
 def forked():
     """Trials 0 to 3 on one slot: after epoch 4 trial 0 is the worst, and 4 takes its place."""
     world = World(score=lambda number, epoch: float(number))
-    world.submit(spec(PLAN, n_trials=4, contract="torch"))
+    world.submit(spec(PLAN, n_trials=4, contract="torch", max_segment=1))
     world.join("cpu.a.0")
     while len(world.engine.state.studies["s-1"].trials) < 5:
         world.run_segment()
@@ -103,7 +103,7 @@ def test_the_one_that_falls_behind_is_stopped_and_a_new_trial_goes_on_in_its_ste
 def test_the_state_an_heir_is_to_have_stays_though_its_source_is_gone_meanwhile():
     world = World(score=lambda number, epoch: float(number))
     world.propose = lambda ask: None
-    world.submit(spec(PLAN, n_trials=4, contract="torch"))
+    world.submit(spec(PLAN, n_trials=4, contract="torch", max_segment=1))
     world.join("cpu.a.0")
     asks = world.engine.state.studies["s-1"].asks
 

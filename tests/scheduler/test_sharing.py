@@ -194,3 +194,53 @@ def test_shares_survive_a_snapshot_and_a_replay():
     text = state_to_json(again.state)
     assert text == state_to_json(world.engine.state)
     assert state_to_json(state_from_json(text)) == text
+
+
+def crowded(newcomers, priority=0):
+    """A long study that holds both devices, and newcomers that came while it did."""
+    world = World()
+    world.join("d0", "d1")
+    plan = StrategySpec("full", max_epochs=1000)
+    world.submit(spec(plan, id="long", n_trials=2, contract="torch", max_segment=1))
+    for number in range(newcomers):
+        name = f"new{number}"
+        fields = {"n_trials": 1, "contract": "torch", "max_segment": 1, "priority": priority}
+        world.submit(spec(plan, id=name, name=name, **fields))
+    return world
+
+
+def at_work(world):
+    return sorted(attempt.study for attempt in world.engine.state.attempts.values())
+
+
+def turns(world, segments):
+    """Who is at work after each of so many segments of a tenth of a second."""
+    found = []
+    for _ in range(segments):
+        world.at += 0.1
+        world.run_segment()
+        found.append(at_work(world))
+    return found
+
+
+def test_newcomers_who_are_due_less_than_a_slot_each_get_the_one_that_they_are_due_together():
+    """Two of them and the long study are due two thirds of a slot each, and that one holds two."""
+    world = crowded(2)
+    assert at_work(world) == ["long", "long"]
+    [first] = turns(world, 1)
+    assert first.count("long") == 1
+    after = turns(world, 40)
+    assert all(each == after[0] for each in after), "a whole slot is not misplaced any more"
+
+
+def test_higher_priorities_get_every_slot_at_once_however_many_they_are():
+    world = crowded(3, priority=1)
+    turns(world, 2)
+    assert "long" not in at_work(world)
+
+
+def test_studies_that_are_many_do_not_take_turns_at_every_segment():
+    world = crowded(5)
+    turns(world, 4)
+    after = turns(world, 60)
+    assert all(each == after[0] for each in after)

@@ -36,7 +36,8 @@ def steps(handle, event):
 def going_on(trials: int, devices: int) -> int:
     """Steps for the third epoch of a trial, which the next segment follows."""
     world = World()
-    world.submit(spec(n_trials=trials, strategy=StrategySpec("full", max_epochs=9)))
+    plan = StrategySpec("full", max_epochs=9)
+    world.submit(spec(plan, n_trials=trials, max_segment=1))
     world.join(*(f"cpu.a.{number:02d}" for number in range(devices)))
     dispatch = next(iter(world.open.values()))
     for _ in range(2):

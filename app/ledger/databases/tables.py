@@ -28,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration whose result is exactly these tables.
-HEAD = "0010"
+HEAD = "0011"
 
 
 def _digest() -> Column[int]:
@@ -125,6 +125,8 @@ EPOCH = Table(
     Column("members", TEXT, nullable=False, server_default="[]"),
     Column("joules", Float),
     Column("system", TEXT, nullable=False, server_default="[]"),
+    # JSON: the length of the segment that begins with it, and why; empty for every other epoch.
+    Column("length", TEXT, nullable=False, server_default=""),
     _digest(),
     UniqueConstraint("trial", "epoch"),
 )

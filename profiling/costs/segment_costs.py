@@ -1,0 +1,106 @@
+"""What segments cost beside training, and how often their slots are wanted.
+
+Theory of operation. A segment has a fixed overhead, whatever the number of its epochs: dispatch,
+claim, the last report. It shows in the time from dispatch to the acceptance of the first epoch,
+less training. What every epoch costs besides its training (its state is hashed and reported) shows
+between two epochs of one segment, and is no part of it: otherwise longer segments would seem to
+have more overhead, and be made longer for it. A trial that goes on after it has waited costs more
+than one that goes on at once; how much more depends on where its state is.
+
+A preemption is the end of a segment at which another trial gets the slot, although the segment's
+own trial has not reached its target. Who arrives while a slot is free preempts nobody, nor does who
+gets the slot of a trial that has ended, because no other length would have let that one begin
+earlier. The end of a segment that was cut is no preemption either: its length did not matter. The
+estimate is the mean of the rate's posterior distribution under a Gamma prior, a weak one, because a
+few preemptions say more than any guess: ``PRIOR_SECONDS`` of work with ``PRIOR_PREEMPTIONS`` in
+them. Older observations fade, as an installation is busy at one hour and quiet at the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+#: The weight of the newest measurement in a mean.
+ALPHA = 0.3
+#: The fixed overhead of a segment (seconds), before one was measured.
+FIRST_OVERHEAD = 0.005
+#: The longest overhead of a segment (seconds): above it is a start-up or a fault.
+MAX_OVERHEAD = 1.0
+#: The prior: seconds of one slot's work, and preemptions in them.
+PRIOR_SECONDS, PRIOR_PREEMPTIONS = 75.0, 0.25
+#: After so many seconds of one slot's work, an observation of preemptions counts half.
+MEMORY = 1800.0
+
+
+class SegmentStart(StrEnum):
+    """How a segment begins. The last two are where the trial's state is, after it has waited."""
+
+    NEW = "new"  # its trial has no state yet
+    NEXT = "next"  # its trial goes on at once, where it is
+    TRAINER = "trainer"  # the state is in the memory of the trainer that goes on
+    STORE = "store"  # the state is elsewhere: it is fetched, or computed again
+
+
+#: Seconds that it takes to go on after a wait, beyond a segment's overhead, before it was measured
+#: (docs/measured.md: 17 to 100 ms to move a state).
+FIRST_RESUME = {SegmentStart.TRAINER: 0.0, SegmentStart.STORE: 0.06}
+
+
+@dataclass(slots=True)
+class SegmentCosts:
+    """What was measured of the segments of one study.
+
+    ``between`` is the time from one epoch's training to the next one's within a segment (seconds;
+    None if none was measured). ``resumes`` are the seconds that it takes to go on after a wait,
+    beyond the overhead.
+    """
+
+    between: float | None = None
+    resumes: dict[SegmentStart, float] = field(default_factory=dict)
+
+    def overhead(self, fixed: float, between: float, epochs: int) -> float:
+        """The overhead of a segment of ``epochs`` epochs (seconds), while ``between`` is learned.
+
+        ``fixed`` are the seconds from dispatch to the acceptance of the first epoch, less its
+        training; ``between`` are those from there to the end, less training.
+        """
+        if epochs > 1:
+            self.between = blend(self.between, between / (epochs - 1))
+        return max(0.0, fixed - max(0.0, self.between or 0.0))
+
+    def observe_resume(self, start: SegmentStart, price: float) -> None:
+        """Take in what it cost to go on after a wait, beyond the overhead (seconds)."""
+        self.resumes[start] = blend(self.resumes.get(start), max(0.0, price))
+
+    def resume(self, start: SegmentStart) -> float:
+        """What it costs to go on after a wait, beyond the overhead (seconds)."""
+        return self.resumes.get(start, FIRST_RESUME[start])
+
+
+@dataclass(slots=True)
+class PreemptionTable:
+    """Seconds of slots' work, and preemptions in that time. Both fade with work."""
+
+    busy: float = 0.0
+    preemptions: float = 0.0
+
+    def observe_work(self, seconds: float) -> None:
+        """Take in that one slot had an attempt for ``seconds``, however it ended."""
+        fade = 1.0 / (1.0 + max(0.0, seconds) / MEMORY)
+        self.busy = fade * self.busy + max(0.0, seconds)
+        self.preemptions *= fade
+
+    def observe_preemption(self) -> None:
+        """Take in that another trial got the slot at the end of a segment."""
+        self.preemptions += 1.0
+
+    @property
+    def interval(self) -> float:
+        """Mean seconds of one slot's work between two preemptions."""
+        return (PRIOR_SECONDS + self.busy) / (PRIOR_PREEMPTIONS + self.preemptions)
+
+
+def blend(old: float | None, new: float) -> float:
+    """The exponentially weighted mean ``old`` after a new measurement."""
+    return new if old is None else old + ALPHA * (new - old)

@@ -1,0 +1,38 @@
+"""The chosen length of a segment, and what it was chosen by."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from ...profiling.costs.segment_costs import SegmentStart
+
+
+class LengthReason(StrEnum):
+    """What decided the length of a segment."""
+
+    BALANCE = "balance"  # overhead and the waiting of others cost the same
+    OVERHEAD = "overhead"  # shorter ones would have too large a share of overhead
+    DELAY = "delay"  # longer ones would let others wait for too long
+    EPOCH = "epoch"  # one epoch is as long as a segment should be, or longer
+    TARGET = "target"  # the trial reaches its target
+    STUDY = "study"  # the study's own limit
+    PLAN = "plan"  # the plan changes the trial's width then
+    PROBE = "probe"  # system parameters are measured in its one epoch
+    UNMEASURED = "unmeasured"  # it is not known how long an epoch takes
+
+
+class SegmentLength(NamedTuple):
+    """How many epochs a segment has, and why."""
+
+    epochs: int
+    reason: LengthReason
+    #: The expected seconds of an epoch; None if none was measured.
+    epoch_seconds: float | None = None
+    #: The fixed overhead of a segment (seconds).
+    overhead: float = 0.0
+    #: What it costs beyond that to go on after a preemption (seconds), and from where.
+    resume: float = 0.0
+    tier: SegmentStart = SegmentStart.TRAINER
+    #: Mean seconds between two preemptions of a slot.
+    interval: float = 0.0

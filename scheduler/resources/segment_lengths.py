@@ -1,0 +1,56 @@
+"""What a trial's next segment is sized by, as the engine knows it, and how the segment begins."""
+
+from __future__ import annotations
+
+from ...profiling.costs.segment_costs import SegmentStart
+from ..model.decisions import Member
+from ..model.segment_length import LengthReason, SegmentLength
+from ..model.trial import Trial
+from ..policies.segments import segment_length
+from ..state.state import EngineState
+
+
+def next_length(
+    state: EngineState, trial: Trial, members: tuple[Member, ...], *, planned: int, whole: bool
+) -> SegmentLength:
+    """How many epochs the trial's next segment has on ``members``, and why.
+
+    The plan has the trial stay as wide as that for ``planned`` epochs. ``whole``: its epoch is
+    measured as a whole, under a system configuration of its own.
+    """
+    spec = state.studies[trial.study].spec
+    # An objective whose last epoch is accepted has its end still to come.
+    limit, limited_by = max(1, trial.target - trial.epoch), LengthReason.TARGET
+    if spec.max_segment < limit:
+        limit, limited_by = spec.max_segment, LengthReason.STUDY
+    if planned < limit:
+        limit, limited_by = planned, LengthReason.PLAN
+    if whole:
+        limit, limited_by = 1, LengthReason.PROBE
+    # Where there are other slots, one of them may be free for it earlier than its own.
+    alone = len(state.devices) == 1 and len(state.devices[members[0].device].fences) == 1
+    tier = SegmentStart.TRAINER if alone else SegmentStart.STORE
+    return segment_length(
+        state.epoch_seconds(trial),
+        limit,
+        limited_by,
+        overhead=state.costs.segment_overhead,
+        resume=state.costs.resume(spec.id, tier),
+        tier=tier,
+        interval=state.preemptions.interval,
+        running=len(state.attempts) + 1,
+    )
+
+
+def segment_start(trial: Trial, members: tuple[Member, ...], *, at_once: bool) -> SegmentStart:
+    """How the trial's next segment begins on ``members``.
+
+    ``at_once``: the segment before has just ended there. After a failure or a loss the trainer
+    may have ended, so its memory is not counted on.
+    """
+    if trial.epoch == trial.begin:
+        return SegmentStart.NEW
+    if at_once:
+        return SegmentStart.NEXT
+    kept = trial.members == members and not (trial.losses or trial.failures)
+    return SegmentStart.TRAINER if kept else SegmentStart.STORE
