@@ -19,7 +19,7 @@ from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import StudyRow
 from penstock.app.services import services
-from penstock.tasks.trainer.variables import PRELOAD
+from penstock.tasks.trainer.variables import ENVIRONMENT, PRELOAD
 
 CORES = len(os.sched_getaffinity(0))
 #: Two slots on any machine: on two devices where there are two cores, else on one.
@@ -115,10 +115,11 @@ class Installation:
         launcher = psutil.Process(locks.pid_of(self.settings.run, "launcher"))
         return [p for p in launcher.children() if is_trainer(p)]
 
-    def wrapped_trainers(self) -> list[psutil.Process]:
-        """The trainer processes that run below a program which started them."""
+    def trainers_in(self, environment: str) -> list[psutil.Process]:
+        """The trainers of this environment, also below a program that has started them."""
         launcher = psutil.Process(locks.pid_of(self.settings.run, "launcher"))
-        return [p for p in launcher.children(recursive=True) if not p.children() and is_trainer(p)]
+        below = [p for p in launcher.children(recursive=True) if is_trainer(p) and not p.children()]
+        return [p for p in below if p.environ().get(ENVIRONMENT) == environment]
 
     def close(self) -> None:
         services.take_down(self.settings, grace=2.0)

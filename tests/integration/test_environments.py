@@ -137,17 +137,11 @@ def test_a_study_goes_on_when_its_environment_is_there(site, tmp_path):
 @NEEDS_BWRAP
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_trainer_below_a_program_dies_as_any_other(site, venvs, tmp_path, number):
-    shared = "bwrap --die-with-parent --dev-bind / /"
+    environment = f"command:bwrap --die-with-parent --dev-bind / / env -S 'PATH={venvs[0]}/bin'"
     until = tmp_path / "until"
-    study = submitted(
-        f"command:{shared} env -S 'PATH={venvs[0]}/bin'",
-        Paced,
-        n_trials=1,
-        pace=[0.1],
-        until=[str(until)],
-    )
+    study = submitted(environment, Paced, n_trials=1, pace=[0.1], until=[str(until)])
     site.until(lambda: len(site.reader.epochs(study.id)) > 1, "it trains")
-    [trainer] = site.wrapped_trainers()
+    [trainer] = site.trainers_in(environment)
     trainer.send_signal(number)
     until.touch()
     assert site.wait(study.id).status == "complete"
