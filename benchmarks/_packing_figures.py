@@ -42,6 +42,11 @@ def _peak(part: float) -> int:
     return round(least * (most / least) ** ((part - low) / (high - low)))
 
 
+def drawn_peak(rng: Random) -> int:
+    """The peak memory (bytes) of a job."""
+    return _peak(rng.uniform(PEAKS[0][0], PEAKS[-1][0]))
+
+
 def packed_jobs(speed: float, seed: int) -> Workload:
     """A study of one trial for each job, with what it needs of memory."""
     rng = Random(f"penstock memory {seed}")
@@ -53,7 +58,7 @@ def packed_jobs(speed: float, seed: int) -> Workload:
                     job.seconds / EPOCHS,
                     ((1, 1.0),),
                     EPOCHS,
-                    memory=MemoryNeed(persistent=_peak(rng.uniform(PEAKS[0][0], PEAKS[-1][0]))),
+                    memory=MemoryNeed(persistent=drawn_peak(rng)),
                 ),
             ),
             job.arrives,

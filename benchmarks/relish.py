@@ -11,7 +11,8 @@ epochs. The ideal schedules come from an event simulation that shares nothing wi
 the seeds); ``fifo.of_ideal`` is the same of FIFO, the farthest from 1. FIFO's mean completion over
 SRTF's depends on the load and on how much sizes differ, so it is a curve. Salus (Yu, Chowdhury,
 MLSys 2020) reports 3.19, for a workload and a device of its own: it is shown, and no goal. At the
-end is what packing by memory comes to (``_packing_figures``).
+end is what packing by memory comes to (``_packing_figures``), and what seats in a lane are worth
+beside long epochs (``_lane_figures``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from penstock.app.simulation.outcome import ExperimentResult
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 from ._ideal_queue import RULES, mean_completion
+from ._lane_figures import lane_figures
 from ._packing_figures import packing_figures
 from ._philly import MEAN, QueueJob, philly_jobs
 
@@ -157,6 +159,7 @@ def main() -> None:
                 figures[f"p{100 * top:.0f}.load{load}.{_key(name)}"] = value
     _print_losses(rows, loads, seeds)
     figures |= packing_figures(seeds)
+    figures |= lane_figures(seeds)
     figures["load_after"] = os.getloadavg()[0]
     print(f"load after {figures['load_after']:.1f}")
     if given.json:

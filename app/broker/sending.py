@@ -98,6 +98,7 @@ def _dispatched(
             environment=spec.environment,
             epoch_timeout=spec.epoch_timeout,
             lease_ms=lease_ms,
+            weights=dispatch.weights,
         )
         text = task.model_dump_json()
         texts.append(message(task, text, seal(key, text), queue))

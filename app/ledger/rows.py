@@ -195,6 +195,13 @@ class EpochRow:
     system: SystemConfig = ()
     #: Of the first epoch of a segment: how long that was to be, and why.
     length: SegmentLength | None = None
+    #: When it began, where it had only turns of the time since then; else None.
+    began: float | None = None
+
+    @property
+    def begin(self) -> float:
+        """When it began, in seconds of the scheduler's clock."""
+        return self.at - self.seconds if self.began is None else self.began
 
     @property
     def width(self) -> int:

@@ -230,6 +230,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "joules": epoch.joules,
         "system": json.dumps(epoch.system),
         "length": "" if epoch.length is None else json.dumps(epoch.length._asdict()),
+        "began": epoch.began,
     }
 
 

@@ -72,7 +72,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
     last: dict[tuple[str, int], tuple[float, float, TrialSlot]] = {}
     found = []
     for row in sorted(epochs, key=lambda row: row.at):
-        begin = row.at - row.seconds
+        begin = row.begin
         for slot in row.slots:
             trial_slot, known = (*slot, row.trial), last.get(slot)
             if known is not None and known[2] == trial_slot and begin - known[1] <= GAP:

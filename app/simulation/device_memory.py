@@ -6,6 +6,9 @@ step its *ephemeral* bytes on top (activations, gradients, workspaces). Steps of
 in time with each other, so their peaks meet sooner or later: trials fit on a device together if the
 sum of their peaks does. One that does not fit runs out of memory at once; those before it go on.
 
+In the seats of one lane only one step is taken at a time. So residents need what all of them have
+persistently, and the ephemeral bytes of one.
+
 A gang divides each batch among its members, and so the ephemeral bytes; each has all of the rest.
 """
 
@@ -16,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...profiling.devices.device import Device
+from ...scheduler.model.decisions import Member
 
 GIB = 2**30
 #: The least memory of a device, and the most of a device or a trial (GiB).
@@ -42,24 +46,26 @@ class DeviceMemory:
     """Who holds how much of which device. Devices without a stated memory have enough."""
 
     devices: Sequence[Device]
-    #: Bytes by fence, for each device with a stated memory.
-    _held: dict[str, dict[int, int]] = field(default_factory=dict)
+    #: Who holds what in each lane of each device with a stated memory, by fence.
+    _held: dict[str, dict[int, tuple[int, MemoryNeed]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._held = {each.name: {} for each in self.devices if each.memory is not None}
-        self._limits = {each.name: each.memory or 0 for each in self.devices}
+        self._of = {each.name: each for each in self.devices}
 
-    def claim(self, fence: int, devices: Sequence[str], size: int) -> str:
-        """Take ``size`` bytes of each device for an attempt.
+    def claim(self, fence: int, members: Sequence[Member], need: MemoryNeed) -> str:
+        """Take what an attempt needs of the device of each of its ``members``.
 
         Returns the first device that has not so much left, and then takes nothing; or nothing.
         """
-        limited = [name for name in devices if name in self._held]
-        for name in limited:
-            if sum(self._held[name].values()) + size > self._limits[name]:
-                return name
-        for name in limited:
-            self._held[name][fence] = size
+        limited = [member for member in members if member.device in self._held]
+        held = MemoryNeed(need.persistent, need.peak(len(members)) - need.persistent)
+        for member in limited:
+            there = self._held[member.device]
+            there[fence] = self._of[member.device].lane(member.slot), held
+            if self.free(member.device) < 0:
+                self.release(fence)
+                return member.device
         return ""
 
     def release(self, fence: int) -> None:
@@ -69,4 +75,10 @@ class DeviceMemory:
 
     def free(self, device: str) -> int:
         """Bytes that nobody holds on a device with a stated memory."""
-        return self._limits[device] - sum(self._held[device].values())
+        lanes: dict[int, list[MemoryNeed]] = {}
+        for lane, need in self._held[device].values():
+            lanes.setdefault(lane, []).append(need)
+        return (self._of[device].memory or 0) - sum(
+            sum(each.persistent for each in needs) + max(each.ephemeral for each in needs)
+            for needs in lanes.values()
+        )

@@ -25,6 +25,7 @@ from ...scheduler.policies.registry import POLICIES
 from ...scheduler.strategies.base import rungs_of
 from ..advice.policy_host import check_policy
 from ..views.delays import summary, trial_delays
+from ..views.lane_spans import turn_spans
 from .device_memory import GIB, MAX_MEMORY, MIN_MEMORY
 from .outcome import ExperimentResult, Simulation
 from .simulator import simulate
@@ -176,12 +177,18 @@ def _outcome(
     )
     assert delays is not None  # every study has an epoch
     makespan = max(ends.values())
-    held = ((m.device, row.at - row.seconds, row.at) for row in done.epochs for m in row.members)
+    turns = turn_spans(done.epochs, {device.name: device.seats for device in devices})
+    held = (
+        (m.device, *span)
+        for row, spans in zip(done.epochs, turns, strict=True)
+        for span in spans
+        for m in row.members
+    )
     busy = sum(end - begin for begin, end in occupied(held))
     return ExperimentResult(
         policy=policy,
         makespan=makespan,
-        bound=lower_bound(workload, trained, len(devices), max(d.slots for d in devices)),
+        bound=lower_bound(workload, trained, len(devices), max(d.lanes for d in devices)),
         utilisation=busy / (makespan * len(devices)),
         delays=delays,
         response=fmean(at - arrivals[study] for study, at in last.items()),
@@ -210,7 +217,9 @@ def _memory_share(
     used = 0.0
     for row in epochs:
         need = workload.trial(row.trial.rpartition("-")[0], row.trial).memory
-        used += row.seconds * len(row.members) * need.peak(len(row.members))
+        step = need.peak(len(row.members)) - need.persistent
+        held = need.persistent * (row.at - row.begin) + step * row.seconds
+        used += held * len(row.members)
     return used / (sum(sizes) * makespan)
 
 

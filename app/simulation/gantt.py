@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby, repeat
 
+from ...profiling.devices.device import Device
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ..common.text import number
 from ..report.charts import STUDIES, WIDE_LANES, unit_of
+from ..views.lane_spans import turn_spans
 from .experiment import occupied
 from .outcome import ExperimentResult, Simulation
 
@@ -40,14 +42,22 @@ Span = tuple[str, int, Slot, float, float]
 Held = tuple[str, Slot, float, float]
 
 
-def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
-    """Which trial held which slot when. Consecutive epochs of a segment are one span per device."""
+def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> list[Span]:
+    """Which trial held which slot when. Consecutive epochs of a segment are one span per device.
+
+    An epoch that took turns with others in a lane has a span for each time without another one.
+    """
     order = sorted(epochs, key=lambda row: (row.trial, row.epoch))
+    shared = [row for row in order if row.began is not None]
     found: list[Span] = []
-    for (trial, fence), rows in groupby(order, key=lambda row: (row.trial, row.fence)):
+    alone = (row for row in order if row.began is None)
+    for (trial, fence), rows in groupby(alone, key=lambda row: (row.trial, row.fence)):
         run = list(rows)
         begin, end = run[0].at - run[0].seconds, run[-1].at
         found += [(trial, fence, (m.device, m.slot), begin, end) for m in run[0].members]
+    turns = turn_spans(shared, {device.name: device.seats for device in devices})
+    for row, pieces in zip(shared, turns, strict=True):
+        found += [(row.trial, row.fence, (row.device, row.slot), *piece) for piece in pieces]
     return found
 
 
@@ -68,7 +78,7 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
             f'<text class="e" x="{left - 8:.0f}" y="{lane * (at + 0.5) + 4:.0f}">'
             f"{escape(name)}</text>"
         )
-    held = _joined(spans(outcome.epochs), MIN_GAP * longest / plot_width)
+    held = _joined(spans(outcome.epochs, simulation.devices), MIN_GAP * longest / plot_width)
     bars = [
         (
             lane_of[slot],
@@ -101,7 +111,7 @@ def busy(simulation: Simulation, longest: float) -> str:
         parts.append(f'<text class="e" x="{left - 8:.0f}" y="{y + 4:.0f}">{number(tick)}</text>')
         parts.append(f'<line x1="{left:.0f}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
     for index, outcome in enumerate(simulation.outcomes):
-        held = shares(spans(outcome.epochs), longest, _POINTS)
+        held = shares(spans(outcome.epochs, simulation.devices), longest, _POINTS)
         line = " ".join(
             f"{left + plot_width * (at + 0.5) / _POINTS:.0f},"
             f"{8 + (BUSY - 8) * (1 - each / most):.1f}"

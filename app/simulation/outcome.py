@@ -112,7 +112,7 @@ class Simulation:
             if each.planless
         ]
         shared = []
-        if max(device.slots for device in self.devices) > 1 and not self.workload.sharing:
+        if max(device.lanes for device in self.devices) > 1 and not self.workload.sharing:
             shared.append("trials that share a device gain nothing: two of them take twice as long")
         return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
 

@@ -15,16 +15,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...profiling.base.errors import BackendError
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.table import CostTable
 from ...profiling.costs.width_window import COUNTED, MIN_STEPS, STEPS, WidthWindow
 from ...profiling.devices.device import Device
+from ...profiling.memory.footprint import Footprint
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.decisions import Cut, Dispatch, Segment
-from ...scheduler.model.events import Event, PolicyChosen, StudySubmitted
+from ...scheduler.model.events import Event, FootprintReported, PolicyChosen, StudySubmitted
 from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.registry import CROSS_STUDY
@@ -39,6 +40,7 @@ from ..ledger.ledger import MemoryLedger
 from ..optuna_bridge.samplers import SamplerHost
 from ..runner.runner import Runner
 from .device_memory import GIB, UNKNOWN, DeviceMemory, MemoryNeed
+from .lane_turns import Entry, LaneTurns
 
 #: Simulated seconds from a dispatch to the first step, and from the last step to the report.
 OVERHEAD = 0.004
@@ -77,8 +79,8 @@ class SimulatedTransport:
     overhead: float = OVERHEAD
     #: What the trial of a segment needs of memory.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
-    #: Reports to come: simulated time, tie-breaking counter, fence, and the report itself.
-    _heap: list[tuple[float, int, int, dict[str, Any]]] = field(default_factory=list)
+    #: Reports to come.
+    _heap: list[Entry] = field(default_factory=list)
     #: The fence of the open segment of each trial.
     _open: dict[str, int] = field(default_factory=dict)
     #: The width at which each trial was trained last.
@@ -89,6 +91,8 @@ class SimulatedTransport:
     _since: dict[int, float] = field(default_factory=dict)
     #: When each width of an open window has been measured, by fence.
     _ends: dict[int, list[float]] = field(default_factory=dict)
+    #: Who takes turns with whom, where lanes have several seats.
+    _turns: LaneTurns = field(default_factory=LaneTurns)
     #: Breaks ties in the heap.
     _count: Iterator[int] = field(default_factory=count)
 
@@ -109,6 +113,8 @@ class SimulatedTransport:
             if fence in self._device_of:
                 body["seconds"] = at - self._since[fence]
                 self._since[fence] = at
+            elif fence in self._turns:
+                body["seconds"] = self._turns.seconds(fence, at)
             if body["closes"]:
                 self._end(body["trial"])
             return [Message(str(number), "reports", body)]
@@ -145,18 +151,19 @@ class SimulatedTransport:
         self._open[segment.trial] = segment.fence
         at = self.clock.now() + self.overhead
         width = len(segment.members)
-        peak = self.needs(segment).peak(width)
-        full = self._memory.claim(segment.fence, [m.device for m in segment.members], peak)
+        need = self.needs(segment)
+        peak = need.peak(width)
+        full = self._memory.claim(segment.fence, segment.members, need)
         if full:
             self._run_out_of_memory(dispatch, full, peak)
             return
         if not segment.widths and self._widths.setdefault(segment.trial, width) != width:
             at += self.work.resize(dispatch, spec)
             self._widths[segment.trial] = width
-        device = segment.members[0].device
-        shared = width == 1 and self._slots[device] > 1
-        at_work = 1
-        if shared:
+        device, at_work = segment.members[0].device, 1
+        if width == 1 and self._devices[device].seats > 1:
+            at_work = self._take_seat(segment, at)
+        elif width == 1 and self._devices[device].slots > 1:
             at_work += self._at_work(device)
             self._rescale(device, at_work - 1, at_work)
             self._device_of[segment.fence], self._since[segment.fence] = device, at
@@ -183,6 +190,18 @@ class SimulatedTransport:
                 "closes": epoch == segment.last,
             }
             heapq.heappush(self._heap, (at, next(self._count), segment.fence, body))
+        if segment.fence in self._turns:
+            self._turns.weigh(self._heap, self.clock.now(), segment.fence, dict(dispatch.weights))
+
+    def _take_seat(self, segment: Segment, begins: float) -> int:
+        """Take a seat in a lane; returns how many lanes of its device are then at work."""
+        [member] = segment.members
+        before = len(self._turns.lanes_at_work(member.device))
+        lane = member.device, self._devices[member.device].lane(member.slot)
+        self._turns.enter(segment.fence, segment.trial, lane, begins)
+        after = len(self._turns.lanes_at_work(member.device))
+        self._rescale(member.device, before, after)
+        return after
 
     def _run_out_of_memory(self, dispatch: Dispatch, device: str, peak: int) -> None:
         """Schedule the report of an attempt that found too little memory on ``device``."""
@@ -237,8 +256,8 @@ class SimulatedTransport:
         heapq.heappush(self._heap, (at + window.spent, next(self._count), segment.fence, body))
 
     @cached_property
-    def _slots(self) -> dict[str, int]:
-        return {device.name: device.slots for device in self.devices}
+    def _devices(self) -> dict[str, Device]:
+        return {device.name: device for device in self.devices}
 
     def _at_work(self, device: str) -> int:
         return sum(used == device for used in self._device_of.values())
@@ -251,6 +270,11 @@ class SimulatedTransport:
         if device is not None:
             left = self._at_work(device)
             self._rescale(device, left + 1, left)
+        elif fence in self._turns:
+            device = self._turns.device(fence)
+            before = len(self._turns.lanes_at_work(device))
+            self._turns.leave(self._heap, self.clock.now(), fence)
+            self._rescale(device, before, len(self._turns.lanes_at_work(device)))
 
     def _rescale(self, device: str, before: int, after: int) -> None:
         """Reschedule what runs on ``device``, now shared by ``after`` trials, not ``before``."""
@@ -259,6 +283,7 @@ class SimulatedTransport:
             return
         now = self.clock.now()
         fences = {fence for fence, used in self._device_of.items() if used == device}
+        fences |= self._turns.slow_down(device, factor)
         self._heap = [
             (now + (at - now) * factor if fence in fences else at, number, fence, body)
             for at, number, fence, body in self._heap
@@ -267,6 +292,7 @@ class SimulatedTransport:
 
     def _cut(self, cut: Cut) -> None:
         entries = [entry for entry in self._heap if entry[2] == cut.fence]
+        entries += self._turns.parked(cut.fence)
         if not entries:
             return
         _, number, fence, body = min(entries)
@@ -280,6 +306,35 @@ class SimulatedTransport:
             self._heap.remove(min(entries))
             heapq.heapify(self._heap)
             heapq.heappush(self._heap, (now, number, fence, body))
+
+
+def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now: float) -> None:
+    """Tell the engine what memory trials need, as trainers would that have measured them.
+
+    Without it no trial takes a seat beside others.
+    """
+    state = runner.engine.state
+    reporter = next((each for each in state.attempts.values() if not each.segment.widths), None)
+    if reporter is None:
+        return
+    names = (*state.ready, *(each.segment.trial for each in state.attempts.values()))
+    unknown = [name for name in names if state.trials[name].measured is None]
+    events = []
+    for name in unknown:
+        need = needs(Segment(name, 1, 1, 0, ()))
+        footprint = Footprint(need.persistent, need.ephemeral, need.peak())
+        events.append(
+            FootprintReported(
+                at=now,
+                trial=reporter.segment.trial,
+                fence=reporter.segment.fence,
+                of=name,
+                footprint=footprint,
+                measured=True,
+            )
+        )
+    if events:
+        runner.start(*events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +402,7 @@ def simulate(
         at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
         first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
         waiting = sorted(studies, key=lambda spec: at[spec.id])
+        lanes = any(device.seats > 1 and device.memory is not None for device in devices)
         while waiting or runner.engine.state.studies:
             now = clock.now()
             due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
@@ -355,6 +411,9 @@ def simulate(
                     *(StudySubmitted(at=now, study=spec, enqueued=first[spec.id]) for spec in due)
                 )
                 del waiting[: len(due)]
+            if lanes:
+                runner.turn(0.0)  # samplers answer
+                _tell_footprints(runner, needs, clock.now())
             runner.turn(min(SURVEY_EVERY, at[waiting[0].id] - now) if waiting else SURVEY_EVERY)
             tell(clock.now(), len(ledger.epochs))
             if clock.now() > longest:

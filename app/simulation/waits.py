@@ -9,7 +9,7 @@ because its epoch had not ended.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby, pairwise
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from ...scheduler.policies.las import level
 from ...scheduler.policies.registry import CROSS_STUDY
 from ...scheduler.strategies.base import rungs_of
 from ..common.text import duration
+from ..views.lane_spans import Span, turn_spans
 from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg
 from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT
@@ -46,6 +47,7 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
     """All waiting of a simulation under one policy during which another trial ran."""
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
     rungs = {s.spec.id: {*rungs_of(s.spec.strategy)} for s in simulation.workload.studies}
+    turns = _turns(simulation, outcome)
     on_device: defaultdict[str, list[AcceptedEpoch]] = defaultdict(list)
     chains: defaultdict[str, list[AcceptedEpoch]] = defaultdict(list)
     for row in outcome.epochs:
@@ -54,17 +56,37 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
     found = list[Wait]()
     for trial, chain in chains.items():
         study = _study(trial)
-        gaps = [(arrives[study], chain[0])]
-        gaps += [(a.at, b) for a, b in pairwise(chain) if a.epoch not in rungs[study]]
-        for begin, after in gaps:
-            end, in_gap = after.at - after.seconds, list[Wait]()
-            for row in on_device[after.device]:
-                first, last = max(begin, row.at - row.seconds), min(end, row.at)
-                if row.trial != trial and last > first:
-                    why = _why(simulation, outcome.policy, chains, trial, row)
-                    in_gap.append(Wait(trial, row.trial, first, last, why))
-            found += _joined(in_gap)
+        begins = [(arrives[study], chain[0])]
+        begins += [(a.at, b) for a, b in pairwise(chain) if a.epoch not in rungs[study]]
+        for begin, after in begins:
+            for gap in _gaps(begin, turns[id(after)]):
+                in_gap = list[Wait]()
+                for row in on_device[after.device]:
+                    for first, last in _within(gap, turns[id(row)]) if row.trial != trial else ():
+                        why = _why(simulation, outcome.policy, chains, trial, row)
+                        in_gap.append(Wait(trial, row.trial, first, last, why))
+                found += _joined(in_gap)
     return found
+
+
+def _turns(simulation: Simulation, outcome: ExperimentResult) -> dict[int, list[Span]]:
+    """When each epoch had its turns, by the ``id`` of its row."""
+    seats = {device.name: device.seats for device in simulation.devices}
+    return dict(zip(map(id, outcome.epochs), turn_spans(outcome.epochs, seats), strict=True))
+
+
+def _gaps(begin: float, spans: Sequence[Span]) -> Iterator[Span]:
+    """The time from ``begin`` to the end of the last of ``spans`` that is in none of them."""
+    for first, last in spans:
+        yield begin, first
+        begin = max(begin, last)
+
+
+def _within(gap: Span, spans: Sequence[Span]) -> Iterator[Span]:
+    """The parts of ``spans`` that are in ``gap``."""
+    for first, last in spans:
+        if min(gap[1], last) > max(gap[0], first):
+            yield max(gap[0], first), min(gap[1], last)
 
 
 def _joined(in_gap: list[Wait]) -> Iterator[Wait]:
@@ -86,13 +108,13 @@ def _why(
     row: AcceptedEpoch,
 ) -> str:
     """Why the epoch ``row`` of another trial was ahead of ``trial``."""
-    began = row.at - row.seconds
+    began = row.begin
     mine = simulation.workload.by_id[_study(trial)]
     other = simulation.workload.by_id[_study(row.trial)]
     why = "it came first" if other.arrives <= mine.arrives else "it had a place already"
     if policy not in CROSS_STUDY:
         why = "its study put it first" if mine is other else "its study had a share of the device"
-    elif mine.arrives + INSTANT > began:
+    elif mine.arrives + INSTANT > began and row.began is None:
         why = BEGUN
     elif policy == "srtf":
         left, needed = _left(chains[row.trial], began), _left(chains[trial], began)
@@ -151,6 +173,7 @@ def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: floa
             f' height="{thick}" fill="{fill}"/></g>'
         )
 
+    turns = _turns(simulation, outcome)
     parts = axis(left, plot_width, height, longest)
     for trial, at in lanes.items():
         parts.append(
@@ -165,8 +188,9 @@ def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: floa
     for row in outcome.epochs:
         if row.trial in lanes:
             title = f"{names[row.trial]} ran epoch {row.epoch}"
-            span = row.at - row.seconds, row.at
-            parts.append(bar(row.trial, span, LANE - 4, colours[row.trial], title))
+            parts += [
+                bar(row.trial, span, LANE - 4, colours[row.trial], title) for span in turns[id(row)]
+            ]
     return svg(height + BELOW, parts, f"who waited for whom under {outcome.policy}")
 
 

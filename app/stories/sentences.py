@@ -88,8 +88,10 @@ def _epoch(
     if before is not None and before.width != row.width:
         where += f" ({row.width} devices after {before.width})"
     took, value = duration(event.seconds), number(row.value)
+    if row.began is not None and row.at - row.began - event.seconds > LONG:
+        took += f" of turns in {duration(row.at - row.began)}"
     text = f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
-    stood = 0.0 if before is None else row.at - row.seconds - before.at
+    stood = 0.0 if before is None else row.begin - before.at
     return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text
 
 

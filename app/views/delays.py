@@ -3,7 +3,8 @@
 Times begin with the submission of the trial's study, in seconds:
 
 - the *start delay* ends when the trial's first epoch begins;
-- the *waiting* is the start delay, and all time between two epochs of one rung;
+- the *waiting* is the start delay, and all time between two epochs of one rung, and the time
+  without a turn in epochs of a trial that shares a lane;
 - the *completion* ends with the trial's last epoch;
 - the *slowdown* is the completion divided by the training time of the trial's epochs.
 
@@ -41,6 +42,8 @@ class Epoch(Protocol):
     def at(self) -> float: ...
     @property
     def seconds(self) -> float: ...
+    @property
+    def begin(self) -> float: ...
 
 
 class TrialDelays(NamedTuple):
@@ -93,12 +96,13 @@ def trial_delays(
     found = []
     for name, chain in chains.items():
         chain.sort(key=lambda row: row.epoch)
-        start = max(0.0, chain[0].at - chain[0].seconds - submitted)
-        gaps = (
+        start = max(0.0, chain[0].begin - submitted)
+        gaps = [
             max(0.0, after.at - after.seconds - before.at)
             for before, after in pairwise(chain)
             if before.epoch not in rungs
-        )
+        ]
+        gaps.append(max(0.0, chain[0].at - chain[0].seconds - chain[0].begin))
         ended = over is None or name in over
         trained = math.fsum(row.seconds for row in chain)
         completion = max(0.0, chain[-1].at - submitted) if ended else None

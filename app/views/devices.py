@@ -62,6 +62,7 @@ def _facts(record: DeviceRecord, works: dict[tuple[str, int], Work]) -> Facts:
         "cores": list(device.cores),
         "memory": device.memory,
         "slots": device.slots,
+        "seats": device.seats,
         "state": record.state,
         "since": record.at,
         "reason": record.reason,
@@ -151,7 +152,7 @@ def _state(facts: Facts, now: float) -> Text:
 
 def _runs(facts: Facts, now: float) -> Text:
     """What runs on the device, or why nothing does."""
-    text = Text("\n".join(_work(work, now) for work in facts["running"]))
+    text = Text("\n".join(_work(facts, work, now) for work in facts["running"]))
     if facts["reason"]:
         text.append(f"{chr(10) if text else ''}({facts['reason']})", style="dim")
     return text
@@ -164,7 +165,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
     ("model", lambda facts, _: Text(facts["model"])),
     ("cores", lambda facts, _: Text(str(len(facts["cores"])))),
     ("memory", _memory),
-    ("slots", lambda facts, _: Text(str(facts["slots"]))),
+    ("slots", lambda facts, _: Text(_slots(facts))),
     ("state", _state),
     ("runs", _runs),
 )
@@ -173,8 +174,16 @@ _NUMBERS = {"cores", "memory", "slots"}
 _DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 
 
-def _work(work: Facts, now: float) -> str:
+def _slots(facts: Facts) -> str:
+    """How many slots, or lanes and seats in each: *2 x 4*."""
+    slots, seats = facts["slots"], facts["seats"]
+    return str(slots) if seats == 1 else f"{slots // seats} x {seats}"
+
+
+def _work(facts: Facts, work: Facts, now: float) -> str:
     label = f"{work['study']}/{work['trial']} epoch {work['epoch']}"
+    if facts["seats"] > 1:
+        label = f"lane {work['slot'] // facts['seats']}: {label}"
     return label if work["since"] is None else f"{label}, {duration(max(0.0, now - work['since']))}"
 
 

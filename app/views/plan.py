@@ -29,7 +29,9 @@ def plan_view(plan: Facts) -> RenderableType:
         rows.append((*_first(row, where), "", row["why"]))
     if rows:
         parts += [_Rows(rows), Text()]
-    parts += [Text(_shared(row), style="dim") for row in plan["shared"]]
+    for row in plan["shared"]:
+        parts.append(Text(_shared(row), style="dim"))
+        parts += [Text(_lane(lane), style="dim") for lane in row.get("lanes", ())]
     parts += [Text(_study(row), style="dim") for row in plan["studies"]]
     return Group(*parts)
 
@@ -86,6 +88,17 @@ def _trouble(plan: Facts) -> str:
 def _shared(row: Facts) -> str:
     how = "shared by" if row["trials"] > 1 else "not shared, it has"
     return f"{row['device']} is {how} {count(row['trials'], 'trial')}: {row['why']}"
+
+
+def _lane(row: Facts) -> str:
+    """*lane 0: 3 persistent 0.4 GiB + ... of 4.0 GiB; turns: a/0 67 %, b/1 33 %*."""
+    turns = [
+        f"{each['study']}/{each['trial']} "
+        + (f"none, as {each['why']}" if each["why"] else f"{each['part']:.0%}")
+        for each in row["residents"]
+    ]
+    memory = "" if row["memory"] is None else f"{row['memory']}; "
+    return f"  lane {row['lane']}: {memory}turns: {', '.join(turns)}"
 
 
 def _study(row: Facts) -> str:

@@ -308,6 +308,16 @@ def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> i
     return under_way + max(0, study.n_trials - len(trials)) * first
 
 
+def _at_once(recent: Sequence[EpochRow]) -> float:
+    """In how many slots trials are at work; one that has only turns counts with its part."""
+    parts: dict[tuple[str, int], list[float]] = {}
+    for row in recent:
+        whole = row.at - row.begin
+        part = min(1.0, row.seconds / whole) if whole > 0 else 1.0
+        parts.setdefault((row.device, row.slot), []).append(part)
+    return sum(sum(each) / len(each) for each in parts.values())
+
+
 def _time_left(
     study: StudyRow,
     trials: Sequence[TrialRow],
@@ -318,7 +328,7 @@ def _time_left(
     if study.finished_at is not None or study.status == "paused" or study.endless or not epochs:
         return None
     recent = sorted(epochs, key=lambda row: row.at)[-RECENT:]
-    slots = len({(row.device, row.slot) for row in recent})
+    slots = _at_once(recent)
     seconds = sum(row.seconds for row in recent) / len(recent)
     if expected is None:
         # Only the objective knows its length, so completed trials stand for the others.

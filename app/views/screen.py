@@ -246,7 +246,9 @@ def _devices(view: View) -> Text:
             else:
                 text.append(f"busy with {work.study} ", style="dim")
         if at_work > 1:
-            text.append(f"({at_work} share it) ", style="dim")
+            lanes = {record.device.lane(slot[1]) for slot in slots if slot in view.running}
+            how = f"in {count(len(lanes), 'lane')}" if record.device.seats > 1 else "share it"
+            text.append(f"({at_work} {how}) ", style="dim")
         text.append("" if record.state == "joined" else f"{record.state} ", style="yellow")
         text.append("  ")
     return text if text.plain else Text("no device has joined yet", style="yellow")

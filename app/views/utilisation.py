@@ -12,6 +12,9 @@ of the study, unless the slot trained for another study. Its cause is the first 
 - ``no work``: nothing was ready.
 
 A trial is ready from its proposal to its first epoch, and between two epochs of one rung.
+
+Where trials take turns in a lane, a slot is a lane, and an epoch has its turns of it
+(``lane_spans``).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -29,6 +32,7 @@ from ...scheduler.policies.planner.bounds import fluid_bound
 from ...scheduler.resources.fair_share import apportion
 from ...scheduler.strategies.base import rungs_of
 from ..ledger.codec import spec_from_json
+from .lane_spans import Span, turn_spans
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
 CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
-Span = tuple[float, float]
 Slot = tuple[str, int]
 
 #: Relative accuracy of the bound where slots went away.
@@ -89,9 +92,12 @@ def usage(
     rungs = frozenset(rungs_of(plan))
     ready = _union(_ready(trials, chains, rungs))
     rests = _union(_at_rungs(chains, rungs))
-    began = min(row.at - row.seconds for row in epochs)
+    began = min(row.begin for row in epochs)
     away = {record.device.name: record.at for record in devices if record.state != "joined"}
-    busy, other_busy = _by_slot(epochs), _by_slot(others)
+    seats = {record.device.name: record.device.seats for record in devices}
+    turns = turn_spans([*epochs, *others], seats)
+    busy = _by_lane(epochs, turns[: len(epochs)], seats)
+    other_busy = _by_lane(others, turns[len(epochs) :], seats)
     moved = _moved(chains)
     idle = dict.fromkeys(CAUSES, 0.0)
     trained = taken = 0.0
@@ -199,11 +205,14 @@ def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
     }
 
 
-def _by_slot(epochs: Iterable[EpochRow]) -> dict[Slot, list[Span]]:
+def _by_lane(
+    epochs: Iterable[EpochRow], turns: Iterable[Sequence[Span]], seats: Mapping[str, int]
+) -> dict[Slot, list[Span]]:
+    """When each lane worked. Where lanes have one seat, they are slots."""
     found: dict[Slot, list[Span]] = {}
-    for row in epochs:
-        for slot in row.slots:
-            found.setdefault(slot, []).append((row.at - row.seconds, row.at))
+    for row, spans in zip(epochs, turns, strict=True):
+        for device, slot in row.slots:
+            found.setdefault((device, slot // seats.get(device, 1)), []).extend(spans)
     return found
 
 

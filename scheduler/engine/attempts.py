@@ -17,6 +17,7 @@ from ..model.retry import ENDS_STUDY, retry_failure, retry_loss
 from ..model.trial import FINAL, Failure, Step, Trial
 from ..resources.shortages import Shortages
 from ..state.core import Core, Refused
+from ..state.lane_time import residents
 from ..state.state import StudyState
 from ..strategies.base import UNBOUNDED
 from ..tuning.tuning import Tuning
@@ -220,7 +221,8 @@ class Attempts:
         The trial goes to the head of the line, or fails after too many losses in a row.
         """
         study = self._state.studies[trial.study]
-        for name in devices:
+        alone = not self._has_neighbours(trial)
+        for name in devices if alone else ():
             device = self._state.devices[name]
             device.losses += 1
             if device.losses >= BACKOFF_AFTER:
@@ -237,6 +239,15 @@ class Attempts:
             trial.failure = Failure("lost", f"lost {trial.losses} times in a row: {reason}")
             self._core.move(study, trial, Step.FAIL)
             self._end_trial(study, trial)
+
+    def _has_neighbours(self, trial: Trial) -> bool:
+        """Whether others are in its lane: if their trainer has ended, the last one lost counts."""
+        attempt = self._state.attempts[trial.fence]
+        if attempt.counted_at is None:
+            return False
+        member = attempt.segment.members[0]
+        device = self._state.devices[member.device]
+        return len(residents(self._state, device, device.device.lane(member.slot))) > 1
 
     def _end_trial(self, study: StudyState, trial: Trial) -> None:
         """Do what follows when the trial will reach no further target."""

@@ -17,13 +17,15 @@ from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.events import FootprintReported, Planned, PolicyChosen, PolicyFailed
 from ..model.study import shards_of
 from ..model.trial import Step, Trial, TrialState
-from ..resources.fair_share import FairShare
+from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
+from ..resources.lanes import crowding, free_seats, in_use
 from ..resources.memory_fit import left
 from ..resources.packing import Packing
 from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slots import devices_are_reserved_for, free_slots
+from ..resources.turn_weights import TurnWeights, any_without_turns
 from ..state.core import Core
 from ..state.state import Attempt, StudyState
 from ..tuning.tuning import SegmentTuning, Tuning
@@ -51,6 +53,7 @@ class Dispatcher:
         packing: Packing,
         footprints: Footprints,
         giving_way: GivingWay,
+        turn_weights: TurnWeights,
         proposals: Proposals,
     ) -> None:
         self._core = core
@@ -62,6 +65,7 @@ class Dispatcher:
         self._packing = packing
         self._footprints = footprints
         self._giving_way = giving_way
+        self._turn_weights = turn_weights
         self._proposals = proposals
 
     def fill(self) -> None:
@@ -76,13 +80,14 @@ class Dispatcher:
         if self._state.cross_study:
             self._proposals.pull_next()
             self._planning.replan(free_slots(self._state))
-        free = free_slots(self._state)
-        while free:
+        free, seats = free_slots(self._state), free_seats(self._state)
+        while free or seats:
             self._planning.replan(free)
             blocked = list[Trial]()
-            if self._dispatch_waiting(free, blocked):
-                free = free_slots(self._state)
-            elif not self._proposals.pull(self._to_draw(free, blocked)):
+            if self._dispatch_waiting(free, seats, blocked):
+                free, seats = free_slots(self._state), free_seats(self._state)
+            # Seats are for who waits: one more trial at work would make none faster.
+            elif not (free and self._proposals.pull(self._to_draw(free, blocked))):
                 break
         if not free:
             self._cut_windows()
@@ -94,7 +99,7 @@ class Dispatcher:
 
     def reconsider(self) -> None:
         """Plan again before a trial goes on, if the policy orders the trials of all studies."""
-        if self._state.cross_study and self._state.ready:
+        if self._state.cross_study and (self._state.ready or any_without_turns(self._state)):
             if self._core.at >= self._state.plan_until:
                 self._core.invalidate_plan()
             self._planning.replan(free_slots(self._state))
@@ -108,7 +113,7 @@ class Dispatcher:
         self._shares.recompute(competing, unbounded=idle)
         held = self._shares.held()
         for study in competing:
-            missing = math.ceil(study.share or 0.0) - held[study.spec.id]
+            missing = math.ceil(study.share or 0.0) - math.ceil(held[study.spec.id] - TOLERANCE)
             missing -= sum(ask.n for ask in study.asks.values())
             if study.spec.id in idle and missing > 0:
                 self._proposals.pull_study(study, missing)
@@ -137,17 +142,21 @@ class Dispatcher:
         ahead = max(0, AHEAD - len(blocked)) if estimated else 0
         return empty + min(len(free) - empty, ahead)
 
-    def _dispatch_waiting(self, free: list[Member], blocked: list[Trial]) -> bool:
+    def _dispatch_waiting(
+        self, free: list[Member], seats: list[Member], blocked: list[Trial]
+    ) -> bool:
         """Give free slots to waiting trials in their order; returns whether any got one.
 
+        A trial that may have none of them takes one of the ``seats`` beside others.
         Trials that may join no device in use are added to ``blocked``. So many later trials as
         ``MAX_PASSED`` says may overtake such a one; then no later trial joins others until it has
         its place. A packed plan has no such bound until it is patient.
         """
         dispatched = False
+        seatable = self._giving_way.seatable(len(free)) if seats else ()
         shared = self._state.shared_at is not None
         for name in self._shares.in_order() if shared else list(self._state.ready):
-            if not free:
+            if not (free or seats):
                 break
             trial = self._state.trials[name]
             study = self._state.studies[trial.study]
@@ -155,7 +164,7 @@ class Dispatcher:
                 continue
             joinable = [
                 s
-                for s in free
+                for s in (*free, *(seats if name in seatable else ()))
                 if s.device not in study.refused and self._packing.may_join(trial, s)
             ]
             if not joinable and self._state.packed and not self._state.patient:
@@ -164,6 +173,7 @@ class Dispatcher:
                 blocked.append(trial)
                 if trial.passed >= MAX_PASSED:
                     free[:] = [slot for slot in free if self._state.is_free(slot.device)]
+                    seats.clear()
                 continue
             if self._open_window(study, trial, free):
                 dispatched = True
@@ -174,7 +184,8 @@ class Dispatcher:
             if not members:
                 continue
             taken = {member.device for member in members}
-            free[:] = [slot for slot in free if slot.device not in taken]
+            for slots in (free, seats):
+                slots[:] = [slot for slot in slots if slot.device not in taken]
             self._state.ready.remove(name)
             trial.passed = 0
             if not self._state.is_free(members[0].device):
@@ -237,19 +248,34 @@ class Dispatcher:
     def _slot(self, trial: Trial, free: list[Member]) -> Member:
         """The slot where the trial's state is in memory, else the one that leaves least room.
 
-        An empty device is preferred unless the trial would have to start over there.
+        An empty device is preferred unless the trial would have to start over there. A seat beside
+        others is taken only if it is all there is.
         """
         if self._state.studies[trial.study].spec.contract != "objective":
             free = [slot for slot in free if self._state.is_free(slot.device)] or free
-        devices = [slot.device for slot in free]
+        free = [slot for slot in free if not in_use(self._state, slot)] or free
         for member in trial.members:
-            fences = self._state.devices[member.device].fences if member.device in devices else []
-            # A device that left may have come back with fewer slots.
-            if member.slot < len(fences) and not fences[member.slot]:
-                return member
+            if (warm := self._warm_slot(member, free)) is not None:
+                return warm
         if self._state.is_free(free[0].device):
             return free[0]
+        if in_use(self._state, free[0]):
+            return min(free, key=lambda slot: crowding(self._state, slot, trial))
         return min(free, key=lambda slot: left(self._state, slot.device, trial))
+
+    def _warm_slot(self, member: Member, free: list[Member]) -> Member | None:
+        """A slot of the lane that ``member`` was in; None if none of it may be had."""
+        known = self._state.devices.get(member.device)
+        # A device that left may have come back with fewer slots.
+        if known is None or member.slot >= len(known.fences):
+            return None
+        lane = known.device.lane(member.slot)
+        there = [slot for slot in free if slot.device == member.device]
+        seats = known.seats_of(lane)
+        if any(known.fences[slot] for slot in seats):
+            return next((slot for slot in there if known.device.lane(slot.slot) == lane), None)
+        own = any(not in_use(self._state, slot) for slot in there)
+        return Member(member.device, seats[0]) if own else None
 
     def _cut_windows(self) -> None:
         """End width windows where trials wait: they were for devices that nobody wants.
@@ -324,6 +350,11 @@ class Dispatcher:
         trial.fence = segment.fence
         if not widths:  # else its state is where it was
             trial.members = members
+        decision = self._core.decision_id()
+        attempt = Attempt(
+            decision, study.spec.id, segment, self._core.at, began=self._core.at, resized=resized
+        )
+        self._state.attempts[segment.fence] = attempt
         for member in members:
             device = self._state.devices[member.device]
             slots = range(device.device.slots) if len(members) > 1 else (member.slot,)
@@ -331,7 +362,7 @@ class Dispatcher:
                 device.fences[slot] = segment.fence
             self._core.touch(device)
         dispatch = Dispatch(
-            id=self._core.decision_id(),
+            id=decision,
             cause=self._state.seq,
             study=study.spec.id,
             number=trial.number,
@@ -351,9 +382,7 @@ class Dispatcher:
             probe_epochs=tuning.epochs,
             profile=tuning.profile,
             estimate=() if widths else self._footprints.unknown(study, trial),
-        )
-        self._state.attempts[segment.fence] = Attempt(
-            dispatch.id, study.spec.id, segment, self._core.at, began=self._core.at, resized=resized
+            weights=self._turn_weights.enter(attempt),
         )
         self._core.out.append(dispatch)
 

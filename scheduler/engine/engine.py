@@ -74,6 +74,7 @@ from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..resources.shortages import Shortages
+from ..resources.turn_weights import TurnWeights
 from ..state.core import Core, Refused
 from ..state.state import Changes, EngineState
 from ..strategies.base import Strategy
@@ -113,6 +114,7 @@ class Engine:
         self._packing = packing = Packing(core)
         footprints = Footprints(core)
         self._giving_way = giving_way = GivingWay(core)
+        turn_weights = TurnWeights(core)
         self._signatures = signatures = Signatures(core)
         self._proposals = proposals = Proposals(core, checkpoints=checkpoints)
         self._dispatcher = dispatcher = Dispatcher(
@@ -124,6 +126,7 @@ class Engine:
             packing=packing,
             footprints=footprints,
             giving_way=giving_way,
+            turn_weights=turn_weights,
             proposals=proposals,
         )
         self._attempts = attempts = Attempts(

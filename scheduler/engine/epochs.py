@@ -20,6 +20,7 @@ from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..state.core import Core, Refused
+from ..state.lane_time import settle
 from ..state.state import ERA, Attempt, StudyState
 from ..strategies.base import UNBOUNDED
 from ..tuning.tuning import Tuning
@@ -140,14 +141,17 @@ class Epochs:
         if not first:
             attempt.between += self._core.at - attempt.began - event.seconds
         attempt.trained += event.seconds
+        began = None if attempt.counted_at is None else attempt.began
         attempt.began = self._core.at
+        settle(self._state, attempt, self._core.at)
+        attempt.epoch_from = attempt.in_turn
         self._planning.count_epoch(trial, len(members))
         self._tuning.observe_training(study, trial, event.seconds)
         self._state.tally.observe("accepted")
         self._state.tally.trained += event.seconds
         if self._state.cross_study:
             trial.service += event.seconds * len(members)
-        if first:
+        if first and not attempt.accompanied:
             self._state.tally.observe_first(event.at - attempt.dispatched_at, event.claimed)
         features = self._state.features(trial)
         if self._state.costs.observe_epoch(
@@ -172,6 +176,7 @@ class Epochs:
                 joules=event.joules,
                 system=trial.trained_with,
                 length=attempt.length if first else None,
+                began=began,
             )
         )
         if event.uri:
@@ -180,15 +185,16 @@ class Epochs:
 
     def _close(self, study: StudyState, trial: Trial) -> None:
         attempt = self._core.close_attempt(trial)
-        outside = self._core.at - attempt.dispatched_at - attempt.trained
-        self._state.costs.observe_segment(
-            study.spec.id,
-            outside - attempt.between,
-            attempt.between,
-            trial.epoch + 1 - attempt.segment.first,
-            start=attempt.start,
-            resized=attempt.resized,
-        )
+        if not attempt.accompanied:  # else it is not known what was overhead
+            outside = self._core.at - attempt.dispatched_at - attempt.trained
+            self._state.costs.observe_segment(
+                study.spec.id,
+                outside - attempt.between,
+                attempt.between,
+                trial.epoch + 1 - attempt.segment.first,
+                start=attempt.start,
+                resized=attempt.resized,
+            )
         if trial.epoch < trial.target:
             self._core.move(study, trial, Step.YIELD)
             self._continue_trial(study, trial, attempt)
@@ -209,7 +215,7 @@ class Epochs:
         """Dispatch the next segment on the same slots if the plan stands, else queue the trial."""
         members = attempt.segment.members
         held = self._giving_way.should_give_way(trial)
-        preempted = held or self._shares.should_yield(study, trial, len(members))
+        preempted = held or self._shares.should_yield(study, trial, attempt.part * len(members))
         if (
             study.runnable
             and not attempt.leaves

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -36,10 +37,13 @@ from ..model.snapshot import (
 from ..model.study import shards_of
 from ..model.trial import Trial, TrialState
 from ..policies.registry import find_policy, is_plugin
-from ..resources.fair_share import apportion
+from ..resources.fair_share import TOLERANCE, apportion
+from ..resources.lanes import seats_beside
 from ..resources.slots import can_move
+from ..resources.turn_weights import any_without_turns
 from ..state.core import Core, Refused
-from ..state.state import EngineState, StudyState
+from ..state.lane_time import to_boundary, waited_in_seat
+from ..state.state import Attempt, EngineState, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promotion_probabilities
 
@@ -90,7 +94,9 @@ class Planning:
         state = self._state
         if len(ready) > 1 or (state.elastic() and (ready or state.attempts)):
             return True
-        return state.cross_study and bool(ready and state.attempts)
+        if not state.cross_study:
+            return False
+        return bool(ready and state.attempts) or any_without_turns(state)
 
     def wake_at(self) -> float | None:
         """When a dirty plan should be made again although no slot is free; None if it need not."""
@@ -168,7 +174,7 @@ class Planning:
                 free_devices=empty_devices,
                 devices=usable,
             )
-            return (("", snapshot),)
+            return (("", replace(snapshot, beside=seats_beside(state))),)
         found = []
         device_counts = apportion([study.share or 0.0 for study in competing], usable)
         for study, devices in zip(competing, device_counts, strict=True):
@@ -176,7 +182,11 @@ class Planning:
             running = [name for name in at_work if state.trials[name].study == study.spec.id]
             if waiting or running:
                 # Below 0 if it holds more than its share: its trials should then become narrower.
-                spare = devices - sum(len(state.trials[name].members) for name in running)
+                held = sum(
+                    len(state.trials[name].members) * state.attempts[state.trials[name].fence].part
+                    for name in running
+                )
+                spare = devices - math.ceil(held - TOLERANCE)
                 snapshot = self._snapshot(
                     study,
                     waiting,
@@ -339,7 +349,6 @@ class Planning:
         own = costs.own(trial.study, trial.id)
         attempt = self._state.attempts[trial.fence] if trial.fence else None
         measuring = attempt is not None and bool(attempt.segment.widths)
-        ends = None if attempt is None else self._state.epoch_ends(attempt)
         return Candidate(
             trial.id,
             trial.study,
@@ -353,7 +362,7 @@ class Planning:
             level=found.level,
             shape=found.shape,
             deviation=found.deviation,
-            boundary=0.0 if ends is None else max(0.0, ends - self._core.at),
+            boundary=0.0 if attempt is None else to_boundary(self._state, attempt, self._core.at),
             course=self._state.courses.get(trial.id),
             promise=probability,
             hope=found.hope,
@@ -364,20 +373,25 @@ class Planning:
             ahead=ahead,
             measuring=measuring,
             measurable=study.vain_windows < MAX_VAIN_WINDOWS,
-            **self._among_studies(study, trial),
+            **self._among_studies(study, trial, attempt),
         )
 
-    def _among_studies(self, study: StudyState, trial: Trial) -> dict[str, Any]:
+    def _among_studies(
+        self, study: StudyState, trial: Trial, attempt: Attempt | None
+    ) -> dict[str, Any]:
         """The fields of a candidate for policies that order the trials of all studies."""
         if not self._state.cross_study:
             return {}
         waits = 0.0 if trial.queued_at is None else self._core.at - trial.queued_at
+        if attempt is not None:
+            waits = waited_in_seat(attempt, self._core.at)
         return {
             "arrived": study.created_at,
             "priority": study.spec.priority,
             "waited": trial.waited + max(0.0, waits),
             "service": trial.service,
             "movable": can_move(self._state, trial),
+            "suspended": attempt is not None and not attempt.part,
         }
 
     def on_policy_chosen(self, event: PolicyChosen) -> None:

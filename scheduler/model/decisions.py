@@ -116,6 +116,9 @@ class Dispatch(Decision):
     profile: bool = False
     #: Trials of the study whose memory is to be estimated, if there is time.
     estimate: tuple[TrialRef, ...] = ()
+    #: The weights of the turns in its lane from now on, by trial, its own included; empty where
+    #: lanes have one seat.
+    weights: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -394,7 +394,7 @@ class Profiled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FootprintReported(Event):
-    """An attempt of ``trial`` found what memory ``of``, a trial of the same study, needs.
+    """An attempt of ``trial`` found what memory the trial ``of`` needs.
 
     ``failed`` says why it could not be estimated; the footprint is then all 0. ``recurrent``:
     estimates of such a model are less certain. ``base`` is what the process of the attempt had

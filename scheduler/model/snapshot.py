@@ -106,6 +106,8 @@ class Candidate:
     service: float = 0.0
     #: Whether it can go on from where it is on any device.
     movable: bool = True
+    #: Whether it runs, but has no turns in its lane for now. ``waited`` grows meanwhile.
+    suspended: bool = False
 
     @property
     def seconds(self) -> float | None:
@@ -144,6 +146,8 @@ class Snapshot:
     deadline: float = 0.0
     #: Whether what follows depends on how these trials end (rungs, intervals of ``pbt``).
     staged: bool = False
+    #: How many of ``running`` have a seat in another one's lane, and so no slot of their own.
+    beside: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,14 @@ class AcceptedEpoch:
     system: SystemConfig = ()
     #: Of the first epoch of a segment: how long that was to be, and why.
     length: SegmentLength | None = None
+    #: When it began (the runner's clock), where lanes have several seats: ``seconds`` are then only
+    #: its turns. None where it took all of the time.
+    began: float | None = None
+
+    @property
+    def begin(self) -> float:
+        """When it began (the runner's clock)."""
+        return self.at - self.seconds if self.began is None else self.began
 
 
 #: The kind of the failure of a trial that failed because its user says so; and the message where

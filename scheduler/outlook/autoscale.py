@@ -22,9 +22,9 @@ def device_demand(state: EngineState, limit: int = MAX_DEMAND) -> int:
     """How many more devices would have work at once, at most ``limit``.
 
     ``state`` is changed by this, so pass a copy. Each imagined device has as many slots as the
-    largest device that joined; as many of them are used as pays.
+    largest device that joined has lanes; as many of them are used as pays.
     """
-    slots = max((known.device.slots for known in state.devices.values()), default=1)
+    slots = max((known.device.lanes for known in state.devices.values()), default=1)
     names = [f"imagined.{number}" for number in range(limit)]
     for name in names:
         device = Device(name, "imagined", "imagined", (), None, slots)

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.study import ENDLESS
 from ..model.trial import TrialState
+from ..resources.lanes import free_seats, in_words, lane_need, seat_verdict
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
+from ..resources.turn_weights import why_without_turns
+from ..state.lane_time import residents
 from ..state.state import Attempt, EngineState
 
 if TYPE_CHECKING:
@@ -81,6 +84,8 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
             reason = "until this epoch's end: its study is paused"
         elif drained:
             reason = "until this epoch's end: its device is taken out"
+    if without := why_without_turns(state, attempt):
+        reason = f"has no turns for now: {without}"
     return {
         "study": study.spec.name,
         "trial": trial.number,
@@ -115,6 +120,8 @@ def _waiting(state: EngineState, queue: Sequence[str], at: float) -> list[Facts]
             reason = (
                 f"first in line: what becomes free is kept for it until it has {needed} devices"
             )
+        elif position == 0 and (seats := free_seats(state)):
+            reason += f"; no seat beside others: {seat_verdict(state, seats[0], trial).why}"
         position += study.runnable
         found.append(
             {
@@ -131,12 +138,46 @@ def _waiting(state: EngineState, queue: Sequence[str], at: float) -> list[Facts]
 
 
 def _shared(state: EngineState) -> list[Facts]:
-    """How many trials share each device that has several slots and has work, and why."""
+    """How many trials share each device that has several slots and has work, and why.
+
+    Where lanes have several seats, ``lanes`` has a line of each lane in use.
+    """
     return [
         {"device": name, "trials": len(each.at_work), "why": slot_limit(state, name).why}
+        | ({"lanes": _lanes(state, name)} if each.device.seats > 1 else {})
         for name, each in state.devices.items()
         if each.device.slots > 1 and each.at_work
     ]
+
+
+def _lanes(state: EngineState, name: str) -> list[Facts]:
+    """Each lane in use: what memory its residents need, and whose turns count how much.
+
+    ``part`` is a resident's part of the lane's time; ``why`` says why it has none.
+    """
+    device = state.devices[name]
+    found = []
+    for lane in device.lanes_in_use():
+        there = residents(state, device, lane)
+        trials = [state.trials[each.segment.trial] for each in there]
+        known = device.device.memory is not None
+        needed = lane_need(state, device.device, trials) if known else None
+        found.append(
+            {
+                "lane": lane,
+                "memory": None if needed is None else in_words(needed, len(there), device.device),
+                "residents": [
+                    {
+                        "study": state.studies[trial.study].spec.name,
+                        "trial": trial.number,
+                        "part": each.part,
+                        "why": why_without_turns(state, each),
+                    }
+                    for each, trial in zip(there, trials, strict=True)
+                ],
+            }
+        )
+    return found
 
 
 def _study(state: EngineState, name: str) -> Facts:

@@ -16,6 +16,9 @@ slot in all. Each of those may be due less than one, where there are more studie
 study gains no credit for slots that it does not want: while it has no waiting trial, its share is
 at most what it holds.
 
+Where lanes have several seats, a slot is a lane: residents hold the part of it that their turns are
+worth, and a trial that gets a seat beside others slows them down instead of waiting for them.
+
 With one study at work there is nothing to share, and nothing is counted. Nor is it under a policy
 that orders the trials of all studies.
 """
@@ -28,11 +31,12 @@ from typing import NamedTuple
 
 from ..model.trial import Trial
 from ..state.core import Core
-from ..state.state import StudyState
+from ..state.lane_time import lane_seconds
+from ..state.state import Attempt, StudyState
 from .slots import capacity
 
 #: Shares closer to a whole number than this are whole.
-_TOLERANCE = 1e-9
+TOLERANCE = 1e-9
 
 #: Slot-seconds of credit for which a running trial of another study gives way.
 YIELD_CREDIT = 60.0
@@ -79,11 +83,16 @@ def apportion(shares: Sequence[float], whole: int) -> list[int]:
     if not total:
         return [0] * len(shares)
     exact = [share / total * whole for share in shares]
-    found = [math.floor(each + _TOLERANCE) for each in exact]
+    found = [math.floor(each + TOLERANCE) for each in exact]
     order = sorted(range(len(exact)), key=lambda index: found[index] - exact[index])
     for index in order[: whole - sum(found)]:
         found[index] += 1
     return found
+
+
+def _slots(attempt: Attempt) -> float:
+    """How many slots, or lanes, an attempt holds."""
+    return attempt.part * len(attempt.segment.members)
 
 
 class FairShare:
@@ -173,7 +182,8 @@ class FairShare:
         rounds = dict.fromkeys(queues, 0.0)
 
         def satisfied(name: str) -> bool:
-            return held[name] >= math.floor((self._state.studies[name].share or 0.0) + _TOLERANCE)
+            share = self._state.studies[name].share or 0.0
+            return held[name] + TOLERANCE >= math.floor(share + TOLERANCE)
 
         def urgency(name: str) -> tuple[int, bool, float, float]:
             priority = self._state.studies[name].spec.priority
@@ -190,9 +200,9 @@ class FairShare:
                 rounds[study] += satisfied(study) / self._state.studies[study].spec.weight
                 held[study] += 1
             elif trial is not None and trial.fence:
-                held[study] += len(self._state.attempts[trial.fence].segment.members)
+                held[study] += _slots(self._state.attempts[trial.fence])
 
-    def should_yield(self, study: StudyState, trial: Trial, slots: int) -> bool:
+    def should_yield(self, study: StudyState, trial: Trial, slots: float) -> bool:
         """Whether ``trial``, whose segment on ``slots`` slots is closed, should wait for other
         studies.
         """
@@ -200,7 +210,7 @@ class FairShare:
             return False
         held = self.held()
         beyond = held[study.spec.id] + slots - study.share
-        over, missing = beyond > _TOLERANCE, 0.0
+        over, missing = beyond > TOLERANCE, 0.0
         devices = {member.device for member in trial.members}
         waiting: set[str] | None = None
         for name, other in self._state.studies.items():
@@ -209,18 +219,18 @@ class FairShare:
             if not (over or other.spec.priority > study.spec.priority):
                 continue
             lacks = other.share - held[name]
-            if lacks <= _TOLERANCE:
+            if lacks <= TOLERANCE:
                 continue
             waiting = self.studies_waiting() if waiting is None else waiting
             if name not in waiting:
                 continue
             if (
-                held[name] < math.floor(other.share + _TOLERANCE)
+                held[name] + TOLERANCE < math.floor(other.share + TOLERANCE)
                 or self._credit(other) > YIELD_CREDIT
             ):
                 return True
             missing += lacks
-        return min(beyond, missing) >= 1.0 - _TOLERANCE
+        return min(beyond, missing) >= 1.0 - TOLERANCE
 
     def _credit(self, study: StudyState) -> float:
         """Slot-seconds that the study was due until now and has not had."""
@@ -231,16 +241,16 @@ class FairShare:
     def _used(self, study: StudyState) -> float:
         """Slot-seconds that the study has had."""
         return study.used + sum(
-            len(attempt.segment.members) * (self._core.at - attempt.dispatched_at)
+            len(attempt.segment.members) * lane_seconds(attempt, self._core.at)
             for attempt in self._state.attempts.values()
             if attempt.study == study.spec.id
         )
 
-    def held(self) -> dict[str, int]:
-        """How many slots each study holds."""
-        held = dict.fromkeys(self._state.studies, 0)
+    def held(self) -> dict[str, float]:
+        """How many slots each study holds. Of a lane with several residents each holds its part."""
+        held = dict.fromkeys(self._state.studies, 0.0)
         for attempt in self._state.attempts.values():
-            held[attempt.study] += len(attempt.segment.members)
+            held[attempt.study] += _slots(attempt)
         return held
 
     def studies_waiting(self) -> set[str]:

@@ -1,16 +1,23 @@
 """Giving way: a running trial goes back to the queue at the end of its epoch.
 
 Theory of operation. A plan may hold running trials (``Plan.hold``), so that trials that wait come
-before them. Nothing is interrupted within an epoch: a segment of several epochs is cut, and when it
-closes the trial joins the end of the queue. It keeps its time of arrival, and the next plan orders
-it among the others. If nothing waits by then, it goes on where it is.
+before them. A segment of several epochs is cut, and when it closes the trial joins the end of the
+queue. It keeps its time of arrival, and the next plan orders it among the others. If nothing waits
+by then, it goes on where it is.
+
+Where lanes have several seats, a trial that waits takes a seat beside those that are held, which
+then have no turns (``turn_weights``): they give way within a step, and go on in the middle of their
+epoch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from ..model.decisions import Cut
 from ..model.trial import Trial
 from ..state.core import Core
+from .lanes import lanes_that_give_way
 from .slots import can_move
 
 
@@ -28,6 +35,17 @@ class GivingWay:
             and can_move(self._state, trial)
             and bool(self._core.ready())
         )
+
+    def seatable(self, free: int) -> Set[str]:
+        """The waiting trials that may take a seat beside others.
+
+        Where the policy orders the trials of all studies, they are the first ones: as many as there
+        are ``free`` slots, and lanes whose residents all give way.
+        """
+        ready = self._core.ready()
+        if self._state.cross_study and not self._state.packed:
+            ready = ready[: free + lanes_that_give_way(self._state)] if self._state.hold else []
+        return frozenset(ready)
 
     def give_way(self, trial: Trial) -> None:
         """Put ``trial`` at the end of the queue."""

@@ -68,7 +68,11 @@ def fit(state: EngineState, device: Device, trials: Sequence[Trial]) -> Fit:
     If it holds them all: with as many more as the smallest trials that are known of. 0 if it is not
     known what one of them needs.
     """
-    needs = [need(state, trial, device.kind) for trial in trials]
+    return fit_needs(state, device, [need(state, trial, device.kind) for trial in trials])
+
+
+def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
+    """As ``fit``, by what each trial, or each lane, needs."""
     if not all(each.size for each in needs):
         return Fit(0, "what memory its trials need is not known yet")
     together, usable = _together(needs), _usable(device)

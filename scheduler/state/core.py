@@ -15,6 +15,7 @@ from ..model.events import Event
 from ..model.study import StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..strategies.base import Strategy
+from .lane_time import divide_lane, lane_seconds, settle
 from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
 
 #: Steps of a trial kept in memory for exceptions.
@@ -87,11 +88,15 @@ class Core:
 
     def close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)
+        settle(self.state, attempt, self.at)
         members, seconds = attempt.segment.members, self.at - attempt.dispatched_at
-        self.state.studies[attempt.study].used += len(members) * seconds
+        used = len(members) * lane_seconds(attempt, self.at)
+        self.state.studies[attempt.study].used += used
         for member in members:
             device = self.state.devices[member.device]
             device.fences[:] = [0 if fence == trial.fence else fence for fence in device.fences]
+            if attempt.counted_at is not None:
+                divide_lane(self.state, device, device.device.lane(member.slot), self.at)
             self.state.faults.observe_work(seconds)
             self.state.preemptions.observe_work(seconds)
             self.touch(device)

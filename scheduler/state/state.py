@@ -156,10 +156,22 @@ class DeviceState:
     backoff_until: float = 0.0
     #: The trials at work there, if it has several slots.
     at_work: list[str] = field(default_factory=list)
-    #: Since when ``at_work`` has not changed (the runner's clock).
+    #: Since when ``at_work`` has not changed (the runner's clock). Where lanes have several seats:
+    #: since when the same lanes are in use.
     since: float = 0.0
     #: Trials in ``at_work`` without an accepted epoch there.
     cold: list[str] = field(default_factory=list)
+    #: The lanes in use, where lanes have several seats.
+    in_use: list[int] = field(default_factory=list)
+
+    def lanes_in_use(self) -> list[int]:
+        """The lanes with a resident. Where lanes have one seat, a slot is a lane."""
+        lane = self.device.lane
+        return sorted({lane(slot) for slot, fence in enumerate(self.fences) if fence})
+
+    def seats_of(self, lane: int) -> range:
+        """The slots that are the seats of ``lane``."""
+        return range(lane * self.device.seats, (lane + 1) * self.device.seats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +236,18 @@ class Attempt:
     between: float = 0.0
     #: How many epochs were chosen for it, and why; None where it measures widths.
     length: SegmentLength | None = None
+    #: The weight of its turns. This and the fields below are kept where lanes have several seats.
+    weight: float = 1.0
+    #: Which part of its lane's time it is taken to have (``scheduler.state.lane_time``).
+    part: float = 1.0
+    #: The time in turn that it is taken to have had until ``counted_at`` (seconds).
+    in_turn: float = 0.0
+    #: Until when ``in_turn`` is counted (the runner's clock); None where lanes have one seat.
+    counted_at: float | None = None
+    #: ``in_turn`` at the beginning of its current epoch.
+    epoch_from: float = 0.0
+    #: Whether another trial was in its lane with it.
+    accompanied: bool = False
 
 
 @dataclass(slots=True)
@@ -326,15 +350,30 @@ class EngineState:
     def epoch_ends(self, attempt: Attempt) -> float | None:
         """When its current epoch is expected to end (the runner's clock).
 
-        None if that is not known, or if it measures widths.
+        None if that is not known, if it measures widths, or if it has no turn for now.
         """
         trial = self.trials[attempt.segment.trial]
         seconds = self.seconds_at(trial, len(attempt.segment.members))
         if seconds is None or attempt.segment.widths:
             return None
+        if attempt.counted_at is not None:
+            left = self.epoch_left(attempt)
+            ends = None if left is None or not attempt.part else left / attempt.part
+            return None if ends is None else attempt.counted_at + ends
         begun = attempt.began + seconds * self.slowdown(attempt)
         just_resized = attempt.resized and attempt.began == attempt.dispatched_at
         return begun + self.costs.resize if just_resized else begun
+
+    def epoch_left(self, attempt: Attempt) -> float | None:
+        """The time in turn that its current epoch still needs (seconds, from ``counted_at`` on).
+
+        For attempts whose time in turn is counted; None if not known.
+        """
+        seconds = self.seconds_at(self.trials[attempt.segment.trial], 1)
+        if seconds is None or attempt.segment.widths:
+            return None
+        had = attempt.in_turn - attempt.epoch_from
+        return max(0.0, seconds * self.slowdown(attempt) - had)
 
     def attempts_on(self, device: str) -> list[Attempt]:
         """The attempts at work on a device, in the order of their dispatch."""
@@ -343,8 +382,10 @@ class EngineState:
     def slowdown(self, attempt: Attempt) -> float:
         """By what factor sharing its device slows the attempt's epochs down; 1 if not known."""
         name = attempt.segment.members[0].device
-        at_work = len(self.devices[name].at_work)
-        if at_work < 2:
+        device = self.devices[name]
+        shared = device.device.seats > 1
+        at_work = len(device.lanes_in_use() if shared else device.at_work)
+        if at_work < 2 or len(attempt.segment.members) > 1:
             return 1.0
         kind = self.devices[name].device.kind
         return self.sharing.of(attempt.study, kind).slowdown(at_work)

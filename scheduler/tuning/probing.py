@@ -62,7 +62,7 @@ class Probing:
 
     def slot_class(self, member: Member) -> SlotClass:
         device = self._state.devices[member.device].device
-        cores = max(1, len(device.cores) // device.slots)
+        cores = max(1, len(device.cores) // device.lanes)  # residents of a lane take turns
         return SlotClass(device.kind, cores, device.slots == 1)
 
     def machine(self, trial: Trial) -> str:

@@ -29,6 +29,11 @@ class Row:
     epoch: int
     at: float
     seconds: float
+    began: float | None = None
+
+    @property
+    def begin(self):
+        return self.at - self.seconds if self.began is None else self.began
 
 
 ROWS = [Row("a", 1, 15.0, 5.0), Row("a", 2, 30.0, 5.0), Row("b", 1, 20.0, 5.0)]
@@ -39,6 +44,13 @@ def test_delays_begin_with_submission_and_gaps_are_waiting():
         TrialDelays(start=8.0, waiting=18.0, completion=28.0, trained=10.0),
         TrialDelays(start=13.0, waiting=13.0, completion=18.0, trained=5.0),
     ]
+
+
+def test_time_without_a_turn_is_waiting_and_an_epoch_begins_with_its_first_turn():
+    rows = [Row("a", 1, 20.0, 5.0, began=6.0), Row("a", 2, 40.0, 5.0, began=20.0)]
+    [found] = trial_delays(2.0, rows)
+    assert found == TrialDelays(start=4.0, waiting=4.0 + 9.0 + 15.0, completion=38.0, trained=10.0)
+    assert found.waiting + found.trained == found.completion
 
 
 def test_a_pause_at_a_rung_is_no_waiting():

@@ -75,6 +75,12 @@ def test_a_device_is_shown_with_what_it_has_and_those_that_are_gone_come_last(si
     assert "(a stopped answering)" in second
 
 
+def test_a_device_with_lanes_says_how_many_seats_each_has(site):
+    site.put(replace(A, device=replace(A.device, slots=8, seats=4)))
+    _, line = text_of(device_facts(site.reader, served=True)).splitlines()
+    assert line.split()[7:10] == ["2", "x", "4"]
+
+
 MODEL = "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz"
 
 

@@ -15,6 +15,7 @@ from penstock.app.simulation.workload import (
 )
 from penstock.app.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.events import AttemptFailed, EpochReported
 
 FLAT = ((1, 1.0),)
@@ -48,18 +49,32 @@ def most_at_once(outcome) -> int:
 def test_a_device_takes_what_fits_and_gets_it_back():
     [device] = simulated_devices("gpu:1", 10.0)
     memory = DeviceMemory([device])
-    assert memory.claim(1, [device.name], 6 * GIB) == ""
-    assert memory.claim(2, [device.name], 5 * GIB) == device.name
+    slot = [Member(device.name, 0)]
+    assert memory.claim(1, slot, MemoryNeed(6 * GIB)) == ""
+    assert memory.claim(2, slot, MemoryNeed(5 * GIB)) == device.name
     assert memory.free(device.name) == 4 * GIB
     memory.release(1)
-    assert memory.claim(2, [device.name], 5 * GIB) == ""
+    assert memory.claim(2, slot, MemoryNeed(5 * GIB)) == ""
+
+
+def test_the_residents_of_a_lane_need_one_step_at_a_time():
+    [device] = simulated_devices("gpu:1*2x2", 10.0)
+    memory = DeviceMemory([device])
+    need = MemoryNeed(2 * GIB, 3 * GIB)
+    assert memory.claim(1, [Member(device.name, 0)], need) == ""
+    assert memory.claim(2, [Member(device.name, 1)], need) == "", "2 + 2 + 3"
+    assert memory.free(device.name) == 3 * GIB
+    assert memory.claim(3, [Member(device.name, 2)], need) == device.name, "another lane"
+    memory.release(2)
+    assert memory.claim(3, [Member(device.name, 2)], need) == ""
 
 
 def test_a_gang_that_finds_one_device_full_takes_nothing_of_the_others():
     one, two = simulated_devices("gpu:2", 10.0)
     memory = DeviceMemory([one, two])
-    memory.claim(1, [two.name], 6 * GIB)
-    assert memory.claim(2, [one.name, two.name], 5 * GIB) == two.name
+    memory.claim(1, [Member(two.name, 0)], MemoryNeed(6 * GIB))
+    both = [Member(one.name, 0), Member(two.name, 0)]
+    assert memory.claim(2, both, MemoryNeed(5 * GIB)) == two.name
     assert memory.free(one.name) == 10 * GIB
 
 

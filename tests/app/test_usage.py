@@ -65,7 +65,7 @@ def test_the_bound_counts_a_slot_while_it_is_there():
     rows += [epoch("b", k, k + 1, k + 2, "d0") for k in (3, 4)]
     assert used(FULL, rows, 6.0).over_bound == pytest.approx(6 / 4)
     for state in ("draining", "drained", "left", "held"):
-        gone = SimpleNamespace(device=SimpleNamespace(name="d1"), state=state, at=1.5)
+        gone = SimpleNamespace(device=SimpleNamespace(name="d1", seats=1), state=state, at=1.5)
         # It ended its second epoch: 2 s of d1 and 6 s of d0 are the 8 s that there were to do.
         found = used(FULL, rows, 6.0, devices=[gone])
         assert found.over_bound == pytest.approx(6 / 6, rel=2e-3)
@@ -76,7 +76,7 @@ def test_the_bound_counts_a_slot_while_it_is_there():
 
 def test_what_other_studies_had_is_not_idle_and_a_device_that_left_is():
     rows = [epoch("a", 1, 0, 2, "d0"), epoch("b", 1, 0, 3, "d1")]
-    gone = SimpleNamespace(device=SimpleNamespace(name="d0"), state="left", at=6.0)
+    gone = SimpleNamespace(device=SimpleNamespace(name="d0", seats=1), state="left", at=6.0)
     others = [epoch("x", 1, 2, 5, "d0")]
     found = used(FULL, rows, 8.0, others=others, devices=[gone])
     assert found.others == pytest.approx(3.0)

@@ -28,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration whose result is exactly these tables.
-HEAD = "0011"
+HEAD = "0012"
 
 
 def _digest() -> Column[int]:
@@ -127,6 +127,7 @@ EPOCH = Table(
     Column("system", TEXT, nullable=False, server_default="[]"),
     # JSON: the length of the segment that begins with it, and why; empty for every other epoch.
     Column("length", TEXT, nullable=False, server_default=""),
+    Column("began", Float),
     _digest(),
     UniqueConstraint("trial", "epoch"),
 )

@@ -1,7 +1,8 @@
-"""Preemption at epoch boundaries: who runs, who gives way, and from when on a trial is starved.
+"""Preemption: who runs, who gives way, and from when on a trial is starved.
 
 Of all trials that wait or run, those of the lowest rank get the slots there are. A running trial
-beyond them is held: it gives way when its epoch ends. A trial that could not go on elsewhere from
+beyond them is held: it gives way when its epoch ends, or within a step to a trial that gets a seat
+in its lane. A trial that could not go on elsewhere from
 where it is keeps its slot.
 
 No trial is starved. Each policy says for how long a trial may wait. One that has waited longer goes
@@ -47,12 +48,12 @@ def preemptive_plan(snapshot: Snapshot, rank: Callable[[Candidate], Rank], until
         )
 
     slots = snapshot.free_slots + sum(max(1, each.width) for each in snapshot.running)
-    slots -= sum(not each.movable for each in snapshot.running)
+    slots -= snapshot.beside + sum(not each.movable for each in snapshot.running)
     ordered = sorted(
         (*(each for each in snapshot.running if each.movable), *snapshot.waiting), key=key
     )
     hold = [each.trial for each in ordered[max(0, slots) :] if each.trial in running]
-    for each in snapshot.waiting:
+    for each in (*snapshot.waiting, *(each for each in snapshot.running if each.suspended)):
         if (patience := ranks[each.trial].patience) > each.waited:
             until = min(until, snapshot.at + patience - each.waited)
     order = [each.trial for each in ordered if each.trial not in running]

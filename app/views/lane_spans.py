@@ -1,0 +1,75 @@
+"""When the epochs of trials that share a lane had their turns, as far as that is known.
+
+Theory of operation. Of such an epoch it is known when it ended, and how long its turns were in all,
+but not when they were. The turns of a lane do not overlap. So they are laid out: shorter epochs
+first, each over the latest time before its end that no other has. There always is such a time (it
+is the greedy algorithm for jobs with deadlines on one machine), and the lane is never taken to work
+for more than all of the time. An epoch in whose middle another one ran is seen in two spans.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+Span = tuple[float, float]
+#: Seconds: turns that are shorter than this are taken to be none.
+_NONE = 1e-9
+
+
+class TurnRow(Protocol):
+    """An accepted epoch, as the engine or the ledger has it."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def began(self) -> float | None: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def slot(self) -> int: ...
+
+
+def turn_spans(rows: Sequence[TurnRow], seats: Mapping[str, int]) -> list[list[Span]]:
+    """The spans of each of ``rows``, in order: one, or several in a lane that was shared.
+
+    ``seats`` is how many seats each lane of a device has, by the device's name.
+    """
+    found = [[(row.at - row.seconds, row.at)] for row in rows]
+    lanes: dict[tuple[str, int], list[int]] = {}
+    for index, row in enumerate(rows):
+        if row.began is not None:
+            lane = row.device, row.slot // seats.get(row.device, 1)
+            lanes.setdefault(lane, []).append(index)
+    for indices in lanes.values():
+        taken: list[Span] = []
+        for index in sorted(indices, key=lambda each: rows[each].seconds):
+            found[index] = _take_latest(taken, rows[index].at, rows[index].seconds)
+    return found
+
+
+def _take_latest(taken: list[Span], end: float, seconds: float) -> list[Span]:
+    """Take ``seconds`` of the latest time before ``end`` that is not in ``taken``.
+
+    ``taken`` has disjoint spans in order. The time between two of them that becomes taken joins
+    them.
+    """
+    last = first = bisect_left(taken, (end,))
+    top = max(end, taken[last - 1][1]) if last else end
+    pieces: list[Span] = []
+    while True:
+        if first and taken[first - 1][1] >= end:
+            first -= 1
+            end = min(end, taken[first][0])
+        elif seconds <= _NONE:
+            break
+        else:
+            begin = max(end - seconds, taken[first - 1][1]) if first else end - seconds
+            pieces.append((begin, end))
+            seconds -= end - begin
+            end = begin
+    taken[first:last] = [(end, top)]
+    return pieces[::-1]

@@ -1,0 +1,542 @@
+"""Lanes with several seats: who takes one beside whom, whose turns count, and who gives way."""
+
+from __future__ import annotations
+
+import io
+from random import Random
+
+import pytest
+from drive_world import World, check_invariants, spec
+from penstock.app.ledger.codec import state_from_json, state_to_json
+from penstock.app.views.plan import plan_view
+from penstock.profiling.devices.device import Device
+from penstock.profiling.memory.footprint import Footprint
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.decisions import Dispatch, Member
+from penstock.scheduler.model.events import (
+    AttemptFailed,
+    AttemptLost,
+    DeviceJoined,
+    DevicesGivenBack,
+    DevicesTakenOut,
+    FootprintReported,
+    PolicyChosen,
+    Tick,
+)
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.outlook.outlook import outlook
+from penstock.scheduler.resources.lanes import lane_need, seat_verdict
+from penstock.scheduler.resources.memory_fit import RESERVE
+from penstock.scheduler.state.lane_time import lane_seconds
+from rich.console import Console
+
+GIB = 2**30
+
+
+class Laned(World):
+    """Studies of one trial each, on devices with lanes."""
+
+    def __init__(self, *, lanes=1, seats=4, devices=1, memory=None, policy="fair"):
+        super().__init__()
+        if policy != "fifo":
+            across = policy in ("srtf", "las", "pack")
+            self.send(PolicyChosen(at=0.0, policy=policy, cross_study=across))
+        for i in range(devices):
+            size = None if memory is None else round(memory * GIB)
+            made = Device(f"d{i}", "a", "cuda", (i,), size, lanes * seats, seats=seats)
+            self.send(DeviceJoined(at=0.0, device=made, incarnation="i1"))
+
+    def study(self, name, epochs=5, **fields):
+        plan = StrategySpec("full", max_epochs=epochs)
+        one = {"n_trials": 1, "max_segment": 1, "contract": "torch", "sampler": "random"}
+        self.submit(spec(plan, id=name, name=name, **{**one, **fields}))
+        check_invariants(self.engine)
+
+    @property
+    def state(self):
+        return self.engine.state
+
+    def trial(self, name):
+        return self.state.trials[f"{name}-0000"]
+
+    def attempt(self, name):
+        return self.state.attempts[self.trial(name).fence]
+
+    def parts(self):
+        return {a.study: round(a.part, 3) for a in self.state.attempts.values()}
+
+    def places(self):
+        return {
+            a.study: (a.segment.members[0].device, a.segment.members[0].slot)
+            for a in self.state.attempts.values()
+        }
+
+    def last(self):
+        return next(d for d in reversed(self.trace) if isinstance(d, Dispatch))
+
+    def end_epoch(self, name, seconds, **changes):
+        """The trial's epoch ends now, after ``seconds`` of turns."""
+        trial = self.trial(name)
+        event = self.epoch(self.open[trial.fence], trial.epoch + 1, seconds=seconds, **changes)
+        self.send(event)
+        check_invariants(self.engine)
+
+    def told(self, name, persistent, ephemeral, **fields):
+        """An attempt at work tells what memory a trial needs (GiB)."""
+        dispatch = next((d for d in self.open.values() if not d.segment.widths), None)
+        if dispatch is None:
+            return
+        peak = round((persistent + ephemeral) * GIB)
+        footprint = Footprint(round(persistent * GIB), round(ephemeral * GIB), peak)
+        self.send(
+            FootprintReported(
+                at=self.at,
+                trial=dispatch.segment.trial,
+                fence=dispatch.segment.fence,
+                of=name if name in self.state.trials else f"{name}-0000",
+                footprint=footprint,
+                **{"measured": True, **fields},
+            )
+        )
+        check_invariants(self.engine)
+
+
+def test_a_newcomer_of_another_study_takes_a_seat_at_once_and_turns_go_by_weight():
+    at = Laned()
+    at.study("a")
+    assert at.last().weights == (("a-0000", 1.0),)
+    at.at = 10.0
+    at.study("b", weight=3.0)
+    assert at.places() == {"a": ("d0", 0), "b": ("d0", 1)}
+    assert at.last().weights == (("a-0000", 1.0), ("b-0000", 3.0))
+    assert at.parts() == {"a": 0.25, "b": 0.75}
+
+
+def test_a_lane_of_its_own_comes_first_and_then_the_seat_with_most_turns():
+    at = Laned(lanes=2, seats=2, policy="pack")
+    for name in "abcd":
+        at.study(name)
+    assert at.places() == {"a": ("d0", 0), "b": ("d0", 2), "c": ("d0", 1), "d": ("d0", 3)}
+    at.study("e")
+    assert "e" not in at.places(), "all seats are taken"
+
+
+def test_a_second_lane_is_opened_by_measured_gain_and_seats_count_as_one():
+    at = Laned(lanes=2, seats=3)
+    for name in "abc":
+        at.study(name, epochs=20)
+    assert {slot for _, slot in at.places().values()} == {0, 1, 2}, "nothing to compare with yet"
+    for _ in range(8):
+        for name in "abc":
+            at.at += 1.0
+            at.end_epoch(name, 1.0)
+    lanes = {slot // 3 for _, slot in at.places().values()}
+    assert lanes == {0, 1}, "whether a second lane gains is found out"
+    known = at.state.sharing.of("a", "cuda")
+    assert set(known.shared) <= {1, 2}, "lanes at work, not residents"
+
+
+def test_seats_stay_free_for_other_studies_unless_the_plan_fills_devices():
+    at = Laned()
+    at.study("a", n_trials=8)
+    assert len(at.state.attempts) == 1
+    at.study("b", n_trials=8)
+    assert set(at.places()) == {"a", "b"}
+    assert len(at.state.attempts) == 2
+    full = Laned(policy="pack")
+    full.study("a", n_trials=8)
+    assert len(full.state.attempts) == 4
+
+
+def test_seats_do_not_make_strategies_draw():
+    at = Laned(policy="pack")
+    at.study("a", n_trials=8, sampler="tpe")
+    assert len(at.state.studies["a"].trials) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"contract": "objective"}, "cannot be stopped between two steps"),
+        ({"memory_limit": 2**30}, "memory limit"),
+        ({"exactness": "statistical"}, "process of another kind"),
+        ({"priority": -1}, "higher priority"),
+    ],
+)
+def test_what_cannot_be_in_one_process_takes_no_seat(fields, why):
+    at = Laned()
+    at.study("a")
+    at.study("b", **fields)
+    assert "b" not in at.places()
+    verdict = seat_verdict(at.state, Member("d0", 1), at.trial("b"))
+    assert not verdict.accepted
+    assert why in verdict.why
+
+
+def test_a_trial_of_a_higher_priority_has_all_turns():
+    at = Laned()
+    at.study("a")
+    at.study("b", priority=1)
+    assert at.last().weights == (("a-0000", 0.0), ("b-0000", 1.0))
+
+
+class TestMemory:
+    """The lane rule: persistent bytes add up, and one step at a time is taken."""
+
+    def test_nobody_of_whom_nothing_is_known_takes_a_seat(self):
+        at = Laned(memory=10.0)
+        at.study("a")
+        at.study("b")
+        assert set(at.places()) == {"a"}
+        at.told("a", 1.0, 3.0)
+        assert set(at.places()) == {"a"}
+        at.told("b", 1.0, 3.0, measured=False)
+        assert set(at.places()) == {"a", "b"}
+
+    def test_persistent_bytes_add_up_and_the_largest_step_counts_once(self):
+        usable = 10.0
+        at = Laned(memory=usable / (1.0 - RESERVE), seats=5, policy="pack")
+        for name in "abcde":
+            at.study(name)
+            at.told(name, 1.0, 5.0)
+        found = lane_need(
+            at.state, at.state.devices["d0"].device, [at.trial(name) for name in "abcde"]
+        )
+        assert (found.persistent, found.ephemeral) == (5 * GIB, 5 * GIB)
+        assert set(at.places()) == set("abcde"), "5 x 1 + 5 of 10"
+
+    def test_one_that_does_not_fit_waits_and_smaller_ones_overtake_it(self):
+        at = Laned(memory=10.0 / (1.0 - RESERVE), policy="pack")
+        at.study("a")
+        at.told("a", 1.0, 5.0)
+        at.study("big")
+        at.told("big", 5.0, 5.0)
+        at.study("small")
+        at.told("small", 1.0, 2.0)
+        assert set(at.places()) == {"a", "small"}
+
+    def test_each_lane_has_its_part_of_the_device(self):
+        at = Laned(lanes=2, seats=2, memory=20.0 / (1.0 - RESERVE), policy="pack")
+        for name in "ab":
+            at.study(name)
+            at.told(name, 2.0, 4.0)
+            at.end_epoch(name, 1.0, memory=6 * GIB)
+        at.study("c")
+        at.told("c", 6.0, 3.0)
+        assert "c" not in at.places(), "2 + 6 + 4 of a lane's 10"
+        at.study("d")
+        at.told("d", 4.0, 4.0)
+        assert "d" in at.places(), "2 + 4 + 4 of a lane's 10"
+
+    def test_what_a_shared_process_has_is_no_trials_need(self):
+        at = Laned(memory=100.0)
+        at.study("a")
+        at.told("a", 1.0, 1.0)
+        at.end_epoch("a", 1.0, memory=3 * GIB)
+        assert at.trial("a").peaks == {"cuda": 3 * GIB}
+        at.study("b")
+        at.told("b", 1.0, 1.0)
+        assert set(at.places()) == {"a", "b"}
+        at.end_epoch("a", 1.0, memory=30 * GIB)
+        assert at.trial("a").peaks == {"cuda": 3 * GIB}
+
+    def test_the_process_beside_the_tensors_counts_once(self):
+        at = Laned(memory=100.0)
+        at.study("a")
+        at.told("a", 1.0, 1.0)
+        at.end_epoch("a", 1.0, memory=5 * GIB)
+        at.study("b")
+        at.told("b", 2.0, 1.0)
+        found = lane_need(at.state, at.state.devices["d0"].device, [at.trial("a"), at.trial("b")])
+        assert (found.persistent, found.ephemeral, found.beside) == (3 * GIB, GIB, 3 * GIB)
+
+    def test_where_only_processes_are_known_they_count_as_persistent(self):
+        at = Laned(memory=10.0 / (1.0 - RESERVE))
+        at.study("a")
+        at.end_epoch("a", 1.0, memory=6 * GIB)
+        at.study("b", epochs=1, priority=1)
+        assert "b" not in at.places(), "nothing is known of its study"
+        at.told("b", 1.0, 3.0)
+        assert "b" in at.places(), "6 + 1 + 3 of 10"
+
+    def test_one_that_ran_out_of_memory_counts_with_more(self):
+        at = Laned(memory=12.0 / (1.0 - RESERVE))
+        for name in "ab":
+            at.study(name)
+            at.told(name, 2.0, 4.0)
+        assert set(at.places()) == {"a", "b"}, "2 + 2 + 4"
+        dispatch = at.open[at.trial("b").fence]
+        at.send(
+            AttemptFailed(
+                at=at.at,
+                cause=dispatch.id,
+                trial="b-0000",
+                fence=dispatch.segment.fence,
+                kind="memory",
+                message="",
+                traceback="",
+            )
+        )
+        assert at.trial("b").failures == 0, "it was beside another"
+
+
+class TestGivingWay:
+    """Policies over all trials: a resident gives way within a step of its neighbour."""
+
+    def start(self, policy="srtf", **fields):
+        at = Laned(policy=policy, **fields)
+        at.study("long", epochs=10)
+        for _ in range(2):
+            at.at += 60.0
+            at.end_epoch("long", 60.0)
+        return at
+
+    def test_a_shorter_newcomer_has_all_turns_in_the_middle_of_an_epoch(self):
+        at = self.start()
+        at.at += 10.0
+        at.study("short", epochs=1)
+        assert at.last().weights == (("long-0000", 0.0), ("short-0000", 1.0))
+        assert at.parts() == {"long": 0.0, "short": 1.0}
+        assert at.state.hold == ["long-0000"]
+        at.at += 30.0
+        at.end_epoch("short", 30.0)
+        assert at.parts() == {"long": 1.0}
+        left = at.state.epoch_left(at.attempt("long"))
+        assert left == pytest.approx(50.0), "it had ten of sixty seconds"
+
+    def test_a_longer_newcomer_waits_without_a_seat(self):
+        at = self.start()
+        at.study("longer", epochs=10)
+        for _ in range(3):
+            at.at += 60.0
+            at.end_epoch("longer" if "longer" in at.places() else "long", 60.0)
+        assert len([p for p in at.parts().values() if p]) == 1
+        at.study("third", epochs=1)
+        at.study("fourth", epochs=1)
+        assert len([p for p in at.parts().values() if p]) == 1, "one at a time has turns"
+
+    def test_fifo_gives_no_seats(self):
+        at = Laned(policy="fifo")
+        at.send(PolicyChosen(at=0.0, policy="fifo", cross_study=True))
+        at.study("a")
+        at.study("b")
+        assert set(at.places()) == {"a"}
+
+    def test_who_has_no_turns_has_waited_and_is_not_starved(self):
+        at = self.start()
+        at.study("short", epochs=50)
+        at.at += 5.0
+        at.send(Tick(at=at.at))
+        assert at.parts() == {"long": 0.0, "short": 1.0}
+        at.at += 30.0
+        at.end_epoch("short", 30.0)  # 49 more of 30 s: it is longer now
+        assert at.trial("long").waited == pytest.approx(35.0)
+        assert at.parts() == {"long": 1.0, "short": 0.0}
+        assert at.last().weights == (("long-0000", 1.0), ("short-0000", 0.0))
+
+    def test_time_in_turn_is_service_and_what_the_study_used(self):
+        at = self.start()
+        at.at += 10.0
+        at.study("short", epochs=1)
+        at.at += 30.0
+        assert lane_seconds(at.attempt("long"), at.at) == pytest.approx(10.0)
+        assert lane_seconds(at.attempt("short"), at.at) == pytest.approx(30.0)
+        at.end_epoch("short", 30.0)
+        at.at += 50.0
+        at.end_epoch("long", 60.0)
+        [row] = [e for e in at.engine.take_changes().epochs if e.trial == "long-0000"][-1:]
+        assert (row.seconds, row.at - row.begin) == (60.0, 90.0)
+        assert at.trial("long").service == pytest.approx(180.0)
+
+
+class TestAccounts:
+    """Shares are of lanes: residents hold the part that their turns are worth."""
+
+    def test_a_study_holds_its_part_of_a_lane(self):
+        at = Laned()
+        at.study("a")
+        at.study("b", weight=3.0)
+        at.at += 40.0
+        at.send(Tick(at=at.at))
+        shares = {name: study.share for name, study in at.state.studies.items()}
+        assert shares == {"a": pytest.approx(0.25), "b": pytest.approx(0.75)}
+        at.end_epoch("b", 30.0)
+        at.end_epoch("a", 10.0)
+        used = {name: study.used for name, study in at.state.studies.items()}
+        assert used == {"a": pytest.approx(10.0), "b": pytest.approx(30.0)}
+
+    def test_costs_come_from_time_in_turn_and_overhead_is_not_learnt_in_company(self):
+        at = Laned()
+        at.study("a")
+        overhead = at.state.costs.segment_overhead
+        at.study("b")
+        at.at += 40.0
+        at.end_epoch("a", 20.0)
+        assert at.state.epoch_seconds(at.trial("a")) == pytest.approx(20.0)
+        assert at.state.costs.segment_overhead == overhead
+        assert at.state.tally.to_claim.total == 0.0
+
+    def test_the_end_of_a_trainer_counts_once_for_its_device(self):
+        at = Laned(policy="pack")
+        for name in "abcd":
+            at.study(name)
+        for name in "abcd":
+            dispatch = at.open[at.trial(name).fence]
+            before = at.state.devices["d0"].losses
+            at.send(
+                AttemptLost(
+                    at=at.at,
+                    cause=dispatch.id,
+                    trial=f"{name}-0000",
+                    fence=dispatch.segment.fence,
+                    reason="its trainer ended",
+                )
+            )
+            check_invariants(at.engine)
+            assert at.state.devices["d0"].losses <= before + 1
+        assert not at.state.devices["d0"].backoff_until
+
+
+def test_a_resident_moves_to_a_lane_that_becomes_free_at_the_end_of_its_epoch():
+    at = Laned(devices=2, seats=2, policy="pack")
+    at.study("a")
+    at.study("b", epochs=1)
+    at.study("c")
+    assert at.places() == {"a": ("d0", 0), "b": ("d1", 0), "c": ("d0", 1)}
+    at.at += 5.0
+    at.end_epoch("b", 5.0)
+    assert at.attempt("c").leaves
+    at.at += 5.0
+    at.end_epoch("c", 5.0)
+    assert at.places() == {"a": ("d0", 0), "c": ("d1", 0)}
+
+
+def test_a_gang_takes_only_devices_without_residents():
+    at = Laned(devices=3, seats=2)
+    at.study("a", epochs=3)
+    at.study("gang", max_width=4, shards=4)
+    wide = at.attempt("gang").segment.members
+    assert all(member.device != at.places()["a"][0] for member in wide)
+    check_invariants(at.engine)
+
+
+def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
+    at = Laned(policy="srtf", memory=12.0)
+    at.study("long", epochs=10)
+    at.told("long", 1.0, 2.0)
+    for _ in range(2):
+        at.at += 60.0
+        at.end_epoch("long", 60.0)
+    at.study("short", epochs=1)
+    plan = outlook(at.engine, at.at)
+    assert plan["waiting"][0]["why"] == (
+        "place 1 in line for a slot; no seat beside others:"
+        " what memory its trials need is not known yet"
+    )
+    at.told("short", 0.5, 1.0)
+    plan = outlook(at.engine, at.at)
+    [shared] = plan["shared"]
+    [lane] = shared["lanes"]
+    assert (
+        lane["memory"] == "2 persistent 1.5 GiB + 1 ephemeral 2.0 GiB + process 0.0 GiB of 12.0 GiB"
+    )
+    why = "policy srtf puts another trial of its lane first"
+    assert [(r["study"], r["part"], r["why"]) for r in lane["residents"]] == [
+        ("long", 0.0, why),
+        ("short", 1.0, ""),
+    ]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(plan_view(plan))
+    shown = console.file.getvalue()
+    assert f"has no turns for now: {why}" in shown
+    assert f"turns: long/0 none, as {why}, short/0 100%" in shown
+    assert "d0 is shared by 2 trials: it has one lane" in shown
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_worlds_keep_every_invariant_and_end(seed):
+    """Any policy, random lanes, arrivals, gangs, memory, losses, drains; restarts, a replay."""
+    rng = Random(seed)
+    policy = rng.choice(["fair", "srtf", "las", "pack", "waterfill"])
+    memory = rng.choice([None, 12.0])
+    at = Laned(
+        lanes=rng.choice([1, 2, 3]),
+        seats=rng.choice([2, 4]),
+        devices=rng.choice([1, 2]),
+        memory=memory,
+        policy=policy,
+    )
+    seconds = [rng.choice([1.0, 7.0, 60.0]) for _ in range(10)]
+    come = list(range(10))
+    for _ in range(2000):
+        if come and rng.random() < 0.2:
+            number = come.pop(0)
+            at.study(
+                f"s{number}",
+                epochs=rng.choice([1, 2, 5]),
+                weight=rng.choice([1.0, 2.0]),
+                priority=rng.choice([0, 0, 0, 1]),
+                exactness=rng.choice(["bitwise", "bitwise", "statistical"]),
+                n_trials=rng.choice([1, 1, 4]),
+                shards=4,
+                max_width=rng.choice([1, 1, 2]),
+            )
+        if rng.random() < 0.03:
+            name = rng.choice(list(at.state.devices))
+            kind = DevicesGivenBack if name in at.state.held else DevicesTakenOut
+            at.send(kind(at=at.at, devices=(name,)))
+            check_invariants(at.engine)
+        if memory and at.open:
+            for trial in list(at.state.trials.values()):
+                if trial.measured is None and rng.random() < 0.3 and at.open:
+                    at.told(trial.id, rng.uniform(0.2, 3.0), rng.uniform(0.2, 5.0))
+        for lane in lanes_of(at):
+            assert sum(each.part for each in lane) == pytest.approx(1.0)
+        turns = [a for a in at.state.attempts.values() if a.part]
+        if turns:
+            attempt = rng.choice(turns)
+            number = int(attempt.study[1:])
+            at.at += seconds[number] * rng.uniform(0.3, 1.0) / attempt.part
+            dispatch = at.open[attempt.segment.fence]
+            trial = at.state.trials[attempt.segment.trial]
+            if attempt.segment.widths:
+                at.send(at.widths(dispatch))
+            elif rng.random() < 0.1:
+                at.send(
+                    AttemptLost(
+                        at=at.at,
+                        cause=dispatch.id,
+                        trial=dispatch.segment.trial,
+                        fence=dispatch.segment.fence,
+                        reason="lost",
+                    )
+                )
+            else:
+                at.send(at.epoch(dispatch, trial.epoch + 1, seconds=seconds[number]))
+        elif not come and not at.state.studies:
+            break
+        elif at.state.held:
+            at.send(DevicesGivenBack(at=at.at, devices=tuple(at.state.held)))
+        else:
+            at.at += 1.0
+            at.send(Tick(at=at.at))
+        check_invariants(at.engine)
+        if rng.random() < 0.05:
+            text = state_to_json(at.state)
+            at.engine = Engine(state_from_json(text))
+            assert state_to_json(at.state) == text
+    assert not come
+    assert not at.state.studies, "a study never ended"
+    again = Engine()
+    for event in at.journal:
+        again.handle(event)
+    assert state_to_json(again.state) == state_to_json(at.state)
+
+
+def lanes_of(at):
+    for device in at.state.devices.values():
+        for lane in device.lanes_in_use():
+            fences = {device.fences[slot] for slot in device.seats_of(lane)} - {0}
+            there = [at.state.attempts[fence] for fence in fences]
+            assert len(there) == 1 or all(len(each.segment.members) == 1 for each in there)
+            yield there
