@@ -1,96 +1,96 @@
-"""Draw the picture of docs/lanes.md anew, from real turns: python docs/lane_picture.py."""
+"""Draw the picture of docs/lanes.md anew, by the simulator: python docs/lane_picture.py."""
 
 from __future__ import annotations
 
-import threading
-import time
+from html import escape
 from pathlib import Path
 
-import torch
-from penstock.tasks.lanes.host_state import Generators
-from penstock.tasks.lanes.turns import Turns
+from penstock.app.report.charts import STUDIES
+from penstock.app.simulation.experiment import run, simulated_devices
+from penstock.app.simulation.outcome import ExperimentResult, Simulation
+from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
+from penstock.app.views.lane_spans import turn_spans
 
 PICTURE = Path(__file__).parent / "img" / "lanes.svg"
-#: Pixels, and seconds shown.
-WIDTH, LEFT, ROW, TOP, SECONDS = 760, 120, 30, 44, 0.45
-COLOURS = ("#2f6f9f", "#c07c2c", "#5b8c5a")
+#: When each job arrives, how many epochs it has, and how long each is (seconds).
+JOBS = ((0.0, 2, 60.0), (30.0, 1, 10.0), (75.0, 1, 20.0))
+#: Name, policy and device of each chart.
+CHARTS = (
+    ("fair, one slot", "fair", "gpu:1"),
+    ("fair, one lane of four seats: weight 1 each", "fair", "gpu:1*1x4"),
+    ("srtf, one slot", "srtf", "gpu:1"),
+    ("srtf, one lane of four seats: the longer one has weight 0", "srtf", "gpu:1*1x4"),
+)
+#: Pixels: of a job's row, of the picture's width, and beside the rows.
+ROW, WIDTH, LEFT = 20, 760, 60
 STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#4b5866}.m{text-anchor:middle}.e{text-anchor:end}"
-    ".h{font-weight:600;fill:#16202b}"
+    "text{font:12px system-ui,sans-serif;fill:#4b5866}.h{font-weight:600;fill:#16202b}"
+    ".e{text-anchor:end}"
 )
-#: A trial's name, its weight, the length of its steps, when it comes, and after how long it goes.
-TRIALS = (
-    ("long steps", 1.0, 0.035, 0.0, 9.0),
-    ("short steps", 1.0, 0.002, 0.0, 9.0),
-    ("a newcomer", 1.0, 0.004, 0.15, 0.06),
-)
-Span = tuple[int, float, float]
 
 
 def main() -> None:
     """Write it."""
-    PICTURE.write_text(drawing(turns_of_trials()))
-
-
-def turns_of_trials() -> list[Span]:
-    """The trials' turns, as (trial, begin, end): real threads, with steps that only take time."""
-    turns, spans, began = Turns(Generators(torch.device("cpu"))), list[Span](), time.monotonic()
-
-    def work(i: int) -> None:
-        name, weight, step, comes, stays = TRIALS[i]
-        time.sleep(comes)
-        turn = turns.enter(name, i + 1, lambda: None, {name: weight})
-        had = 0.0
-        begin = time.monotonic() - began
-        while time.monotonic() - began < SECONDS and had < stays:
-            time.sleep(step)
-            had += step
-            if turn.is_over():
-                spans.append((i, begin, time.monotonic() - began))
-                turn.pass_on()
-                begin = time.monotonic() - began
-        spans.append((i, begin, time.monotonic() - began))
-        turns.leave(turn)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(TRIALS))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return spans
-
-
-def drawing(spans: list[Span]) -> str:
-    """A row for each trial, with its turns; the arrival of the newcomer is marked."""
-    across = (WIDTH - LEFT - 10) / SECONDS
-    height = TOP + ROW * len(TRIALS) + 34
-    comes = LEFT + TRIALS[-1][3] * across
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-        "<title>Turns of three trials in one lane, one of which comes later</title>",
-        f"<style>{STYLE}</style>",
-        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-        f'<text class="m h" x="{comes:.1f}" y="18">a newcomer is dispatched</text>',
-        (
-            f'<line x1="{comes:.1f}" x2="{comes:.1f}" y1="24" y2="{height - 30}" stroke="#16202b" '
-            'stroke-dasharray="3 3"/>'
-        ),
-    ]
-    for i, (name, *_) in enumerate(TRIALS):
-        y = TOP + i * ROW
-        parts.append(f'<text class="e" x="{LEFT - 8}" y="{y + 15}">{name}</text>')
-        parts += [
-            f'<rect x="{LEFT + begin * across:.1f}" y="{y}" '
-            f'width="{max(0.5, (min(end, SECONDS) - begin) * across):.1f}" height="{ROW - 9}" '
-            f'fill="{COLOURS[i]}"/>'
-            for of, begin, end in spans
-            if of == i and begin < SECONDS
-        ]
-    parts.append(
-        f'<text x="{LEFT}" y="{height - 10}">{SECONDS:g} seconds of one lane: exactly one trial '
-        "runs at a time; none is left out</text></svg>\n"
+    studies = tuple(
+        StudyWork(
+            study_spec(f"job {number}", 1, 1, number=number),
+            (TrialWork(seconds, ((1, 1.0),), epochs),),
+            arrives,
+            budgets=True,
+        )
+        for number, (arrives, epochs, seconds) in enumerate(JOBS)
     )
-    return "".join(parts)
+    work = Workload("three jobs", studies, overhead=0.0)
+    parts, top = [], 0.0
+    for name, policy, devices in CHARTS:
+        done = run(work, simulated_devices(devices), [policy], known=True)
+        parts += chart(name, done, top)
+        top += 26 + ROW * len(JOBS) + 12
+    PICTURE.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top:.0f}" width="{WIDTH}">'
+        f'<style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}'
+        "</svg>\n"
+    )
+
+
+def chart(name: str, done: Simulation, top: float) -> list[str]:
+    """A row for each job: thick while it had turns, thin while it was in the lane without any."""
+    [outcome] = done.outcomes
+    longest = sum(epochs * seconds for _, epochs, seconds in JOBS)
+    words = f"{name}: mean start delay {outcome.delays.start:.0f} s, completion"
+    words += f" {outcome.completion:.0f} s (simulated)"
+    parts = [f'<text class="h" x="{LEFT}" y="{top + 18}">{escape(words)}</text>']
+    for number, (arrives, _, _) in enumerate(JOBS):
+        y = top + 26 + ROW * (number + 0.5)
+        parts.append(f'<text class="e" x="{LEFT - 8}" y="{y + 4:.0f}">job {number}</text>')
+        x = LEFT + (WIDTH - LEFT - 20) * arrives / longest
+        parts.append(
+            f'<line x1="{x:.1f}" y1="{y - 9}" x2="{x:.1f}" y2="{y + 9}" stroke="#16202b"/>'
+        )
+        for begin, end, part, thick in bars(outcome, done, number):
+            left, right = (LEFT + (WIDTH - LEFT - 20) * at / longest for at in (begin, end))
+            parts.append(
+                f'<rect x="{left:.1f}" y="{y - thick / 2:.1f}" width="{right - left:.1f}"'
+                f' height="{thick}" fill="{STUDIES[number]}" fill-opacity="{part:.2f}"/>'
+            )
+    return parts
+
+
+def bars(
+    outcome: ExperimentResult, done: Simulation, number: int
+) -> list[tuple[float, float, float, float]]:
+    """Begin, end, part of the lane's time, and thickness of each bar of a job."""
+    seats = {device.name: device.seats for device in done.devices}
+    found = []
+    for row, turns in zip(outcome.epochs, turn_spans(outcome.epochs, seats), strict=True):
+        if not row.trial.startswith(f"s{number}-"):
+            continue
+        found.append((row.begin, row.at, 1.0, 3))
+        if outcome.policy == "srtf":  # one at a time has all turns
+            found += [(begin, end, 1.0, ROW - 6) for begin, end in turns]
+        else:
+            found.append((row.begin, row.at, row.seconds / (row.at - row.begin), ROW - 6))
+    return found
 
 
 if __name__ == "__main__":

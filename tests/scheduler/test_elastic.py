@@ -216,11 +216,11 @@ def test_what_is_free_is_kept_for_the_first_where_the_plan_is_patient():
     state.devices["d0"].fences[0] = 0
     free = [Member("d0", 0)]
     state.patient = True
-    assert not at.engine._dispatcher._dispatch_waiting(list(free), [])
+    assert not at.engine._dispatcher._dispatch_waiting(list(free), [], [])
     assert state.ready[:2] == [first, second]
     # What it waits for would never come: one of the two devices has refused its study.
     state.studies[state.trials[first].study].refused["d1"] = "another processor"
-    assert at.engine._dispatcher._dispatch_waiting(list(free), [])
+    assert at.engine._dispatcher._dispatch_waiting(list(free), [], [])
     assert first in state.ready
     assert second not in state.ready
 

@@ -21,15 +21,15 @@ from penstock.scheduler.engine import (
     trials,
     user_trials,
 )
-from penstock.scheduler.resources import fair_share, giving_way, packing
-from penstock.scheduler.state import core
+from penstock.scheduler.resources import fair_share, giving_way, packing, turn_weights
+from penstock.scheduler.state import core, lane_time
 from penstock.scheduler.state.state import EngineState
 from penstock.scheduler.tuning import probing, tuning
 
 PARTS = (
     *(ask_tell, attempts, checkpoints, core, devices, dispatch, engine, epochs, fair_share),
     *(giving_way, lifecycle, packing, planning, probing, proposals, signatures, trials, tuning),
-    user_trials,
+    *(turn_weights, lane_time, user_trials),
 )
 FIELDS = {field.name for field in fields(EngineState)}
 #: Methods that change a list or a mapping in place.
