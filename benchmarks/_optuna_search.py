@@ -3,7 +3,9 @@
 ``search_ratio``: after equal trials, the distance of the best value from the least one there is
 (regret), ours over Optuna's, with its default sampler, two slots beside two processes. The figure
 is the geometric mean over tasks and seeds. ``low`` and ``high`` are the ends of its 95 % interval
-by the bootstrap, in which each task's seeds are drawn anew.
+by the bootstrap, in which each task's seeds are drawn anew. ``beside_none`` is the share of trials
+that began when all earlier ones had ended, ours and theirs: two processes that wait for the lock of
+a journal run objectives of microseconds one after another.
 
 ``same_draws``: with one slot and a sampler of one seed, the share of studies whose trials have the
 same parameters, values and states as plain Optuna's, one after another.
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from statistics import fmean
@@ -25,6 +28,8 @@ from optuna import samplers
 from benchmarks import _optuna_tasks as tasks
 from benchmarks._optuna_sides import TwoProcesses, Work, ours, plain, slots, two_processes
 from benchmarks._surrogate import missing
+
+Trials = Sequence[optuna.trial.FrozenTrial]
 
 #: Trials of a study.
 TRIALS = 60
@@ -66,20 +71,37 @@ def search_ratio(quick: bool) -> dict[str, float]:
         names.remove("lcbench")
     logs: dict[str, list[float]] = {}
     figures: dict[str, float] = {}
+    alone: dict[str, list[float]] = {"ours": [], "theirs": []}
     with slots(2), two_processes() as processes:
         for name in names:
-            logs[name] = [_log_ratio(name, seed, processes) for seed in range(5 if quick else 100)]
+            logs[name] = []
+            for seed in range(5 if quick else 100):
+                mine, theirs = _both(name, seed, processes)
+                logs[name].append(math.log(_best(name, mine) / _best(name, theirs)))
+                alone["ours"].append(_beside_none(mine))
+                alone["theirs"].append(_beside_none(theirs))
             figures[f"search_ratio.{name}"] = math.exp(fmean(logs[name]))
     mean, low, high = interval(logs)
     figures |= {"search_ratio": mean, "search_ratio.low": low, "search_ratio.high": high}
-    return figures
+    return figures | {f"search_ratio.beside_none.{side}": fmean(of) for side, of in alone.items()}
 
 
-def _log_ratio(task: str, seed: int, processes: TwoProcesses) -> float:
+def _both(task: str, seed: int, processes: TwoProcesses) -> tuple[Trials, Trials]:
+    """The trials of our study, and of Optuna's."""
     work = Work(getattr(tasks, task), TRIALS, seed=seed)
-    _, values = processes.run(work, "journal")
+    _, theirs = processes.run(work, "journal")
     _, study = ours(work)
-    return math.log(regret(task, study.best_value) / regret(task, min(values)))
+    return study.get_trials(deepcopy=False), theirs
+
+
+def _best(task: str, trials: Trials) -> float:
+    return regret(task, min(trial.values[0] for trial in trials))
+
+
+def _beside_none(trials: Trials) -> float:
+    """The share of trials that began when all earlier ones had ended."""
+    ends = sorted(trial.datetime_complete for trial in trials)
+    return fmean(bisect_right(ends, trial.datetime_start) >= trial.number for trial in trials)
 
 
 #: Name: the sampler, its objectives. What all of them are given besides is the seed.

@@ -73,8 +73,8 @@ class TwoProcesses:
     def __init__(self, pool: Any) -> None:
         self._pool = pool
 
-    def run(self, work: Work, storage: str) -> tuple[float, list[float]]:
-        """Seconds of the study, and the first values of its completed trials in their order."""
+    def run(self, work: Work, storage: str) -> tuple[float, list[optuna.trial.FrozenTrial]]:
+        """Seconds of the study, and its completed trials in their order."""
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
             study = _study(work, storage_in(folder, storage), 0)
@@ -82,7 +82,7 @@ class TwoProcesses:
             self._pool.map(_half, tasks, chunksize=1)
             seconds = time.perf_counter() - began
             done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-        return seconds, [trial.values[0] for trial in done]
+        return seconds, done
 
 
 def _half(task: tuple[Work, str, str, int]) -> None:

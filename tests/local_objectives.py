@@ -21,6 +21,12 @@ def sphere(trial):
     return (x - shift) ** 2 + n / 100
 
 
+def waits_between_samples(trial):
+    x = trial.suggest_float("x", 0, 1)
+    time.sleep(0.05)
+    return x + trial.suggest_float("y", 0, 1)
+
+
 def prunes(trial):
     for step in range(0, 20, 2):
         trial.report(float(step), step)

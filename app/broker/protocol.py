@@ -9,6 +9,7 @@ write that it guards:
     claim      owner := this execution, lease := lease_ms; the last rank's: dispatched -> running
     beat       lease := lease_ms, or "fenced off", or "a cut is wanted"
     report     the report is in the stream; a closing one makes the attempt done
+    announce   what the trial has sampled is seen by the study's other trials, committed or not
     cut        running -> running, closes at the end of its epoch
     revoke     fence := fence + 1: every copy, queued or running, is stale
 
@@ -39,6 +40,8 @@ SCHEDULER = f"{PREFIX}scheduler"
 RELEASES = f"{PREFIX}releases"
 #: What changes in a study of an objective, for the trainers that run it: a stream for each study.
 HISTORY = f"{PREFIX}history:"
+#: What its running trials have sampled, before it is committed: a stream for each study.
+ANNOUNCEMENTS = f"{PREFIX}announcements:"
 #: Studies that are over, for those who wait for one (``endings``).
 ENDINGS = f"{PREFIX}endings"
 GROUP = "scheduler"
@@ -52,7 +55,8 @@ LOCATIONS = (
 )
 #: The type of value under each of our keys, by the beginning of its name. The first match counts.
 _TYPES = {
-    **dict.fromkeys((REPORTS, COMMANDS, RELEASES, HISTORY, ENDINGS), "stream"),
+    **dict.fromkeys((REPORTS, COMMANDS, RELEASES, HISTORY), "stream"),
+    **dict.fromkeys((ANNOUNCEMENTS, ENDINGS), "stream"),
     **dict.fromkeys((DEVICES, INSTALLATION, DROPPED, f"{PREFIX}attempt:"), "hash"),
     **dict.fromkeys((f"{PREFIX}meeting:", f"{PREFIX}reply:"), "list"),
     PREFIX: "string",
@@ -62,6 +66,8 @@ _TYPES = {
 
 #: Milliseconds that a rendezvous is kept for its ranks.
 RENDEZVOUS_EXPIRES = 60_000
+#: How many announcements of a study are kept, about. What is older was committed long ago.
+ANNOUNCEMENTS_KEPT = 1000
 #: Seconds that an answer is kept for its asker.
 REPLY_EXPIRES = 3600
 
@@ -107,11 +113,11 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *args)
 
 
-DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY, OPEN, LEAVE = SCRIPTS = tuple(
+DISPATCH, CLAIM, BEAT, REPORT, ANNOUNCE, CUT, REVOKE, SURVEY, OPEN, LEAVE = SCRIPTS = tuple(
     Script(name)
     for name in (
-        *("dispatch", "claim", "beat", "report", "cut", "revoke", "survey"),
-        *("open", "leave"),
+        *("dispatch", "claim", "beat", "report", "announce", "cut", "revoke"),
+        *("survey", "open", "leave"),
     )
 )
 

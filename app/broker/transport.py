@@ -150,7 +150,8 @@ class RedisTransport:
             # A copy of an old message then finds no attempt, and is stale.
             commands.append(("DEL", protocol.attempt_key(release.trial)))
         for study in effects.ended:
-            commands.append(("DEL", protocol.HISTORY + study))
+            keys = (protocol.HISTORY + study, protocol.ANNOUNCEMENTS + study)
+            commands.append(("DEL", *keys))
             commands.append(
                 ("XADD", protocol.ENDINGS, "MAXLEN", "~", ENDINGS_KEPT, "*", "s", study)
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +175,16 @@ class Settings(BaseSettings):
     def run(self) -> Path:
         """Locks, sockets and the services' desired state: what is of use only while they run."""
         return self.home / "run"
+
+    @property
+    def mirror_locks(self) -> Path:
+        """Locks of scripts that keep a study in step with one in a storage of the user's."""
+        return self.run / "mirrors"
+
+    @property
+    def ledger_owner(self) -> str:
+        """What tells apart the users of one ledger: the machine, or nothing where it is a file."""
+        return "" if self.ledger_url.startswith("sqlite") else platform.node()
 
     def ensure_home(self) -> None:
         """Make the state folder, private to this user, and check that it takes data.

@@ -75,6 +75,8 @@ class Reader(EventLog):
     def __init__(self, url: str) -> None:
         self._database = database_at(url)
         self._engine = self._database.reader()
+        #: What the users of imported studies call the values of their objectives, by study.
+        self._names: dict[str, tuple[str, ...]] = {}
         weakref.finalize(self, self._engine.dispose)
 
     def is_empty(self) -> bool:
@@ -110,11 +112,12 @@ class Reader(EventLog):
     def with_names(self, study: StudyRow) -> StudyRow:
         """``study`` with the names that its user gave the values of its objectives."""
         for _, event in reversed(self.events(study.id)):
-            given = dict(event.system_attrs) if isinstance(event, StudyWritten) else {}
-            if METRIC_NAMES in given:
-                names = tuple(map(str, json.loads(given[METRIC_NAMES])))
+            if isinstance(event, StudyWritten) and (names := _metric_names(event)):
                 return replace(study, names=names)
-        return study
+        if study.id not in self._names:  # an import does not change
+            known = self.imported(study.id)
+            self._names[study.id] = () if known is None else _metric_names(known[1])
+        return replace(study, names=self._names[study.id])
 
     def statuses(self) -> dict[str, int]:
         """The number of studies by status."""
@@ -125,9 +128,11 @@ class Reader(EventLog):
         ended = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
         return len(ended), sum(study.finished_at - study.created_at for study in ended)
 
-    def trials(self, study_id: str) -> list[TrialRow]:
-        """The trials of a study by number."""
+    def trials(self, study_id: str, first: int = 0) -> list[TrialRow]:
+        """The trials of a study by number, from the number ``first`` on."""
         query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
+        if first:
+            query = query.where(TRIAL.c.number >= first)
         return [trial_of(row) for row in self._whole(TRIAL, query)]
 
     def running(self) -> dict[tuple[str, int], Work]:
@@ -168,10 +173,7 @@ class Reader(EventLog):
 
     def imported(self, study_id: str) -> tuple[int, StudyImported] | None:
         """The number and event of a study's import; None if it was not imported."""
-        for seq, event in self._of_kind(StudyImported):
-            if event.record.spec.id == study_id:
-                return seq, event
-        return None
+        return next(iter(self._of_kind(StudyImported, EVENT.c.study == study_id)), None)
 
     def events(self, trial_id: str) -> list[tuple[int, Event]]:
         """The events of a trial as (sequence number, event), in order."""
@@ -272,6 +274,11 @@ class Reader(EventLog):
                 )
             check_noted(self._database, connection, noted)
             return connection.execute(query).all()
+
+
+def _metric_names(event: StudyWritten | StudyImported) -> tuple[str, ...]:
+    given = json.loads(dict(event.system_attrs).get(METRIC_NAMES, "[]"))
+    return tuple(map(str, given)) if isinstance(given, list) else ()
 
 
 def _no_study(name: str, known: Sequence[str]) -> str:

@@ -23,6 +23,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...profiling.base.errors import UsageError
 
+#: The beginning of the user's study's system attributes that note ours (``late_trials``).
+NOTE = "penstock:study:"
+
 
 def is_elsewhere(storage: Any) -> bool:
     """Whether a storage is another one than this installation's ledger."""
@@ -98,7 +101,7 @@ class Mirror:
         """Copy all of the study, of which ``storage`` has nothing yet, and follow that."""
         self.follow(storage, study_id)
         for key, value in self.storage.get_study_system_attrs(self.study_id).items():
-            if not holds_ids(key):
+            if not (holds_ids(key) or key.startswith(NOTE)):
                 storage.set_study_system_attr(study_id, key, value)
         self.sync()
 
@@ -178,8 +181,8 @@ class Mirror:
         """
         number, waits = here.number, TrialState.WAITING
         if here.state.is_finished():
-            if there.state is waits and _begin(self.storage, there._trial_id):
-                _end(self.storage, there._trial_id, here)
+            if there.state is waits:
+                end_waiting(self.storage, there._trial_id, here)
             self._open.discard(number)
             return
         if here.state is waits and there.state is not waits and _begin(self.here, here._trial_id):
@@ -206,6 +209,14 @@ class Mirror:
 
 def _news(attrs: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     return {k: value for k, value in attrs.items() if k not in known or known[k] != value}
+
+
+def end_waiting(storage: BaseStorage, trial_id: int, ended: FrozenTrial) -> bool:
+    """Write all of ``ended`` to a trial that waits; False if somebody else has taken it."""
+    if not _begin(storage, trial_id):
+        return False
+    _end(storage, trial_id, ended)
+    return True
 
 
 def _begin(storage: BaseStorage, trial_id: int) -> bool:

@@ -27,7 +27,8 @@ class WrittenTrials:
 
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
         """The id of trial ``n`` is ``first_id + n``."""
-        self._updates = LedgerUpdates(reader, row.id)
+        local = spec_from_json(row.spec_json).local
+        self._updates = LedgerUpdates(reader, row.id, local=local)
         #: What was written. A process that writes a trial of its own keeps that up to date itself.
         self.history = History(first_id)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from ...scheduler.model.events import (
@@ -23,7 +24,7 @@ from ...scheduler.model.events import (
 )
 from ...scheduler.model.finished import FinishedTrial
 from ...scheduler.model.study import Scalar, number_of
-from ...scheduler.model.trial import Trial, TrialState
+from ...scheduler.model.trial import FINAL, Trial, TrialState
 from ...scheduler.model.writing import Attributes, Writing
 from ...tasks.objectives.distributions import from_text
 from ...tasks.process.messages import number_text
@@ -140,7 +141,10 @@ def _attributes(name: str, found: Attributes) -> dict[str, Any]:
 class LedgerUpdates:
     """The updates of one study in the ledger. Each call gives what is new since the last one."""
 
-    def __init__(self, reader: Reader, study: str) -> None:
+    def __init__(self, reader: Reader, study: str, *, local: bool = False) -> None:
+        """``local``: a trial of the study that has ended stays as it is, however it goes on."""
+        self._local = local
+        self._settled = 0  # all trials with a lower number have ended, and were read
         self._reader = reader
         self._study = study
         self._seq = self._rowid = 0
@@ -153,7 +157,7 @@ class LedgerUpdates:
 
         The states are read first, so whatever a trial wrote before it ended is there when it has.
         """
-        rows = self._reader.trials(self._study)
+        rows = self._reader.trials(self._study, self._settled)
         found = self.read_written()
         for epoch in self._reader.epochs(self._study, self._rowid):
             self._rowid = epoch.rowid
@@ -163,6 +167,9 @@ class LedgerUpdates:
             if self._rows.get(row.id) != row:
                 self._rows[row.id] = row
                 found.append(of_row(row, self._began.get(row.id)))
+        if self._local:
+            ended = takewhile(lambda row: TrialState(row.state) in FINAL, rows)
+            self._settled += sum(1 for _ in ended)
         return found
 
     def read_written(self) -> list[Update]:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import copyreg
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import LASTING, BackendError, UsageError
-from ...scheduler.model.study import StrategySpec
+from ...scheduler.model.study import OVER, StrategySpec
 from ...tasks.contracts.by_value import PICKLES_CODE
+from ...tasks.objectives.study import OwnStudy
 from ..host.settings import Settings
 from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
 from ..ledger.codec import spec_from_json
+from ..mirroring import late_trials
 from ..mirroring.mirror import Mirror, is_elsewhere, only_name
 from ..spec.build import check_name, make_plan, new_id
 from ..spec.objectives import parse_objectives
 from ..spec.options import Limits, Resources, Share, SystemTuning
 from ..spec.plan import StudyPlan
 from ..spec.sampler_options import LOCAL, OWN
-from .handle import AS_OPTUNA, ENVIRONMENT, StudyHandle, in_trainer, refuse_in_trainer
+from .handle import AS_OPTUNA, ENVIRONMENT, SENT_FOR, StudyHandle, in_trainer, refuse_in_trainer
 from .renamed_arguments import in_groups
+from .storage import open_storage
 from .study import Study
 
 if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
     from ..ledger.rows import StudyRow
 
 
@@ -114,6 +120,7 @@ def create_study(
         mirror = Mirror.open(
             storage, name, plan.directions, may_exist=load_if_exists, must_exist=False
         )
+        _bring_late_trials(mirror, settings)
         return _mirrored(_directed(plan, mirror), name, settings, mirror)
     numbered = None
     if study_name is not None and AS_OPTUNA.get() and not load_if_exists:
@@ -163,6 +170,7 @@ def load_study(
     if is_elsewhere(storage):
         name = study_name or only_name(storage)
         mirror = Mirror.open(storage, name, (), may_exist=True, must_exist=True)
+        _bring_late_trials(mirror, settings)
         plan = make_plan(directions=mirror.directions, sampler=sampler, pruner=pruner)
         return _mirrored(plan, name, settings, mirror)
     from ..services.ledger_location import ledger_reader
@@ -178,7 +186,9 @@ def load_study(
 def _reference(study: Study) -> tuple[Any, ...]:
     """How a study is pickled: it is loaded again, by its id, where it is unpickled."""
     if PICKLES_CODE.get():
-        raise TypeError("a study cannot be sent with code: an objective has it as trial.study")
+        if study.id == SENT_FOR.get():
+            return OwnStudy, ()
+        raise TypeError("another study cannot be sent with code: load it inside the objective")
     if study._mirror is not None:
         raise TypeError("load a study of a storage of your own by load_study(study_name, storage)")
     study._handle.check_submitted()
@@ -187,6 +197,30 @@ def _reference(study: Study) -> tuple[Any, ...]:
 
 
 copyreg.pickle(Study, _reference)
+
+
+def _bring_late_trials(mirror: Mirror, settings: Settings) -> None:
+    """Write to the user's study what ours ended after their scripts. It is said on stderr."""
+    from ..services.ledger_location import ledger_reader
+
+    def ask(study: str) -> tuple[Sequence[FrozenTrial], bool] | None:
+        try:
+            row = ledger_reader(settings).study(study)
+        except (BackendError, UsageError):  # it is another installation's, or was deleted
+            return None
+        storage = open_storage(settings)
+        number = storage.get_study_id_from_name(study)
+        return storage.get_all_trials(number, deepcopy=False), row.status in OVER
+
+    count, running = late_trials.bring(mirror, ask, settings.mirror_locks, settings.ledger_owner)
+    if count:
+        ended = "1 trial that had ended" if count == 1 else f"{count} trials that had ended"
+        sys.stderr.write(f"{ended} after an earlier script is now in your storage.\n")
+    for study in running:
+        sys.stderr.write(
+            f"An earlier script's study {study} still runs. What it finds comes to your storage"
+            f" when you open the study again; penstock cancel {study} ends it.\n"
+        )
 
 
 def _mirrored(plan: StudyPlan, name: str, settings: Settings, mirror: Mirror) -> Study:

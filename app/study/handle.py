@@ -31,6 +31,8 @@ DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
 AS_OPTUNA: ContextVar[bool] = ContextVar("AS_OPTUNA", default=False)
 #: Set by the command line: the environment of studies that name none.
 ENVIRONMENT: ContextVar[str | None] = ContextVar("ENVIRONMENT", default=None)
+#: The id of the study for which code is sent: where the code refers to it, it is the trainer's.
+SENT_FOR: ContextVar[str | None] = ContextVar("SENT_FOR", default=None)
 #: Set by the command line to a list, to which every study that a script submits is added.
 SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", default=None)
 

@@ -21,9 +21,10 @@ from ...scheduler.model.trial import FINAL, TrialState
 from ...tasks.contracts.code import is_imported
 from ..common.validation import seconds, whole
 from ..host.tracebacks import to_the_user
+from ..mirroring.late_trials import keep
 from ..spec.space import check_params, parse_space
 from ..spec.warm_start import fitting, observation, of_frozen, of_study
-from .handle import DETACH, SUBMITTED, refuse_in_trainer
+from .handle import DETACH, SENT_FOR, SUBMITTED, refuse_in_trainer
 from .results import ReadableStudy
 from .submission import CannotTravel, begin, is_local, submit_local, submit_scheduled
 from .watching import detached_message, failure_of, sort_callbacks, watch
@@ -182,6 +183,22 @@ class Study(ReadableStudy):
         catches: bool = False,
     ) -> None:
         refuse_in_trainer("optimize() and submit()")
+        token = SENT_FOR.set(self.id)
+        try:
+            self._send(func, n_trials, space, devices, catches=catches)
+        finally:
+            SENT_FOR.reset(token)
+        self._use_ledger()
+
+    def _send(
+        self,
+        func: Any,
+        n_trials: Any,
+        space: Mapping[str, Any] | None,
+        devices: str | None,
+        *,
+        catches: bool,
+    ) -> None:
         if is_local(self._handle, func, space):
             if space is not None:
                 raise UsageError(f"study {self.study_name} has an objective that needs no space")
@@ -189,7 +206,6 @@ class Study(ReadableStudy):
             submit_local(self._handle, func, n_trials, tools, devices, catches=catches)
         else:
             submit_scheduled(self._handle, func, space, n_trials, devices)
-        self._use_ledger()
 
     def _prepare(self) -> None:
         """Have the study in the ledger, perhaps without an objective."""
@@ -206,6 +222,8 @@ class Study(ReadableStudy):
         else:
             scheduled = self._handle.spec is not None and not self._handle.spec.local
             self._mirror.follow(storage, study_id, scheduled=scheduled)
+            settings = self._handle.settings
+            keep(self._mirror, self.id, settings.mirror_locks, settings.ledger_owner)
 
     def _sync(self) -> None:
         """Bring this study and that in the user's own storage into step, if there is one."""

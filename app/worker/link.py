@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -125,17 +125,32 @@ class Link:
                     return None
         return None
 
-    def report(self, task: SegmentTask, owner: str, body: dict[str, Any], *, closes: bool) -> str:
+    def report(
+        self,
+        task: SegmentTask,
+        owner: str,
+        body: dict[str, Any],
+        *,
+        closes: bool,
+        sampled: Sequence[Any] = (),
+    ) -> str:
         """Report under the fence: ``ok``, ``cut`` (accepted; close soon), ``done`` or ``stale``.
+
+        What was ``sampled`` is announced ahead of the report, in the same round trip.
 
         Raises BackendError if the broker stays away, ValueError if ``body`` is not JSON.
         """
         text = dumps(body)
         keys = (*self._keys(task), protocol.REPORTS)
         args = (task.fence, owner, task.rank, int(closes), text, seal(self._key, text))
-        return self._retry(
-            REPORT_TIMEOUT, lambda: str(protocol.call(self.client, protocol.REPORT, keys, *args))
-        )
+        if not sampled:
+            return self._retry(
+                REPORT_TIMEOUT,
+                lambda: str(protocol.call(self.client, protocol.REPORT, keys, *args)),
+            )
+        announcement = self._announcement(task, owner, sampled)
+        commands = (announcement, protocol.REPORT.command(keys, args))
+        return self._retry(REPORT_TIMEOUT, lambda: str(self._answers(commands)[-1]))
 
     def ask(
         self,
@@ -166,22 +181,51 @@ class Link:
                     self._dropped.count(self.client)
         return None
 
+    def announce(self, task: SegmentTask, owner: str, sampled: Sequence[Any]) -> None:
+        """Show the study's other trials what this one has sampled. It is no report: it may be lost.
+
+        Does nothing if the attempt does not count. Raises BackendError if the broker is away.
+        """
+        with connection.translate_errors(self.url):
+            self._answers([self._announcement(task, owner, sampled)])
+
+    def _announcement(
+        self, task: SegmentTask, owner: str, sampled: Sequence[Any]
+    ) -> protocol.Command:
+        text = dumps([{"n": task.number, "sampled": sampled}])
+        keys = (protocol.attempt_key(task.trial), protocol.ANNOUNCEMENTS + task.study)
+        args = (task.fence, owner, task.rank, text, seal(self._key, text))
+        return protocol.ANNOUNCE.command(keys, (*args, protocol.ANNOUNCEMENTS_KEPT))
+
     def history(self, study: str, after: str) -> tuple[str, list[str]]:
-        """What has changed in a study since the entry ``after``: the last entry's id, and texts.
+        """What has changed in a study since ``after``, an earlier answer: where it ends, and texts.
 
         Raises BackendError if the broker stays away. What is not sealed by us is left out.
         """
-        start = f"({after}" if after else "-"
-        command = ("XRANGE", protocol.HISTORY + study, start, "+")
-        found: Any = self._retry(REPORT_TIMEOUT, lambda: protocol.command(self.client, *command))
+        # Announcements first: what commits one of them is not read before it.
+        streams = (protocol.ANNOUNCEMENTS + study, protocol.HISTORY + study)
+        ends = after.split() or ["0", "0"]
+        commands = [
+            ("XRANGE", stream, f"({end}", "+") for stream, end in zip(streams, ends, strict=True)
+        ]
+        found = self._retry(REPORT_TIMEOUT, lambda: self._answers(commands))
         texts = []
-        for entry, raw in found or ():
-            fields, after = protocol.pairs(raw), entry
-            try:
-                texts.append(check_seal(self._key, fields.get("p"), fields.get("s")))
-            except Forged as error:
-                self._dropped.note("keys", protocol.HISTORY + study, error)
-        return after, texts
+        for k, (stream, entries) in enumerate(zip(streams, found, strict=True)):
+            for entry, raw in entries or ():
+                fields, ends[k] = protocol.pairs(raw), entry
+                try:
+                    texts.append(check_seal(self._key, fields.get("p"), fields.get("s")))
+                except Forged as error:
+                    self._dropped.note("keys", stream, error)
+        return " ".join(ends), texts
+
+    def _answers(self, commands: Sequence[protocol.Command]) -> list[Any]:
+        """The answers to ``commands``, in one round trip. Raises the first one that is an error."""
+        answers = protocol.execute(self.client, commands)
+        for answer in answers:
+            if isinstance(answer, redis.RedisError):
+                raise answer
+        return answers
 
     def durable(self, body: dict[str, Any]) -> protocol.Command:
         """The command that records a durable state. It needs no fence: its content is verified."""

@@ -42,6 +42,8 @@ MEASURED = {
 }
 #: The most seconds without a look at the clock.
 POLL_INTERVAL = 0.5
+#: Seconds for which an announcement waits: for more of it, or for a report that takes it along.
+LINGER = 0.001
 
 Result = dict[str, Any]
 
@@ -92,7 +94,8 @@ class Session:
         self._progress: tuple[float, int] | None = None
         self._step_seconds = 0.0
         self._probing: list[Any] = []
-        self._unsent = Unsent()
+        # Without tools the scheduler has sampled, and knows.
+        self._unsent = Unsent(announces=task.tools is not None)
 
     def on_beat(self, beat: int) -> None:
         """The broker's answer about the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
@@ -155,6 +158,8 @@ class Session:
             line = trainer.conversations.next(
                 self.run_key, self._receive_timeout(), lambda line: self._durable(trainer, line)
             )
+            if line is None:
+                self._announce()
             result = None if line is None else self._handle(trainer, line)
             # A trainer that talks without a pause is ended as well when it is fenced off.
             if result is None and (line is None or self.fenced_off):
@@ -176,6 +181,8 @@ class Session:
         return self.trainer.seconds(self.task.fence) if self.trainer else time.monotonic()
 
     def _receive_timeout(self) -> float:
+        if self._unsent.unannounced:
+            return LINGER
         deadlines = [each for each in (self._stop_by or self._due, self._unsent.due) if each]
         return min([POLL_INTERVAL, *(each - time.monotonic() for each in deadlines)])
 
@@ -417,6 +424,16 @@ class Session:
             return self._failed("exit", f"{words}: raise or return instead")
         return self._failed("died", str(how))
 
+    def _announce(self) -> None:
+        """Let the study's other trials know what this one has sampled, if they do not."""
+        sampled = self._unsent.take_unannounced()
+        if not sampled or self.fenced_off:
+            return
+        try:
+            self._link.announce(self.task, self.owner, sampled)
+        except BackendError as error:
+            log.warning("%s: its parameters were not announced: %s", self.task.task_id, error)
+
     def _send_written(self) -> None:
         """Report what the trial has written so far. It must come before what closes the attempt."""
         if writing := self._unsent.take():
@@ -446,8 +463,11 @@ class Session:
         """Report under the fence. A report that does not count fences the session off."""
         if self.fenced_off:
             return
+        sampled = self._unsent.take_unannounced()
         try:
-            answer = self._link.report(self.task, self.owner, self._body(body), closes=closes)
+            answer = self._link.report(
+                self.task, self.owner, self._body(body), closes=closes, sampled=sampled
+            )
         except BackendError as error:
             # The lease expired long ago, and another attempt will come. But what ran stays warm.
             log.warning("%s was given up: %s", self.task.task_id, error)

@@ -5,6 +5,10 @@ holds from now on: a state, values, suggested parameters, intermediate values, a
 be applied twice. ``app.optuna_bridge.updates`` makes updates from the ledger and from the engine's
 events; scheduler, trainers and clients share this form.
 
+What a trial of another process has ``sampled`` comes ahead of that, from its worker. It is shown
+to whoever looks at the running trials, until the scheduler has said what holds. An attempt that
+starts over knows nothing of it, since it may never be accepted.
+
 A trial changes by being replaced, so that what was given out stays as it was.
 """
 
@@ -40,6 +44,7 @@ class History:
         self.system_attrs: dict[str, Any] = {}
         self._own: set[int] = set()
         self._accepted: dict[int, FrozenTrial] = {}
+        self._sampled: dict[int, dict[str, Any]] = {}
 
     def apply(self, update: Mapping[str, Any]) -> None:
         """Take in one update."""
@@ -48,12 +53,25 @@ class History:
             self.system_attrs = self.system_attrs | _attributes(update, "system_attrs")
             return
         number = update["n"]
+        if "sampled" in update:
+            by_name = {name: (name, *rest) for name, *rest in update["sampled"]}
+            self._sampled[number] = self._sampled.get(number, {}) | by_name
+            return
+        if number in self._sampled:
+            self._settle(number, update)
         while len(self.trials) <= number:
             self.trials.append(self._new(len(self.trials)))
         if number in self._accepted:
             self._accepted[number] = _updated(self._accepted[number], update)
         if number not in self._own:
             self.trials[number] = _updated(self.trials[number], update)
+
+    def _settle(self, number: int, update: Mapping[str, Any]) -> None:
+        """Forget what was announced of a trial as far as ``update`` says it, or that it is over."""
+        known = {name for name, _, _ in update.get("suggestions", ())}
+        left = {name: each for name, each in self._sampled.pop(number).items() if name not in known}
+        if left and update.get("state", "running") == "running":
+            self._sampled[number] = left
 
     def take(self, number: int) -> FrozenTrial:
         """A copy of a trial that this process writes from now on: updates about it are an echo.
@@ -84,7 +102,14 @@ class History:
 
     def select(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
         """The trials in these states; None for all."""
-        return [trial for trial in self.trials if states is None or trial.state in states]
+        found = [trial for trial in self.trials if states is None or trial.state in states]
+        return [self._with_sampled(trial) for trial in found] if self._sampled else found
+
+    def _with_sampled(self, trial: FrozenTrial) -> FrozenTrial:
+        sampled = self._sampled.get(trial.number)
+        if sampled is None or trial.number in self._own or trial.state is not TrialState.RUNNING:
+            return trial
+        return _updated(trial, {"suggestions": sampled.values()})
 
     def _new(self, number: int) -> FrozenTrial:
         return FrozenTrial(

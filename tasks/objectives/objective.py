@@ -35,7 +35,7 @@ from ..process.messages import SegmentTask
 from ..process.pipe import Run
 from .pending import PendingWrite
 from .storage import TrainerStorage
-from .study import AskingSampler, ObjectiveTrial, TrainerStudy, guard_imports
+from .study import AskingSampler, ObjectiveTrial, TrainerStudy, guard_imports, running
 from .wire import attributes
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Objectives:
         if session is None:
             run.preparing()
             session = RunningObjective(load, self._study(task, tools), run)
+        running[:] = [session.study]
         session.advance(run)
         if session.done:
             values = session.returned
@@ -104,7 +105,7 @@ class RunningObjective(Function):
 
     def __init__(self, load: Callable[[], Any], study: TrainerStudy, run: Run) -> None:
         self._load = load
-        self._study = study
+        self.study = study
         self._storage = study.trainer_storage
         self._since = 0.0
         self._energy_mark: Mark | None = None
@@ -133,11 +134,11 @@ class RunningObjective(Function):
         self._begin()
         rng.seed(self._seed)
         self._storage.begin(task.number, self, self._known_attributes())
-        self._study.forget_cache()
-        if self._study.take_over(task.number) and task.tools is not None:
+        self.study.forget_cache()
+        if self.study.take_over(task.number) and task.tools is not None:
             self.run.remarks(NEW_SAMPLER)
         try:
-            self._call_and_tell(objective, ObjectiveTrial(self._study, task.number))
+            self._call_and_tell(objective, ObjectiveTrial(self.study, task.number))
         finally:
             self._storage.end(task.number)
 
@@ -157,14 +158,14 @@ class RunningObjective(Function):
             state = TrialState.PRUNED
         except Exception as error:
             forks.end_child(error)
-            _tell_with_warning(self._study, trial, None, TrialState.FAIL, suppress_warning=True)
+            _tell_with_warning(self.study, trial, None, TrialState.FAIL, suppress_warning=True)
             raise
         if value is None and state is None and self.reports and self.run.task.tools is None:
             value = self.reports[len(self.reports)].metrics[self.run.task.metric]
         if isinstance(value, str | bytes):
             value = [value]  # else Optuna would name its characters
         ended, values, why = _tell_with_warning(
-            self._study, trial, value, state, suppress_warning=True
+            self.study, trial, value, state, suppress_warning=True
         )
         if ended is TrialState.FAIL:
             kind = "nan" if why and "not acceptable" in why else "exception"
@@ -178,7 +179,7 @@ class RunningObjective(Function):
 
     def updates(self) -> Sequence[Mapping[str, Any]]:
         """What has changed in the study since the last call."""
-        self._study.history_read, found = self.run.history(self._study.history_read)
+        self.study.history_read, found = self.run.history(self.study.history_read)
         return found
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:

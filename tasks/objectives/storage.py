@@ -31,6 +31,8 @@ from .wire import attribute, check_compatible, record_of, suggestion
 
 #: Seconds for which the other trials are taken to be as they were.
 FRESH = 0.05
+#: The same for a sampler that asks for running trials: it is to know what is tried beside its own.
+FRESH_FOR_RUNNING = 0.001
 #: What the keys of Optuna's artifacts begin with; the value has an artifact's id.
 ARTIFACT = "artifacts:"
 _STUDY = 0
@@ -238,16 +240,17 @@ class TrainerStorage(BaseStorage):
         deepcopy: bool = True,
         states: Container[TrialState] | None = None,
     ) -> list[FrozenTrial]:
-        self._refresh()
+        asks_for_running = states is not None and TrialState.RUNNING in states
+        self._refresh(FRESH_FOR_RUNNING if asks_for_running else FRESH)
         found = self.history.select(states)
         return copy.deepcopy(found) if deepcopy else found
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _refresh(self) -> None:
+    def _refresh(self, fresh: float = FRESH) -> None:
         if self.link is not None:
             self.link.check()
-        if time.monotonic() - self._synced_at >= FRESH:
+        if time.monotonic() - self._synced_at >= fresh:
             self.sync()
 
     def _trial(self, trial_id: int) -> FrozenTrial:

@@ -75,6 +75,30 @@ class TrainerStudy(optuna.Study):
         self._thread_local.cached_all_trials = None
 
 
+class OwnStudy(optuna.Study):
+    """Stands in code that was sent for the study that it was sent for: that of the running trial.
+
+    It has nothing of its own, since one trainer may run a study with several samplers in turn.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is kept here: ``running`` says whose study it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("__class__", "__reduce_ex__"):
+            return object.__getattribute__(self, name)
+        if not running:
+            raise RuntimeError("the study of an objective is there while the objective runs")
+        return getattr(running[-1], name)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return OwnStudy, ()
+
+
+#: The study of the trial that runs in this trainer; none before the first one.
+running: list[TrainerStudy] = []
+
+
 def guard_imports() -> None:
     """Have no study optimized by the import of a user's script, plain Optuna's included."""
     plain = optuna.Study.optimize

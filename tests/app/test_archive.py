@@ -265,6 +265,16 @@ def test_an_attribute_that_is_no_json_is_refused(here, exported, text):
         here.take_in(Archive.model_validate(exported | {"system_attrs": {"a": text}}))
 
 
+@pytest.mark.parametrize(("text", "names"), [('["hits [%]"]', ("hits [%]",)), ("3", ())])
+def test_the_names_of_an_imported_studys_values_are_shown(here, exported, text, names):
+    given = {"system_attrs": {"study:metric_names": text}}
+    here.take_in(Archive.model_validate(exported | given))
+    reader = here.reader
+    (study,) = reader.studies()
+    assert reader.with_names(study).names == names
+    assert reader.with_names(study).names == names, "also when it is asked again"
+
+
 def test_a_running_study_is_exported_as_far_as_it_is_and_not_imported(tmp_path, here):
     reader = make_study(tmp_path / "there", study_spec(), turns=6)
     archive = archive_of(reader, ID)

@@ -18,6 +18,7 @@ from patience import PATIENCE
 from penstock.app.optuna_bridge.dashboard import serving
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.optuna_bridge.storage import LedgerStorage
+from penstock.app.optuna_bridge.updates import LedgerUpdates
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, study_spec
@@ -252,3 +253,32 @@ def test_a_port_that_is_taken_and_a_dashboard_that_is_not_there_are_refused(
     monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
     with pytest.raises(UsageError, match=r"pip install 'penstock\[dashboard\]'"):
         serving(reader, 0)
+
+
+class Noting:
+    """A reader that notes from which trial on it is asked for trials."""
+
+    def __init__(self, reader):
+        self._reader = reader
+        self.firsts = []
+
+    def trials(self, study_id, first=0):
+        self.firsts.append(first)
+        return self._reader.trials(study_id, first)
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+
+def test_trials_of_a_local_study_that_have_ended_are_read_once(reader):
+    noting = Noting(reader)
+    updates = LedgerUpdates(noting, "second-1a2b", local=True)
+    states = [update for update in updates.read() if "state" in update]
+    assert {update["n"] for update in states} == set(range(27))
+    assert updates.read() == []
+    assert noting.firsts == [0, 27]
+    assert [row.number for row in reader.trials("second-1a2b", 20)] == list(range(20, 27))
+    others = LedgerUpdates(noting, "second-1a2b")
+    others.read()
+    others.read()
+    assert noting.firsts[2:] == [0, 0], "a strategy may promote what had stopped"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 
+import local_objectives
+import optuna
 import psutil
 import pytest
 import trainees
@@ -14,22 +16,35 @@ from penstock.app.launching.fork_server import ForkServer
 from penstock.app.worker.session import Session
 from penstock.app.worker.trainers import Lane
 from penstock.profiling.devices.device import Device
+from penstock.tasks.contracts.code import refer_to_value
+from penstock.tasks.process.messages import CodeRef
 from trainer_process import segment
 
 
 class Link:
-    """Takes reports; every one counts."""
+    """Takes reports and announcements; every one counts."""
 
     def __init__(self):
         self.closing = threading.Event()
         self.reports = []
 
-    def report(self, task, owner, body, *, closes):
+    def report(self, task, owner, body, *, closes, sampled=()):
+        if sampled:
+            self.announce(task, owner, sampled)
         self.reports.append(body)
         return "ok"
 
+    def announce(self, task, owner, sampled):
+        self.reports.append({"kind": "announced", "sampled": sampled})
+
+    def history(self, study, after):
+        return after, []
+
+    def of_kind(self, kind):
+        return [each for each in self.reports if each["kind"] == kind]
+
     def of(self, trial, kind):
-        return [each for each in self.reports if (each["trial"], each["kind"]) == (trial, kind)]
+        return [each for each in self.of_kind(kind) if each["trial"] == trial]
 
 
 @pytest.fixture
@@ -119,3 +134,26 @@ def test_only_the_run_at_work_is_blamed_for_the_end_of_its_trainer(trainer):
     assert ended == {"lost": lost["reason"]}
     assert lost["reason"] == "signal 9 (SIGKILL), while it ran another trial"
     assert lost["ranks"] == []
+
+
+def test_what_an_objective_has_sampled_is_announced_before_anything_waits_for_it(trainer, tmp_path):
+    (tmp_path / "code").mkdir()
+    tools = (optuna.samplers.RandomSampler(seed=1), optuna.pruners.NopPruner())
+    code = refer_to_value(tools, "tools", str(tmp_path))
+    (tmp_path / "code" / code.digest).write_bytes(code.content)
+    reference = CodeRef(target=code.target, path=code.path, digest=code.digest)
+    changes = {"tools": reference, "define_by_run": True, "study_name": "mine"}
+    task = segment(local_objectives.waits_between_samples, **changes)
+    link = Link()
+    running = begin(trainer, link, task.model_copy(update={"store": f"file://{tmp_path}"}))
+    assert "returned" in running.ended()
+    kinds = [each["kind"] for each in link.reports]
+    assert kinds[0] == "announced"
+    announced = [sampled for each in link.of_kind("announced") for sampled in each["sampled"]]
+    assert [name for name, *_ in announced] == ["x", "y"]
+    accepted = [
+        (name, distribution, internal)
+        for each in link.reports
+        for name, _, distribution, internal in each.get("writing", {}).get("suggestions", ())
+    ]
+    assert announced == accepted

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import trainees
 from patience import PATIENCE
 from penstock.app.broker import presence, protocol
 from penstock.app.broker.dropped import counted
@@ -20,6 +21,7 @@ from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.decisions import Cut, Release, Revoke
 from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.model.study import Code
+from trainer_process import segment
 from worker_bench import KEY, SPEC, bench, client
 
 TRIAL = "st-0000"
@@ -159,6 +161,30 @@ def test_a_whole_history_takes_the_place_of_what_was_sent_and_followers_miss_not
     last = link.history("st", "")[0]
     at.transport.carry_out(Effects(history=[("st", '{"n":6}')]))
     assert link.history("st", last)[1] == ['{"n":6}']
+
+
+def test_what_a_trial_has_sampled_is_announced_under_its_fence_and_is_gone_with_the_study(
+    at, redis
+):
+    link = Link(at.url)
+    link._key = KEY
+    at.transport.carry_out(Effects(dispatches=[(at.dispatch(TRIAL, fence=2), SPEC)]))
+    tasks = {fence: segment(trainees.Small, trial=TRIAL, fence=fence) for fence in (1, 2)}
+    assert link.claim(tasks[2], "w.0") == "ok"
+    at.transport.carry_out(Effects(history=[("s", '[{"n":0}]')]))
+    link.announce(tasks[2], "w.0", [1])
+    link.announce(tasks[1], "w.0", [2])
+    link.announce(tasks[2], "w.1", [3])
+    end, texts = link.history("s", "")
+    assert texts == ['[{"n":0,"sampled":[1]}]', '[{"n":0}]']
+    assert link.history("s", end) == (end, [])
+    link.announce(tasks[2], "w.0", [4])
+    assert link.history("s", end)[1] == ['[{"n":0,"sampled":[4]}]']
+    assert link.report(tasks[2], "w.0", {"kind": "x"}, closes=True, sampled=[9]) == "ok"
+    link.announce(tasks[2], "w.0", [5])
+    assert link.history("s", "")[1][2:] == ['[{"n":0,"sampled":[9]}]', '[{"n":0}]']
+    at.transport.carry_out(Effects(ended=["s"]))
+    assert not redis.exists(protocol.HISTORY + "s", protocol.ANNOUNCEMENTS + "s")
 
 
 @pytest.mark.parametrize(

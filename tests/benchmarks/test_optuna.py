@@ -72,9 +72,17 @@ def test_a_plain_study_is_the_same_on_each_storage(storage):
 
 def test_two_processes_share_the_trials_of_a_study_and_draw_differently():
     with sides.two_processes() as processes:
-        seconds, values = processes.run(sides.Work(tasks.trivial, 5, RANDOM), "journal")
+        seconds, trials = processes.run(sides.Work(tasks.trivial, 5, RANDOM), "journal")
     assert seconds > 0
-    assert len(set(values)) == 5
+    assert len({trial.value for trial in trials}) == 5
+
+
+def test_the_share_of_trials_that_began_beside_none_is_counted():
+    with sides.two_processes() as processes:
+        _, two = processes.run(sides.Work(tasks.slow, 4, RANDOM), "journal")
+    _, one = sides.plain(sides.Work(tasks.trivial, 4, RANDOM), "memory")
+    assert search._beside_none(one.trials) == 1.0
+    assert search._beside_none(two) < 1.0
 
 
 def test_a_side_that_fails_is_said_and_the_others_go_on(capsys):

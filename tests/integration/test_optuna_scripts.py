@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
+import optuna
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, until
 
 pytestmark = pytest.mark.integration
 
@@ -45,6 +48,21 @@ study = optuna.create_study()
 study.optimize(objective, n_trials=9, callbacks=[lambda study, _: print(study.best_value)])
 """
 
+INTERRUPTED = """
+import sys
+import time
+import optuna
+
+def objective(trial):
+    time.sleep(0.1)
+    return trial.suggest_float("x", 0, 1)
+
+study = optuna.create_study(study_name="i", storage="sqlite:///i.db", load_if_exists=True)
+print("opened with", len(study.trials), flush=True)
+if len(sys.argv) < 2:
+    study.optimize(objective, n_trials=20)
+"""
+
 MOVES = """
 import os
 from pathlib import Path
@@ -62,7 +80,40 @@ if __name__ == "__main__":
     optuna.create_study(direction="up")
 """
 
+ASKED_IN_ANY_ORDER = """
+import optuna
+study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+asked = [study.ask() for _ in range(4)]
+for number in (1, 2, 0):
+    study.tell(asked[number], float(number))
+    print([trial.value for trial in study.trials])
+study.tell(asked[3], state=optuna.trial.TrialState.FAIL)
+print([trial.state.name for trial in study.trials])
+"""
+
+BY_A_LAMBDA = """
+import optuna
+
+def objective(trial, study, how):
+    assert isinstance(study, optuna.Study)
+    assert study.study_name == trial.study.study_name
+    done = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    trial.set_user_attr("knew", [each.number for each in done])
+    study.set_user_attr("how", how)
+    if len(done) >= 5:
+        study.stop()
+    return trial.suggest_float("x", 0, 1)
+
+study = optuna.create_study()
+study.optimize(lambda trial: objective(trial, study, "lambda"), n_trials=3)
+print(study.user_attrs, any(t.user_attrs["knew"] for t in study.trials))
+study.sampler = optuna.samplers.RandomSampler(seed=1)
+study.optimize(lambda trial: objective(trial, study, "again"), n_trials=9)
+print(study.user_attrs, len(study.trials) < 12)
+"""
+
 REFERS = """
+import threading
 import optuna
 
 def objective(trial):
@@ -70,9 +121,8 @@ def objective(trial):
     return trial.suggest_float("x", 0, 1)
 
 study = optuna.create_study()
-with open(__file__) as held:  # cannot be pickled, so the objective goes by its name
-    objective.held = held
-    study.optimize(objective, n_trials=1)
+objective.held = threading.Lock()  # cannot be pickled, so the objective goes by its name
+study.optimize(objective, n_trials=1)
 """
 
 
@@ -104,6 +154,31 @@ def test_a_bug_in_a_continued_study_is_said_early_and_raised(run):
     assert "it ran on" not in said
 
 
+def test_what_a_study_finds_after_ctrl_c_is_in_the_users_storage_when_it_is_opened_next(
+    run, site, tmp_path
+):
+    (tmp_path / "s.py").write_text(INTERRUPTED)
+    process = site.start("run", "s.py", cwd=tmp_path)
+    until(lambda: len(stored(tmp_path)) > 1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE)
+    site.wait("i")
+    before = len(stored(tmp_path))
+    assert before < 20
+    said = run(INTERRUPTED, "look")[1]
+    assert f"{20 - before} trial" in said
+    assert "opened with 20" in said
+    assert [trial.number for trial in stored(tmp_path)] == list(range(20))
+    assert run(INTERRUPTED, "look")[1].count("trial") == 0
+
+
+def stored(folder):
+    if not (folder / "i.db").exists():
+        return []
+    storage = optuna.storages.RDBStorage(f"sqlite:///{folder / 'i.db'}")
+    return storage.get_all_trials(1) if storage.get_all_studies() else []
+
+
 def test_a_callback_does_not_hide_why_the_objective_failed(run):
     code, said = run(CALLS_BACK)
     assert code == 1
@@ -118,6 +193,21 @@ def test_a_script_knows_its_file_and_is_told_the_line_of_what_is_refused(run, tm
     assert "2/2 trials" in said
     assert "direction = 'up' is refused" in said
     assert "(at s.py:15)" in said.splitlines()[-1]
+
+
+def test_trials_that_are_told_in_any_order_are_all_seen(run):
+    code, said = run(ASKED_IN_ANY_ORDER)
+    assert code == 0, said
+    assert "[None, 1.0, None, None]\n[None, 1.0, 2.0, None]\n[0.0, 1.0, 2.0, None]" in said
+    assert "['COMPLETE', 'COMPLETE', 'COMPLETE', 'FAIL']" in said
+
+
+def test_a_lambda_that_refers_to_its_own_study_runs_in_trainers_and_reads_that_study(run):
+    code, said = run(BY_A_LAMBDA)
+    assert code == 0, said
+    assert "runs in this process" not in said
+    assert "{'how': 'lambda'} True" in said
+    assert "{'how': 'again'} True" in said
 
 
 def test_a_study_to_which_an_objective_refers_by_name_is_warned_of(run):

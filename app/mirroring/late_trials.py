@@ -1,0 +1,106 @@
+"""Late trials: they ended here after the script had that keeps our study and a user's in step.
+
+Theory of operation. A study goes on without its script: after Ctrl-C, say. What ends then is in our
+ledger alone. So the user's study notes each of our studies that follows it, and a script holds a
+lock for each that it keeps in step, as long as it lives. Whoever opens the user's study next looks
+through the noted studies whose lock is free, and writes there what they have more. A note is a
+system attribute named after our study. Its value says where the locks are, or is None: all is
+there.
+
+The two sides have no common name for a trial, so each is found by what it is: state, parameters,
+values. Of trials that agree in all of that as many are written as are lacking.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from ...profiling.base.errors import UsageError
+from ..host.locks import hold
+from .mirror import NOTE, Mirror, end_waiting
+
+#: What is asked of a study of ours by its id: its trials, and whether it is over. None: unknown.
+Ask = Callable[[str], tuple[Sequence[FrozenTrial], bool] | None]
+
+#: The studies that this process keeps in step, for as long as it lives: mirrors and locks by study.
+_kept: dict[str, tuple[Mirror, ExitStack]] = {}
+
+
+def keep(mirror: Mirror, study: str, folder: Path, where: str) -> None:
+    """Our ``study`` is kept in step by this process from now on, until it ends.
+
+    ``folder`` is for locks. ``where`` names what shares it: a machine, or what has one ledger.
+    """
+    if study in _kept:
+        return
+    lock = ExitStack()
+    with suppress(UsageError):  # another script follows the same study: that one is enough
+        lock.enter_context(hold(folder, study))
+    _kept[study] = mirror, lock
+    mirror.storage.set_study_system_attr(mirror.study_id, NOTE + study, where)
+
+
+def bring(mirror: Mirror, ask: Ask, folder: Path, where: str) -> tuple[int, list[str]]:
+    """Write the late trials of all studies that the user's has noted, but those that others follow.
+
+    Returns how many were written, and the ids of studies that will have more: they still run.
+    """
+    storage, study_id = mirror.storage, mirror.study_id
+    before = len(storage.get_all_trials(study_id, deepcopy=False))
+    running = []
+    for key, value in storage.get_study_system_attrs(study_id).items():
+        study = key.removeprefix(NOTE)
+        if study == key or value != where:
+            continue
+        with ExitStack() as lock:
+            try:
+                if study not in _kept:
+                    lock.enter_context(hold(folder, study))
+            except UsageError:
+                continue  # its script lives
+            known = ask(study)
+            if known is None:
+                continue
+            trials, over = known
+            if study in _kept:
+                _kept[study][0].sync()
+            else:
+                _write(storage, study_id, trials)
+            if over:
+                storage.set_study_system_attr(study_id, key, None)
+            else:
+                running.append(study)
+    return len(storage.get_all_trials(study_id, deepcopy=False)) - before, running
+
+
+def _write(storage: BaseStorage, study_id: int, trials: Sequence[FrozenTrial]) -> None:
+    there = storage.get_all_trials(study_id, deepcopy=False)
+    known = Counter(_content(trial) for trial in there if trial.state.is_finished())
+    waiting = {_enqueued(t): t._trial_id for t in there if t.state is TrialState.WAITING}
+    for trial in trials:
+        content = _content(trial)
+        if not trial.state.is_finished():
+            continue
+        if known[content]:
+            known[content] -= 1
+            continue
+        waits = waiting.pop(_enqueued(trial), None)
+        if waits is None or not end_waiting(storage, waits, trial):
+            storage.create_new_trial(study_id, trial)
+
+
+def _content(trial: FrozenTrial) -> tuple[Any, ...]:
+    steps = sorted(trial.intermediate_values.items())
+    return trial.state, repr(sorted(trial.params.items())), repr(trial.values), repr(steps)
+
+
+def _enqueued(trial: FrozenTrial) -> str:
+    """The parameters that its user has fixed."""
+    return repr(sorted(trial.system_attrs.get("fixed_params", {"": trial._trial_id}).items()))
