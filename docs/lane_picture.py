@@ -78,7 +78,7 @@ def chart(name: str, done: Simulation, top: float) -> list[str]:
 
 def bars(
     outcome: ExperimentResult, done: Simulation, number: int
-) -> list[tuple[float, float, float, float]]:
+) -> list[tuple[float, float, float, int]]:
     """Begin, end, part of the lane's time, and thickness of each bar of a job."""
     seats = {device.name: device.seats for device in done.devices}
     found = []

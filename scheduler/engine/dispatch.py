@@ -388,7 +388,12 @@ class Dispatcher:
 
     def on_footprint_reported(self, event: FootprintReported) -> None:
         trial = self._footprints.take(event)
-        if trial is not None and trial.state is TrialState.WAITING:
+        if trial is None:
+            return
+        # A resident that needs less than its seat's part makes room in its lane.
+        there = [each for each in trial.members if each.device in self._state.devices]
+        resident = any(in_use(self._state, member) for member in there)
+        if trial.state is TrialState.WAITING or (resident and self._state.ready):
             self.fill()
 
     def on_policy_chosen(self, event: PolicyChosen) -> None:

@@ -6,7 +6,8 @@ steps (*persistent*), and what a step of the greediest one adds (*ephemeral*). T
 Salus's lane manager, ``base + sum of persistent + max of ephemeral <= lane`` (lanemgr.cpp in
 github.com/SymbioticLab/Salus). A lane has an equal part of its device's memory, less the reserve.
 Where a trial's tensors are not known but processes of its study are, such a process counts as
-persistent. A trial of which neither is known takes no seat beside others.
+persistent. A trial of which neither is known counts with its seat's part of the lane: who gives a
+lane four seats expects four trials there. So the first trial of a study begins at once.
 
 Seats are given for delay, not for speed: a trial in a seat begins at once and slows its neighbours
 down. So a lane that is in use is only taken where no lane is free, and only if the trial would have
@@ -179,13 +180,13 @@ def _memory_verdict(state: EngineState, name: str, lane: int, trial: Trial) -> S
         return SeatVerdict(True, "the memory of its device is not known")
     there = lane_trials(state, name)
     together = [*there[lane], trial]
-    found = lane_need(state, device, together)
-    if found is None:
-        return SeatVerdict(False, "what memory its trials need is not known yet")
+    seat = round(lane_memory(device) / device.seats)
+    found = lane_need(state, device, together, unknown=seat)
+    assert found is not None
     why = in_words(found, len(together), device)
     if found.total + found.doubt > lane_memory(device):
         return SeatVerdict(False, why)
-    needs = [group_need(state, device, each) for n, each in there.items() if n != lane]
+    needs = [group_need(state, device, each, seat) for n, each in there.items() if n != lane]
     own = Need(found.total, found.doubt)
     if fit_needs(state, device, [*needs, own]).trials <= len(needs):
         return SeatVerdict(False, f"the other lanes leave too little: {why}")
@@ -204,17 +205,29 @@ def lane_is_too_small(state: EngineState, device: Device, trials: Sequence[Trial
     return found is not None and found.total > lane_memory(device)
 
 
-def group_need(state: EngineState, device: Device, trials: Sequence[Trial]) -> Need:
-    """What a lane with these residents needs; a size of 0 if that is not known."""
+def group_need(
+    state: EngineState, device: Device, trials: Sequence[Trial], unknown: int = 0
+) -> Need:
+    """What a lane with these residents needs; ``unknown`` as for ``lane_need``.
+
+    Without it the size is 0 if something of one is not known.
+    """
     if len(trials) == 1 and (alone := need(state, trials[0], device.kind)).size:
         return alone
-    found = lane_need(state, device, trials)
+    found = lane_need(state, device, trials, unknown)
     return Need(0) if found is None else Need(found.total, found.doubt)
 
 
-def lane_need(state: EngineState, device: Device, trials: Sequence[Trial]) -> LaneNeed | None:
-    """What these trials need as residents of one lane; None if nothing is known of one."""
-    found = [_alone(state, device.kind, trial) for trial in trials]
+def lane_need(
+    state: EngineState, device: Device, trials: Sequence[Trial], unknown: int = 0
+) -> LaneNeed | None:
+    """What these trials need as residents of one lane.
+
+    A trial of which nothing is known counts with ``unknown`` bytes. If that is 0, there is no
+    answer.
+    """
+    guess = LaneNeed(unknown, 0, 0) if unknown else None
+    found = [_alone(state, device.kind, trial) or guess for trial in trials]
     known = [each for each in found if each is not None]
     if len(known) < len(found):
         return None

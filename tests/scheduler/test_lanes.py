@@ -183,15 +183,19 @@ def test_a_trial_of_a_higher_priority_has_all_turns():
 class TestMemory:
     """The lane rule: persistent bytes add up, and one step at a time is taken."""
 
-    def test_nobody_of_whom_nothing_is_known_takes_a_seat(self):
-        at = Laned(memory=10.0)
-        at.study("a")
-        at.study("b")
-        assert set(at.places()) == {"a"}
-        at.told("a", 1.0, 3.0)
-        assert set(at.places()) == {"a"}
-        at.told("b", 1.0, 3.0, measured=False)
-        assert set(at.places()) == {"a", "b"}
+    def test_one_of_whom_nothing_is_known_counts_with_its_seat_s_part_of_the_lane(self):
+        at = Laned(memory=10.0 / (1.0 - RESERVE))
+        for name in "abc":
+            at.study(name)
+        assert set(at.places()) == {"a", "b", "c"}, "2.5 each of 10"
+        at.told("a", 3.0, 3.0)
+        at.study("d")
+        assert "d" not in at.places(), "3 + 3 + 3 x 2.5 of 10"
+        at.told("d", 0.5, 0.5, measured=False)
+        assert "d" not in at.places(), "3 + 0.5 + 3 + 2 x 2.5 of 10"
+        at.told("b", 0.5, 0.5)
+        at.told("c", 0.5, 0.5)
+        assert "d" in at.places(), "3 + 3 x 0.5 + 3 of 10"
 
     def test_persistent_bytes_add_up_and_the_largest_step_counts_once(self):
         usable = 10.0
@@ -209,11 +213,13 @@ class TestMemory:
         at = Laned(memory=10.0 / (1.0 - RESERVE), policy="pack")
         at.study("a")
         at.told("a", 1.0, 5.0)
+        at.study("b")
+        at.told("b", 3.0, 2.0)
         at.study("big")
-        at.told("big", 5.0, 5.0)
+        at.told("big", 2.0, 5.0)
         at.study("small")
         at.told("small", 1.0, 2.0)
-        assert set(at.places()) == {"a", "small"}
+        assert set(at.places()) == {"a", "b", "small"}
 
     def test_each_lane_has_its_part_of_the_device(self):
         at = Laned(lanes=2, seats=2, memory=20.0 / (1.0 - RESERVE), policy="pack")
@@ -255,9 +261,12 @@ class TestMemory:
         at.study("a")
         at.end_epoch("a", 1.0, memory=6 * GIB)
         at.study("b", epochs=1, priority=1)
-        assert "b" not in at.places(), "nothing is known of its study"
-        at.told("b", 1.0, 3.0)
-        assert "b" in at.places(), "6 + 1 + 3 of 10"
+        assert "b" in at.places(), "6 + 2.5 of 10"
+        at.study("c", epochs=1, priority=2)
+        assert "c" not in at.places(), "6 + 2 x 2.5 of 10"
+        at.told("b", 1.0, 2.0)
+        at.told("c", 1.0, 2.0)
+        assert "c" in at.places(), "6 + 2 x 1 + 2 of 10"
 
     def test_one_that_ran_out_of_memory_counts_with_more(self):
         at = Laned(memory=12.0 / (1.0 - RESERVE))
@@ -423,7 +432,7 @@ def test_a_gang_takes_only_devices_without_residents():
 def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
     at = Laned(policy="srtf", memory=12.0)
     at.study("long", epochs=10)
-    at.told("long", 1.0, 2.0)
+    at.told("long", 1.0, 8.0)
     for _ in range(2):
         at.at += 60.0
         at.end_epoch("long", 60.0)
@@ -431,8 +440,9 @@ def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
     plan = outlook(at.engine, at.at)
     assert plan["waiting"][0]["why"] == (
         "place 1 in line for a slot; no seat beside others:"
-        " what memory its trials need is not known yet"
+        " 2 persistent 3.5 GiB + 1 ephemeral 8.0 GiB + process 0.0 GiB of 12.0 GiB"
     )
+    at.told("long", 1.0, 2.0)
     at.told("short", 0.5, 1.0)
     plan = outlook(at.engine, at.at)
     [shared] = plan["shared"]
