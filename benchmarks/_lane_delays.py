@@ -8,13 +8,17 @@ submission are drawn, the same for both.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import penstock
+from penstock import FullBudget
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.reader import Reader
+from penstock.app.spec.build import make_plan, new_id
+from penstock.app.study.handle import StudyHandle
+from penstock.app.study.study import Study
 
 from ._studies import Steady, installation, plain_loop
 
@@ -62,34 +66,29 @@ def _beside(devices: str, count: int, steps: int, epoch: float) -> list[float]:
     with installation(devices) as settings:
         long = settings.home / "long"
         space = {"steps": [steps], "file": [str(long)]}
-        _submit("long", space, epochs=1000, devices=devices)
+        _submit(settings, "long", space, epochs=1000)
         _until(long.exists)
-        found = []
+        reader, found = Reader(settings.ledger_url), []
         for i in range(count):
             time.sleep(draw.uniform(0.0, epoch / 4))
             file = settings.home / f"newcomer-{i}"
             began = time.time()
             space = {"steps": [SHORT], "file": [str(file)]}
-            ran = _submit(f"newcomer-{i}", space, epochs=1, devices=devices)
-            _until(file.exists)
+            study = _submit(settings, f"newcomer-{i}", space, epochs=1)
+            _until(lambda file=file: file.exists() and file.read_text())
             found.append(float(file.read_text()) - began)
-            ran.join(PATIENCE)
+            _until(lambda study=study: reader.study(study).finished_at is not None)
     return found
 
 
-def _submit(
-    name: str, space: dict[str, list[Any]], *, epochs: int, devices: str
-) -> threading.Thread:
-    def work() -> None:
-        strategy = penstock.FullBudget(epochs)
-        study = penstock.create_study(
-            study_name=name, metric="loss", sampler="grid", strategy=strategy
-        )
-        study.optimize(Timed, space={"lr": [0.01], **space}, show_progress=False, devices=devices)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
+def _submit(settings: Settings, name: str, space: dict[str, list[Any]], epochs: int) -> str:
+    """Submit a study of one trial; returns its id."""
+    plan = make_plan(
+        direction="minimize", metric="loss", sampler="grid", strategy=FullBudget(epochs)
+    )
+    study = Study(StudyHandle(plan, name, new_id(name), settings))
+    study.submit(Timed, {"lr": [0.01], **space}, 1, devices=settings.devices)
+    return study.id
 
 
 def _until(holds: Any) -> None:
