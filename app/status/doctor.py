@@ -31,6 +31,7 @@ from ..broker.ownership import BrokerTaken, check_free
 from ..host import locks, logs
 from ..host.devices import machine
 from ..host.settings import PREFIX, Settings
+from ..launching.environments import why_no_rootfs
 from ..services import services
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def diagnose(settings: Settings) -> list[Finding]:
         ("Python", _python),
         ("torch", _torch),
         ("trainers", _trainers),
+        ("environments", _environments),
         ("state folder", _home),
         ("devices", _devices),
         ("counters", _counters),
@@ -123,6 +125,15 @@ def _trainers(_: Settings) -> Iterator[Finding]:
     what = f"start as new programs, and import torch anew each time: {reason}"
     advice = "see what this Python starts by itself: its sitecustomize and .pth files"
     yield Finding("trainers", "warn", what, advice)
+
+
+def _environments(_: Settings) -> Iterator[Finding]:
+    """What environments of studies this node can start."""
+    if not (why := why_no_rootfs()):
+        yield Finding("environments", "ok", "venv:, rootfs: and command: can be started")
+        return
+    # Few studies need a root.
+    yield Finding("environments", "ok", f"venv: and command: can be started; rootfs: not: {why}")
 
 
 def _home(settings: Settings) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from penstock.app.host.settings import load
 from penstock.app.services import services
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.services.services import Service
+from penstock.app.status import doctor
 from penstock.app.status.doctor import diagnose
 from penstock.profiling.knobs.knobs import KNOBS
 from study_ledger import make_study, study_spec
@@ -41,6 +42,16 @@ def test_on_a_fresh_machine_all_is_well_and_nothing_was_made(tmp_path):
         finding.name for finding in found
     }
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_environments_can_be_started_is_said(tmp_path, monkeypatch):
+    settings = load(home=tmp_path / "home", devices="cpu:1x1")
+    monkeypatch.setattr(doctor, "why_no_rootfs", lambda: "")
+    assert findings(settings)["environments"].what == "venv:, rootfs: and command: can be started"
+    monkeypatch.setattr(doctor, "why_no_rootfs", lambda: "bwrap is not installed on its node")
+    found = findings(settings)["environments"]
+    assert found.grade == "ok"
+    assert found.what.endswith("rootfs: not: bwrap is not installed on its node")
 
 
 def test_what_keeps_trainers_from_being_forked_is_said(tmp_path, monkeypatch):

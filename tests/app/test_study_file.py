@@ -82,6 +82,7 @@ def submit(tmp_path):
         ),
         ("study_name: mine", "seed: 1.5", "line 3: seed = 1.5 is refused: allowed is a whole"),
         ("study_name: mine", "load_if_exists: no", "line 3: load_if_exists = 'no' is refused"),
+        ("study_name: mine", "environment: venv:x", "line 3: environment = 'venv:x' is refused: "),
         ("study_name: mine", "timeout: -1", "line 3: timeout = -1 is refused"),
         ("study_name: mine", "directions: [minimize, up]", "line 3: directions[1] = 'up' is ref"),
         (

@@ -6,10 +6,13 @@ import os
 import shutil
 import signal
 
+import psutil
 import pytest
 from installation import Installation, variables_of
 from made_environments import make_root, make_venv, pretend_version
+from patience import PATIENCE
 from penstock import Float, FullBudget, UsageError, create_study, load_study
+from penstock.app.host import locks
 from users_trainables import Paced, Versioned
 
 pytestmark = pytest.mark.integration
@@ -148,6 +151,19 @@ def test_a_trainer_below_a_program_dies_as_any_other(site, venvs, tmp_path, numb
     story = site.penstock("story", f"{study.id}/0")
     assert f"signal {int(number)} ({number.name})" in story
     assert "ended with it" not in story
+
+
+@NEEDS_BWRAP
+def test_a_trainer_below_a_program_ends_with_the_launcher_process(site, venvs, tmp_path):
+    environment = f"command:bwrap --die-with-parent --dev-bind / / env -S 'PATH={venvs[1]}/bin'"
+    until = tmp_path / "until"
+    study = submitted(environment, Paced, n_trials=1, pace=[0.1], until=[str(until)])
+    site.until(lambda: len(site.reader.epochs(study.id)) > 1, "it trains")
+    [trainer] = site.trainers_in(environment)
+    psutil.Process(locks.pid_of(site.settings.run, "launcher")).kill()
+    trainer.wait(PATIENCE)
+    until.touch()
+    assert site.wait(study.id).status == "complete"
 
 
 def test_the_command_line_names_the_environment(site, venvs, tmp_path):
