@@ -227,7 +227,9 @@ class Session:
         op = line.get("op")
         if op == "ready":
             if trainer.versions and self.task.rank == 0:
-                words = f"its trainer runs in {trainer.environment}: {trainer.versions}"
+                # A story has it after `attempt 1 runs, but`.
+                words = f"not in its worker's environment: {trainer.environment} has"
+                words += f" {trainer.versions}"
                 self._report({"kind": "remarked", "text": words}, closes=False)
             if not self._waiting:
                 self._set_due()
