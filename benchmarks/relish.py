@@ -1,8 +1,8 @@
-"""Policies over all trials on one device, beside ideal schedules: simulated, with the real engine.
+"""Policies over all trials on one device: simulated beside ideal schedules, and live beside that.
 
-    python -m benchmarks.relish --json FILE [--quick]
+    python -m benchmarks.relish --json FILE [--quick] [--part simulated|live]
 
-Only what can be simulated is here. 100 jobs have running times by quantiles of Philly, scaled to a
+Simulated, with the real engine: 100 jobs have running times by quantiles of Philly, scaled to a
 mean of 182 s, and arrive in bursts like Venus's (``_philly``). Each is a study of one trial with 27
 epochs. The ideal schedules come from an event simulation that shares nothing with the engine
 (``_ideal_queue``): it knows all times, switches for free and at any instant.
@@ -10,9 +10,13 @@ epochs. The ideal schedules come from an event simulation that shares nothing wi
 ``srtf.of_ideal`` is ideal SRTF's mean completion time over ours, the lowest of all loads (means of
 the seeds); ``fifo.of_ideal`` is the same of FIFO, the farthest from 1. FIFO's mean completion over
 SRTF's depends on the load and on how much sizes differ, so it is a curve. Salus (Yu, Chowdhury,
-MLSys 2020) reports 3.19, for a workload and a device of its own: it is shown, and no goal. At the
-end is what packing by memory comes to (``_packing_figures``), and what seats in a lane are worth
+MLSys 2020) reports 3.19, for a workload and a device of its own: it is shown, and no goal. Then
+comes what packing by memory comes to (``_packing_figures``), and what seats in a lane are worth
 beside long epochs (``_lane_figures``).
+
+Live: 12 such jobs of 6 s on average run for real (``_relish_live``). ``live.jct_over_simulated`` is
+their mean completion time over the simulated one of the same table of seconds under the same
+policy, which knows no times in either: the larger of FIFO's and SRTF's, each over all draws.
 """
 
 from __future__ import annotations
@@ -34,6 +38,9 @@ from ._ideal_queue import RULES, mean_completion
 from ._lane_figures import lane_figures
 from ._packing_figures import packing_figures
 from ._philly import MEAN, QueueJob, philly_jobs
+from ._relish_live import EPOCHS as LIVE_EPOCHS
+from ._relish_live import POLICIES as LIVE_POLICIES
+from ._relish_live import live_jobs, live_run
 
 JOBS, SEEDS, EPOCHS, FEW_EPOCHS = 100, 10, 27, 9
 LOADS = (0.5, 0.7, 0.9, 1.1, 1.3)
@@ -118,14 +125,61 @@ def _means(rows: list[dict[str, float]]) -> dict[str, float]:
     return found
 
 
+def live_figures(draws: int) -> dict[str, float]:
+    """Live jobs beside the simulation of them, printed and as figures."""
+    figures: dict[str, float] = {"live.draws": draws}
+    live: dict[str, list[float]] = {name: [] for name in LIVE_POLICIES}
+    told: dict[str, list[float]] = {name: [] for name in LIVE_POLICIES}
+    for seed in range(draws):
+        jobs = live_jobs(seed)
+        for name in LIVE_POLICIES[:: 1 if seed % 2 == 0 else -1]:
+            setting = Setting(name, known=False, epochs=LIVE_EPOCHS)
+            told[name].append(simulated(jobs, setting).completion)
+            load = os.getloadavg()[0]
+            found = live_run(jobs, name)
+            live[name].append(found.completion)
+            print(
+                f"{len(jobs)} live jobs, draw {seed}, {name}: mean completion"
+                f" {found.completion:.2f} s, simulated {told[name][-1]:.2f} s; trained"
+                f" {found.trained:.3f} of the table (load {load:.1f})",
+                flush=True,
+            )
+    for name in LIVE_POLICIES:
+        figures[f"live.{name}.completion_s"] = fmean(live[name])
+        figures[f"live.{name}.simulated_s"] = fmean(told[name])
+        figures[f"live.{name}.jct_over_simulated"] = fmean(live[name]) / fmean(told[name])
+        figures[f"live.{name}.worst"] = max(
+            a / b for a, b in zip(live[name], told[name], strict=True)
+        )
+    ratios = [figures[f"live.{name}.jct_over_simulated"] for name in LIVE_POLICIES]
+    figures["live.jct_over_simulated"] = max(ratios)
+    print(f"live.jct_over_simulated {max(ratios):.3f} (goal: at most 1.10)\n")
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="2 seeds and 2 loads")
+    parser.add_argument("--quick", action="store_true", help="2 seeds and 2 loads, 1 live draw")
+    parser.add_argument("--part", choices=("simulated", "live"), help="both by default")
     given = parser.parse_args()
-    loads, seeds = ((0.7, 1.1), 2) if given.quick else (LOADS, SEEDS)
     began, load_before = time.perf_counter(), os.getloadavg()[0]
     print(f"load before {load_before:.1f}")
+    figures: dict[str, float | bool] = {"load_before": load_before}
+    if given.part != "simulated":
+        figures |= live_figures(1 if given.quick else 3)
+    if given.part != "live":
+        figures |= simulated_figures(quick=given.quick)
+    figures |= {"seconds": time.perf_counter() - began, "load_after": os.getloadavg()[0]}
+    print(f"load after {figures['load_after']:.1f}")
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def simulated_figures(*, quick: bool) -> dict[str, float | bool]:
+    """Our policies beside the ideal ones, printed and as figures."""
+    loads, seeds = ((0.7, 1.1), 2) if quick else (LOADS, SEEDS)
+    began = time.perf_counter()
     cases = [Case(top, load, seed) for top in TOPS for load in loads for seed in range(seeds)]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = dict(zip(cases, pool.map(one, cases), strict=True))
@@ -142,8 +196,6 @@ def main() -> None:
         "simulated": True,
         "seeds": seeds,
         "jobs": JOBS,
-        "load_before": load_before,
-        "seconds": time.perf_counter() - began,
         "salus.published": SALUS,
     }
     for name in ALWAYS:
@@ -158,12 +210,7 @@ def main() -> None:
             for name, value in cells[top, load].items():
                 figures[f"p{100 * top:.0f}.load{load}.{_key(name)}"] = value
     _print_losses(rows, loads, seeds)
-    figures |= packing_figures(seeds)
-    figures |= lane_figures(seeds)
-    figures["load_after"] = os.getloadavg()[0]
-    print(f"load after {figures['load_after']:.1f}")
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+    return figures | packing_figures(seeds) | lane_figures(seeds)
 
 
 def _key(name: str) -> str:

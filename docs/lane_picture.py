@@ -17,9 +17,9 @@ JOBS = ((0.0, 2, 60.0), (30.0, 1, 10.0), (75.0, 1, 20.0))
 #: Name, policy and device of each chart.
 CHARTS = (
     ("fair, one slot", "fair", "gpu:1"),
-    ("fair, one lane of four seats: weight 1 each", "fair", "gpu:1*1x4"),
+    ("fair, one lane of four seats", "fair", "gpu:1*1x4"),
     ("srtf, one slot", "srtf", "gpu:1"),
-    ("srtf, one lane of four seats: the longer one has weight 0", "srtf", "gpu:1*1x4"),
+    ("srtf, one lane of four seats", "srtf", "gpu:1*1x4"),
 )
 #: Pixels: of a job's row, of the picture's width, and beside the rows.
 ROW, WIDTH, LEFT = 20, 760, 60

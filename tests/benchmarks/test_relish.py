@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import time
 from itertools import permutations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks._ideal_queue import RULES, ideal_ends, mean_completion
 from benchmarks._philly import MEAN, QUANTILES, philly_jobs
+from benchmarks._relish_live import JOBS as JOBS_LIVE
+from benchmarks._relish_live import LIVE_MEAN, LOAD, STEPS, Timed, live_jobs
 from benchmarks.relish import Setting, simulated
 
 JOBS = [(0.0, 10.0), (1.0, 2.0), (1.0, 1.0), (20.0, 4.0)]
@@ -68,6 +72,31 @@ def test_jobs_have_the_mean_the_spread_and_the_load_that_are_said():
     arrivals = [job.arrives for job in jobs]
     assert arrivals == sorted(arrivals)
     assert len(set(arrivals)) == pytest.approx(4000 / 8.2, rel=0.2)
+
+
+def test_live_jobs_are_the_simulated_ones_on_a_shorter_scale():
+    for seed in range(3):
+        drawn, live = philly_jobs(JOBS_LIVE, LOAD, 0.90, seed), live_jobs(seed)
+        assert math.fsum(job.seconds for job in live) / JOBS_LIVE == pytest.approx(LIVE_MEAN)
+        factors = {round(a.seconds / b.seconds, 9) for a, b in zip(live, drawn, strict=True)}
+        factors |= {
+            round(a.arrives / b.arrives, 9) for a, b in zip(live, drawn, strict=True) if b.arrives
+        }
+        assert len(factors) == 1
+
+
+def test_a_live_step_takes_its_time_and_learns_what_a_short_one_learns():
+    results = []
+    for seconds in (0.0, 0.08 * STEPS):
+        torch.manual_seed(1)
+        code = Timed({"seconds": seconds})
+        model = code.model()
+        began = time.perf_counter()
+        code.loss(model, [part[:32] for part in code.data().train.tensors]).backward()
+        took = time.perf_counter() - began
+        results.append([parameter.grad for parameter in model.parameters()])
+        assert took >= seconds / STEPS
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_ours_is_near_the_ideal_and_never_better():

@@ -117,8 +117,8 @@ class Noted(Link):
         super().__init__("redis://127.0.0.1:1/0")
         self.closed = []
 
-    def report(self, task, owner, body, *, closes):
-        dumps(body)
+    def report(self, task, owner, body, *, closes, sampled=()):
+        dumps([body, sampled])
         self.closed.append(closes)
         return "ok"
 
