@@ -298,7 +298,7 @@ SUBMISSION_REFUSALS = [
     ("no code", {"code": 3}, "first argument", "objective(trial)"),
     ("another class", {"code": dict}, "first argument", "TorchTrainable"),
     ("an instance", {"code": Net({})}, "first argument", "TorchTrainable"),
-    ("a study in its code", {"code": an_objective_with_a_study()}, "another study", "inside the function"),
+    ("a study in its code", {"code": an_objective_with_a_study()}, "another study", "inside"),
     ("what cannot be pickled", {"code": a_local_objective()}, "lock", "top level"),
 ]
 

@@ -159,7 +159,8 @@ def test_what_a_study_finds_after_ctrl_c_is_in_the_users_storage_when_it_is_open
 ):
     (tmp_path / "s.py").write_text(INTERRUPTED)
     process = site.start("run", "s.py", cwd=tmp_path)
-    until(lambda: len(stored(tmp_path)) > 1)
+    until(lambda: len(stored(tmp_path)) > 1 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
     site.wait("i")
