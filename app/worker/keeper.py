@@ -32,8 +32,9 @@ from ..broker import connection, protocol
 from ..broker.dropped import Dropped
 from .conversations import TrainerGone
 from .environment import AGENT_VARIABLE
+from .lanes import Lane
 from .session import Session
-from .trainers import Lane, Trainer
+from .trainer import Trainer
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from ...tasks.process.messages import SegmentTask, dumps
 from ..launching.environments import CannotStart
 from .conversations import TrainerGone
 from .link import Link
-from .trainers import Trainer
-from .unsent import Unsent
+from .reports import Reports, Result
+from .trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,6 @@ MEASURED = {
 POLL_INTERVAL = 0.5
 #: Seconds for which an announcement waits: for more of it, or for a report that takes it along.
 LINGER = 0.001
-
-Result = dict[str, Any]
 
 
 class Session:
@@ -93,9 +91,7 @@ class Session:
         self._epoch = task.first
         self._progress: tuple[float, int] | None = None
         self._step_seconds = 0.0
-        self._probing: list[Any] = []
-        # Without tools the scheduler has sampled, and knows.
-        self._unsent = Unsent(announces=task.tools is not None)
+        self._reports = Reports(task, owner, link, self.on_beat, lambda: self.fenced_off)
 
     def on_beat(self, beat: int) -> None:
         """The broker's answer about the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
@@ -133,10 +129,10 @@ class Session:
     def without_trainer(self, why: OSError) -> Result:
         """Report that the segment has no trainer to run in. Returns what Flower shows of it."""
         if self._link.closing.is_set():
-            return self._lost("its worker was stopped")
+            return self._reports.lost("its worker was stopped")
         if isinstance(why, CannotStart):
-            return self._lost(str(why), refused=True)
-        return self._lost(f"its trainer cannot be started: {why}")
+            return self._reports.lost(str(why), refused=True)
+        return self._reports.lost(f"its trainer cannot be started: {why}")
 
     def _run(self, trainer: Trainer) -> Result:
         with self._lock:
@@ -159,15 +155,15 @@ class Session:
                 self.run_key, self._receive_timeout(), lambda line: self._durable(trainer, line)
             )
             if line is None:
-                self._announce()
+                self._reports.announce()
             result = None if line is None else self._handle(trainer, line)
             # A trainer that talks without a pause is ended as well when it is fenced off.
             if result is None and (line is None or self.fenced_off):
                 result = self._overdue(trainer)
             if result is not None:
                 return result
-            if self._unsent.due and time.monotonic() >= self._unsent.due:
-                self._send_written()
+            if self._reports.unsent.due and time.monotonic() >= self._reports.unsent.due:
+                self._reports.written()
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -181,9 +177,11 @@ class Session:
         return self.trainer.seconds(self.task.fence) if self.trainer else time.monotonic()
 
     def _receive_timeout(self) -> float:
-        if self._unsent.unannounced:
+        if self._reports.unsent.unannounced:
             return LINGER
-        deadlines = [each for each in (self._stop_by or self._due, self._unsent.due) if each]
+        deadlines = [
+            each for each in (self._stop_by or self._due, self._reports.unsent.due) if each
+        ]
         return min([POLL_INTERVAL, *(each - time.monotonic() for each in deadlines)])
 
     def _overdue(self, trainer: Trainer) -> Result | None:
@@ -206,9 +204,9 @@ class Session:
         if not trainer.ready:
             where = f" in {trainer.environment}" if trainer.environment else ""
             words = f"its trainer{where} was not ready after {START_TIMEOUT:g} s"
-            return self._lost(words, refused=bool(where))
+            return self._reports.lost(words, refused=bool(where))
         what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
-        return self._failed("timeout", f"{what} took longer than {self._timeout:g} s")
+        return self._reports.failed("timeout", f"{what} took longer than {self._timeout:g} s")
 
     def _stop_overdue(self, trainer: Trainer) -> None:
         """Stop the run, where others are in memory beside it; else, or if it goes on, end all."""
@@ -230,7 +228,7 @@ class Session:
                 # A story has it after `attempt 1 runs, but`.
                 words = f"not in its worker's environment: {trainer.environment} has"
                 words += f" {trainer.versions}"
-                self._report({"kind": "remarked", "text": words}, closes=False)
+                self._reports.report({"kind": "remarked", "text": words}, closes=False)
             if not self._waiting:
                 self._set_due()
             return None
@@ -250,11 +248,11 @@ class Session:
         self._epoch = epoch + 1
         self._set_due()
         if self.task.rank == 0:
-            self._send_written()
+            self._reports.written()
             body = {name: line[name] for name in _EPOCH_FIELDS}
             claimed = round(self._before + self._clock() - self._sent_at, 6)
             report = {"kind": "epoch", "holder": trainer.identity, "claimed": claimed, **body}
-            self._report(report, closes=closes)
+            self._reports.report(report, closes=closes)
         if not closes:
             return None
         metric = self.task.metric
@@ -275,24 +273,24 @@ class Session:
     def _on_replayed(self, trainer: Trainer, line: dict[str, Any]) -> None:
         if self.task.rank == 0:
             body = {name: line[name] for name in ("first", "last", "reason")}
-            self._report({"kind": "replayed", **body}, closes=False)
+            self._reports.report({"kind": "replayed", **body}, closes=False)
 
     def _on_remarked(self, trainer: Trainer, line: dict[str, Any]) -> None:
         if self.task.rank == 0:
-            self._report({"kind": "remarked", "text": line["text"]}, closes=False)
+            self._reports.report({"kind": "remarked", "text": line["text"]}, closes=False)
 
     def _on_probing(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._probing = list(line["config"])
+        self._reports.trying = list(line["config"])
 
     def _on_widths(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         if self.task.rank == 0:
             body = {name: line[name] for name in ("seconds", "steps", "meeting", "met")}
-            self._report({"kind": "widths", **body}, closes=True)
+            self._reports.report({"kind": "widths", **body}, closes=True)
         return {"measured": [width for width, _ in line["seconds"]]}
 
     def _on_measured(self, trainer: Trainer, line: dict[str, Any]) -> None:
         body = {name: line[name] for name in MEASURED[line["op"]]}
-        self._report({"kind": line["op"], **body}, closes=False)
+        self._reports.report({"kind": line["op"], **body}, closes=False)
 
     def _on_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._set_due()  # the user's code does not cause this wait
@@ -315,13 +313,15 @@ class Session:
         answer = self._answer_of(trainer, question)
         if answer is not None and "error" in answer:
             self._tell(trainer, "stop")  # its objective waits for the value
-            return self._failed("exception", f"no value for {line['name']!r}: {answer['error']}")
+            return self._reports.failed(
+                "exception", f"no value for {line['name']!r}: {answer['error']}"
+            )
         if answer is not None:
             self._tell(trainer, "answer", value=answer["value"])
         return None
 
     def _on_request(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._send_written()  # the answer may depend on it
+        self._reports.written()  # the answer may depend on it
         question = {"kind": "request", "command": line["command"], "body": line["body"]}
         if not self.fenced_off and (answer := self._answer_of(trainer, question)) is not None:
             self._tell(trainer, "answer", value=answer)
@@ -338,7 +338,7 @@ class Session:
         self._tell(trainer, "answer", value=found)
 
     def _on_written(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._unsent.add(line["writing"])
+        self._reports.unsent.add(line["writing"])
 
     def _answer_of(self, trainer: Trainer, question: dict[str, Any]) -> dict[str, Any] | None:
         """The scheduler's answer; None if the attempt does not count any more."""
@@ -346,7 +346,7 @@ class Session:
             answer = self._link.ask(
                 self.task,
                 self.owner,
-                self._body(question),
+                self._reports.body(question),
                 still=lambda: trainer.alive and not self.fenced_off,
             )
         except BackendError as error:
@@ -360,16 +360,20 @@ class Session:
     def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         names = ("value", "further", "constraints", "pruned", "unasked")
         fields = {name: line[name] for name in names if name in line}
-        body = {"kind": "returned", "left": trainer.children, "writing": self._unsent.take()}
-        self._report(body | fields, closes=True)
+        body = {
+            "kind": "returned",
+            "left": trainer.children,
+            "writing": self._reports.unsent.take(),
+        }
+        self._reports.report(body | fields, closes=True)
         trainer.causes.pop(self.task.trial, None)  # it keeps nothing of it
         return {"returned": line["value"]}
 
     def _on_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        return self._failed(str(line["kind"]), str(line["message"]), str(line["traceback"]))
+        return self._reports.failed(str(line["kind"]), str(line["message"]), str(line["traceback"]))
 
     def _on_refused(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        return self._lost(
+        return self._reports.lost(
             str(line["reason"]),
             refused=True,
             signature=str(line.get("signature", "")),
@@ -379,10 +383,14 @@ class Session:
     def _on_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         """The gang broke up. Gives the member that can say why the time to do so."""
         self._link.closing.wait(BROKEN_GRACE)
-        return self._lost(str(line["reason"]), blamed=False)
+        return self._reports.lost(str(line["reason"]), blamed=False)
 
     def _on_stopped(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        return {"dropped": "fenced off"} if self.fenced_off else self._lost("its trainer stopped")
+        return (
+            {"dropped": "fenced off"}
+            if self.fenced_off
+            else self._reports.lost("its trainer stopped")
+        )
 
     _HANDLERS: dict[str, Callable[[Session, Trainer, dict[str, Any]], Result | None]] = {  # noqa: RUF012 - a table, never changed
         "begun": _on_begun,
@@ -411,74 +419,22 @@ class Session:
 
     def _trainer_gone(self, trainer: Trainer, how: TrainerGone) -> Result:
         if self._link.closing.is_set():
-            return self._lost("its worker was stopped")
+            return self._reports.lost("its worker was stopped")
         others = self._waiting or (trainer.ready and not trainer.works_for(self.task.fence))
         if how.unfit or how.lost or others:
             beside = ", while it ran another trial" if others and not how.unfit else ""
-            return self._lost(f"{how}{beside}", refused=how.unfit, blamed=how.unfit)
+            return self._reports.lost(f"{how}{beside}", refused=how.unfit, blamed=how.unfit)
         if not trainer.ready:
-            return self._lost(f"its trainer did not start: {how}")
+            return self._reports.lost(f"its trainer did not start: {how}")
         if how.error:
             words = f"its trainer ended with {how.error}"
-            return self._failed("exit", f"{words}: did your code change what Python itself needs?")
+            return self._reports.failed(
+                "exit", f"{words}: did your code change what Python itself needs?"
+            )
         if how.code is not None:
             words = f"os._exit({how.code}), or a library that does so, ended the process"
-            return self._failed("exit", f"{words}: raise or return instead")
-        return self._failed("died", str(how))
-
-    def _announce(self) -> None:
-        """Let the study's other trials know what this one has sampled, if they do not."""
-        sampled = self._unsent.take_unannounced()
-        if not sampled or self.fenced_off:
-            return
-        try:
-            self._link.announce(self.task, self.owner, sampled)
-        except BackendError as error:
-            log.warning("%s: its parameters were not announced: %s", self.task.task_id, error)
-
-    def _send_written(self) -> None:
-        """Report what the trial has written so far. It must come before what closes the attempt."""
-        if writing := self._unsent.take():
-            self._report({"kind": "written", "writing": writing}, closes=False)
-
-    def _failed(self, failure: str, message: str, traceback: str = "") -> Result:
-        self._send_written()
-        body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}
-        self._report(body | {"trying": self._probing}, closes=True)
-        return {"failed": failure}
-
-    def _lost(
-        self, reason: str, *, refused: bool = False, blamed: bool = True, **signatures: str
-    ) -> Result:
-        """Report that the attempt is lost. ``blamed``: as far as is known by this rank's fault."""
-        self._send_written()
-        ranks = [self.task.rank] if blamed else []
-        body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": ranks}
-        self._report(body | signatures, closes=True)
-        return {"lost": reason}
-
-    def _body(self, body: dict[str, Any]) -> dict[str, Any]:
-        task = self.task
-        return {"trial": task.trial, "fence": task.fence, "cause": task.id, **body}
-
-    def _report(self, body: dict[str, Any], *, closes: bool) -> None:
-        """Report under the fence. A report that does not count fences the session off."""
-        if self.fenced_off:
-            return
-        sampled = self._unsent.take_unannounced()
-        try:
-            answer = self._link.report(
-                self.task, self.owner, self._body(body), closes=closes, sampled=sampled
-            )
-        except BackendError as error:
-            # The lease expired long ago, and another attempt will come. But what ran stays warm.
-            log.warning("%s was given up: %s", self.task.task_id, error)
-            answer = "stale"
-        if answer == "cut":
-            self.on_beat(1)
-        elif answer == "stale":
-            log.warning("%s: a report came too late: %s", self.task.task_id, dumps(body)[:200])
-            self.on_beat(-1)
+            return self._reports.failed("exit", f"{words}: raise or return instead")
+        return self._reports.failed("died", str(how))
 
 
 #: What is raised by a message whose fields, or their types, are not as they should be.

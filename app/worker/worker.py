@@ -27,9 +27,11 @@ from ..host.settings import Settings
 from ..launching.client import TrainerLauncher
 from .environment import environment
 from .keeper import IdleTrainers, Keeper
+from .lanes import Lane
 from .link import Link
-from .session import POLL_INTERVAL, Result, Session
-from .trainers import Lane, Sockets, Trainer
+from .reports import Result
+from .session import POLL_INTERVAL, Session
+from .trainer import Sockets, Trainer
 
 log = logging.getLogger(__name__)
 

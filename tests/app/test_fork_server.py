@@ -18,10 +18,10 @@ from patience import PATIENCE, until
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching import fork_server
 from penstock.app.launching.fork_server import TRAINER, ForkServer
-from penstock.app.worker import trainers
+from penstock.app.worker import trainer as trainers
 from penstock.app.worker.conversations import TrainerGone
 from penstock.app.worker.environment import environment
-from penstock.app.worker.trainers import Lane
+from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from trainer_process import segment

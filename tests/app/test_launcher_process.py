@@ -21,7 +21,7 @@ from penstock.app.launching.packets import connect, listen, receive, send
 from penstock.app.launching.process import LauncherProcess
 from penstock.app.worker.conversations import TrainerGone
 from penstock.app.worker.environment import environment
-from penstock.app.worker.trainers import Lane
+from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from trainer_process import segment
 

@@ -17,8 +17,9 @@ from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching.fork_server import ForkServer
 from penstock.app.worker.conversations import TrainerGone
+from penstock.app.worker.endings import VERSION
 from penstock.app.worker.environment import environment
-from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, VERSION, Lane
+from penstock.app.worker.lanes import LINGER, STUDIES_KEPT, Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 

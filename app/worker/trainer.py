@@ -1,32 +1,24 @@
-"""Trainer processes: the children of a worker in which training runs.
+"""A trainer process: a child of a worker in which training runs.
 
-A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each lane
-has one trainer for all torch trials, and one for each of the last few studies of objectives and
-epoch functions. (These are suspended inside the user's code, so that code must not change.) The
-torch trials of studies with an environment of their own have a trainer for each of the last few
-environments. Trials share trainers and stay warm in them. A slot is a seat of a lane. Where a lane
-has several, the runs that are open in its trainer take turns (``tasks.lanes``). A trainer is
-started when a trial needs it (``app.launching.process``, ``app.launching.environments``). Other
+A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Other
 trainers reach it at its *identity*, ``address:port:token``. The worker makes the socket, so that
 the identity is known before the process runs: a member of a gang is claimed before its trainer has
-started.
+started. It is started by the launcher process (``app.launching.process``), in its study's
+environment if that has one (``app.launching.environments``).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import select
 import signal
 import socket
 import struct
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from contextlib import suppress
-from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -39,7 +31,6 @@ from ...tasks.process.identity import Identity, listen
 from ...tasks.process.lifeline import PIPE_CLOSED
 from ...tasks.process.messages import (
     MAX_MESSAGE,
-    SUSPENDABLE,
     Forged,
     SegmentTask,
     dumps,
@@ -51,6 +42,7 @@ from ..host.logs import last_error, open_log, uncaught
 from ..launching import environments
 from ..launching.client import TrainerLauncher
 from ..launching.environments import Launch
+from . import endings
 from .conversations import Conversations, TrainerGone
 from .environment import environment
 
@@ -58,32 +50,19 @@ log = logging.getLogger(__name__)
 
 #: The exit status of Python after an uncaught exception.
 UNCAUGHT = 1
-#: How many trainers a slot keeps besides the shared one: those of studies of functions, and those
-#: of environments. The least recently used is closed.
-STUDIES_KEPT = 4
 #: Seconds after which a trainer that has done nothing yet no longer counts as starting.
 STARTING = 60.0
-#: Seconds for which such a trainer stays idle after the last of its trials has ended. The next
-#: trial may be on its way.
-LINGER = 5.0
 #: Seconds after which a trainer that does not read what is sent to it is ended.
 SEND_TIMEOUT = 10.0
 #: Seconds in which a trainer whose socket is closed may end by itself.
 EXIT_TIMEOUT = 1.0
 #: A program that starts another one exits with this and the number of the signal that ended it.
 SIGNALLED = 128
-VERSION = version("penstock")
-#: How versions are shown.
-_TITLES = {"penstock": "Penstock", "python": "Python"}
-#: What Python says of a Penstock that is not there.
-_NO_PENSTOCK = re.compile(r"No module named '?penstock")
 #: What a trainer may say while it still imports what its first run needs: a run that waits behind
 #: that one may be stopped.
 _BEFORE_WORK = ("preparing", "stopped")
 #: The kernel's ``struct ucred``: process, user, group.
 _UCRED = struct.Struct("iII")
-#: The name of the trainer that belongs to no single study and no environment.
-SHARED = ""
 
 
 class Sockets:
@@ -242,7 +221,8 @@ class Trainer:
         except (UnicodeDecodeError, Forged) as error:
             raise self.malformed(line) from error
         if message.get("op") == "ready":
-            self._check_versions(message)
+            if self.environment:
+                self._take_versions(message)
             self.ready = True
         elif message.get("op") not in _BEFORE_WORK:
             self._worked = True
@@ -270,26 +250,13 @@ class Trainer:
             log.warning("what process %d said for trainer %d is dropped", sender, self.pid)
         return b""
 
-    def _check_versions(self, ready: dict[str, Any]) -> None:
+    def _take_versions(self, ready: dict[str, Any]) -> None:
         """Take in what its environment has. Raises TrainerGone for another Penstock than ours."""
-        if not self.environment:
-            return
-        has = {name: str(ready[name]) for name in ("penstock", "python", "torch") if name in ready}
-        if has.get("penstock") != VERSION:
+        try:
+            self.versions = endings.versions_of(self.environment, ready)
+        except TrainerGone:
             self.end()
-            what = f"Penstock {has['penstock']}" if has.get("penstock") else "another Penstock"
-            raise TrainerGone(
-                f"{self.environment} has {what}, and its worker {VERSION}: {self._advice()}",
-                unfit=True,
-            )
-        self.versions = ", ".join(f"{_TITLES.get(each, each)} {has[each]}" for each in has)
-
-    def _advice(self) -> str:
-        """How its environment gets the Penstock that the worker has."""
-        python = "python3"
-        if self.environment.startswith("venv:"):
-            python = f"{self.environment.removeprefix('venv:')}/bin/python"
-        return f"{python} -m pip install penstock=={VERSION}"
+            raise
 
     @property
     def starting(self) -> bool:
@@ -303,38 +270,19 @@ class Trainer:
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:
-        """How the process ended, as ``signal 11 (SIGSEGV)``. Ends and names what it left behind."""
+        """How the process ended. Ends and names what it left behind."""
         ended = self._process.wait(EXIT_TIMEOUT)
         left = self._process.end()
         status = self._process.status
-        code = None
         if status is None:
             return TrainerGone(self._process.trouble, lost=True)
         if self._wrapped and status > SIGNALLED:
             status = SIGNALLED - status
         if self.environment and not self.ready and status != -signal.SIGKILL:
-            return TrainerGone(self._why_unfit(status), unfit=True)
-        if not ended or status == PIPE_CLOSED:  # then the signal was ours
-            how = "the training code closed file descriptors that it had not opened"
-        elif status < 0:
-            how = f"signal {-status}{_signal_name(-status)}"
-        else:
-            how, code = f"exit code {status}", status
-        if left:
-            how += (
-                f"; these processes that it had started were ended with it: {', '.join(left[:5])}"
-            )
-            how += f" and {len(left) - 5} more" if len(left) > 5 else ""
-        error = uncaught(self._output, self._before) if code == UNCAUGHT else ""
-        return TrainerGone(how, code, error)
-
-    def _why_unfit(self, status: int) -> str:
-        """Why its environment started no trainer, which ended with ``status``."""
-        how = f"exit code {status}" if status >= 0 else f"signal {-status}{_signal_name(-status)}"
-        said = last_error(self._output, self._before)
-        if _NO_PENSTOCK.search(said):
-            return f"{self.environment} has no Penstock: {self._advice()}"
-        return f"{self.environment} cannot start a trainer ({how}){f': {said}' if said else ''}"
+            said = last_error(self._output, self._before)
+            return endings.unfit(self.environment, status, said)
+        error = uncaught(self._output, self._before) if status == UNCAUGHT else ""
+        return endings.ending(status if ended else PIPE_CLOSED, left, error)
 
     def kill(self) -> None:
         """Kill the process at once, even if it is stopped. Never waits."""
@@ -375,112 +323,8 @@ class Trainer:
                     os.close(below)
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return f" ({signal.Signals(number).name})"
-    except ValueError:  # a real-time signal has no name
-        return ""
-
-
 def _timeval(seconds: float) -> bytes:
     return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
-
-
-class Lane:
-    """The trainers of one lane. One segment runs at a time in each of its seats.
-
-    Whoever runs one has a ``seat``. What changes the trainers happens under ``lock``.
-    """
-
-    def __init__(
-        self,
-        launcher: TrainerLauncher,
-        device: Device,
-        index: int,
-        logs: Path,
-        address: str,
-        *,
-        powercap: Path | None = None,
-    ) -> None:
-        """``address`` is where trainers of other lanes and nodes reach this node's.
-
-        ``powercap``: as for ``Trainer``.
-        """
-        self._launcher = launcher
-        self._powercap = powercap
-        self.device = device
-        self.address = address
-        #: The queues of its seats.
-        first = index * device.seats
-        self.queues = [device.queue(slot) for slot in range(first, first + device.seats)]
-        self.name = self.queues[0]
-        self.lock = threading.Lock()
-        self.seats = threading.Semaphore(device.seats)
-        self.output = logs / f"trainer-{self.name}.log"
-        self._pages = (logs / f"turns-{self.name}-{n}" for n in count())
-        self._trainers: OrderedDict[str, Trainer] = OrderedDict()
-
-    def known(self, task: SegmentTask) -> Trainer | None:
-        """The trainer that will run ``task``, if it is there."""
-        return self._trainers.get(_name(task))
-
-    def trainer_for(self, task: SegmentTask, sockets: Sockets | None = None) -> Trainer:
-        """The trainer that runs ``task``: a new one, with these ``sockets``, if there is none.
-
-        Raises OSError if it cannot be started. The ``sockets`` are closed then.
-        """
-        name = _name(task)
-        if name not in self._trainers:
-            sockets = sockets or Sockets(self.address)
-            try:
-                self._trainers[name] = Trainer(
-                    self._launcher,
-                    self.device,
-                    task,
-                    self.output,
-                    sockets,
-                    powercap=self._powercap,
-                    turns=next(self._pages) if self._take_turns(task) else None,
-                )
-            except OSError:
-                sockets.close()
-                raise
-        self._trainers.move_to_end(name)
-        return self._trainers[name]
-
-    def _take_turns(self, task: SegmentTask) -> bool:
-        """Whether trials such as ``task`` take turns in their trainer."""
-        return self.device.seats > 1 and task.contract not in SUSPENDABLE
-
-    def unused(self) -> list[Trainer]:
-        """The trainers of studies and environments that are over or too many."""
-        studies = [name for name in self._trainers if name != SHARED]
-        names = {name for name in studies if _is_over(self._trainers[name])}
-        names.update(studies[:-STUDIES_KEPT])
-        return [self._trainers[name] for name in names if not self._trainers[name].runs]
-
-    def release(self, trial: str) -> None:
-        """The trial is over. The trainers that keep it may drop it."""
-        for trainer in self.trainers():
-            if trainer.causes.pop(trial, None) is not None:
-                trainer.send({"op": "release", "trial": trial})
-
-    def ended(self) -> list[Trainer]:
-        """The trainers whose processes have ended."""
-        return [trainer for trainer in self.trainers() if not trainer.alive]
-
-    def remove(self, trainer: Trainer) -> None:
-        """Forget a trainer. The caller closes it."""
-        for name, known in list(self._trainers.items()):
-            if known is trainer:
-                del self._trainers[name]
-
-    def trainers(self) -> list[Trainer]:
-        return list(self._trainers.values())
-
-
-def _name(task: SegmentTask) -> str:
-    return task.study if task.contract in SUSPENDABLE else task.environment or SHARED
 
 
 def _imports(task: SegmentTask) -> list[str]:
@@ -493,7 +337,3 @@ def _imports(task: SegmentTask) -> list[str]:
     if not module.endswith(".py"):
         return imported_names(folder.joinpath(*module.split(".")).with_suffix(".py"), folder)
     return imported_names(Path(module), folder)
-
-
-def _is_over(trainer: Trainer) -> bool:
-    return not trainer.causes and time.monotonic() - trainer.idle_since > LINGER

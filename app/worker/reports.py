@@ -1,0 +1,99 @@
+"""What the scheduler is told of one attempt, under its fence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ...profiling.base.errors import BackendError
+from ...tasks.process.messages import SegmentTask, dumps
+from .link import Link
+from .unsent import Unsent
+
+log = logging.getLogger(__name__)
+
+#: What Flower shows of a segment.
+Result = dict[str, Any]
+
+
+class Reports:
+    """The reports of one session."""
+
+    def __init__(
+        self,
+        task: SegmentTask,
+        owner: str,
+        link: Link,
+        on_beat: Callable[[int], None],
+        is_fenced_off: Callable[[], bool],
+    ) -> None:
+        """``on_beat`` hears what a report's answer says: -1 fenced off, 1 a cut is wanted."""
+        self._task = task
+        self._owner = owner
+        self._link = link
+        self._on_beat = on_beat
+        self._is_fenced_off = is_fenced_off
+        # Without tools the scheduler has sampled, and knows.
+        self.unsent = Unsent(announces=task.tools is not None)
+        #: The system configuration that is tried now; it is to blame if the process dies.
+        self.trying: list[Any] = []
+
+    def announce(self) -> None:
+        """Let the study's other trials know what this one has sampled, if they do not."""
+        sampled = self.unsent.take_unannounced()
+        if not sampled or self._is_fenced_off():
+            return
+        try:
+            self._link.announce(self._task, self._owner, sampled)
+        except BackendError as error:
+            log.warning("%s: its parameters were not announced: %s", self._task.task_id, error)
+
+    def written(self) -> None:
+        """Report what the trial has written so far. It must come before what closes the attempt."""
+        if writing := self.unsent.take():
+            self.report({"kind": "written", "writing": writing}, closes=False)
+
+    def failed(self, failure: str, message: str, traceback: str = "") -> Result:
+        """Report that the trial failed. Returns what Flower shows."""
+        self.written()
+        body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}
+        self.report(body | {"trying": self.trying}, closes=True)
+        return {"failed": failure}
+
+    def lost(
+        self, reason: str, *, refused: bool = False, blamed: bool = True, **signatures: str
+    ) -> Result:
+        """Report that the attempt is lost. ``blamed``: as far as is known by this rank's fault.
+
+        Returns what Flower shows.
+        """
+        self.written()
+        ranks = [self._task.rank] if blamed else []
+        body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": ranks}
+        self.report(body | signatures, closes=True)
+        return {"lost": reason}
+
+    def body(self, body: dict[str, Any]) -> dict[str, Any]:
+        """``body`` with what every message of the attempt says."""
+        task = self._task
+        return {"trial": task.trial, "fence": task.fence, "cause": task.id, **body}
+
+    def report(self, body: dict[str, Any], *, closes: bool) -> None:
+        """Report under the fence. A report that does not count fences the session off."""
+        if self._is_fenced_off():
+            return
+        sampled = self.unsent.take_unannounced()
+        try:
+            answer = self._link.report(
+                self._task, self._owner, self.body(body), closes=closes, sampled=sampled
+            )
+        except BackendError as error:
+            # The lease expired long ago, and another attempt will come. But what ran stays warm.
+            log.warning("%s was given up: %s", self._task.task_id, error)
+            answer = "stale"
+        if answer == "cut":
+            self._on_beat(1)
+        elif answer == "stale":
+            log.warning("%s: a report came too late: %s", self._task.task_id, dumps(body)[:200])
+            self._on_beat(-1)
