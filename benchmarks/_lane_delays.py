@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
 from penstock import FullBudget
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
@@ -20,34 +21,48 @@ from penstock.app.spec.build import make_plan, new_id
 from penstock.app.study.handle import StudyHandle
 from penstock.app.study.study import Study
 
-from ._studies import Steady, installation, plain_loop
+from ._studies import Steady, installation
 
 #: Seconds of the long trial's epochs, and how many newcomers come.
 EPOCH, QUICK_EPOCH = 60.0, 10.0
 NEWCOMERS = {"seats": 15, "epoch_ends": 4}
 QUICK_NEWCOMERS = {"seats": 3, "epoch_ends": 2}
+#: Seconds of a step.
+STEP = 0.05
 #: Steps of a newcomer's only epoch.
 SHORT = 20
 PATIENCE = 300.0
 
 
 class Timed(Steady):
-    """A trial that says when it takes its first step."""
+    """A trial that says when it takes its first step. A step takes about so many milliseconds."""
 
     def loss(self, model: Any, batch: Any) -> Any:
         file = Path(self.params["file"])
         if not file.exists():
             file.write_text(repr(time.time()))
+        if model.training:
+            work(self.params["rounds"])
         return super().loss(model, batch)
+
+
+def work(rounds: int) -> None:
+    """Compute for a while."""
+    square = torch.full((256, 256), 1 / 256)
+    for _ in range(rounds):
+        square = square @ square
 
 
 def delays(*, quick: bool) -> dict[str, Any]:
     """Seconds from a study's submission to its first step, for each way."""
     epoch = QUICK_EPOCH if quick else EPOCH
     counts = QUICK_NEWCOMERS if quick else NEWCOMERS
-    steps = max(1, round(epoch / plain_loop(50, 5) * 50))
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    work(1000)
+    rounds = max(1, round(1000 * STEP / (time.perf_counter() - began)))
     found = {
-        name: _beside(devices, counts[name], steps, epoch)
+        name: _beside(devices, counts[name], rounds, epoch)
         for name, devices in (("seats", "cpu:1x1*1x4"), ("epoch_ends", "cpu:1x1"))
     }
     figures: dict[str, Any] = {}
@@ -61,11 +76,11 @@ def delays(*, quick: bool) -> dict[str, Any]:
     }
 
 
-def _beside(devices: str, count: int, steps: int, epoch: float) -> list[float]:
+def _beside(devices: str, count: int, rounds: int, epoch: float) -> list[float]:
     draw = random.Random(1)
     with installation(devices) as settings:
         long = settings.home / "long"
-        space = {"steps": [steps], "file": [str(long)]}
+        space = {"steps": [round(epoch / STEP)], "file": [str(long)], "rounds": [rounds]}
         _submit(settings, "long", space, epochs=1000)
         _until(long.exists)
         reader, found = Reader(settings.ledger_url), []
@@ -73,7 +88,7 @@ def _beside(devices: str, count: int, steps: int, epoch: float) -> list[float]:
             time.sleep(draw.uniform(0.0, epoch / 4))
             file = settings.home / f"newcomer-{i}"
             began = time.time()
-            space = {"steps": [SHORT], "file": [str(file)]}
+            space = {"steps": [SHORT], "file": [str(file)], "rounds": [rounds]}
             study = _submit(settings, f"newcomer-{i}", space, epochs=1)
             _until(lambda file=file: file.exists() and file.read_text())
             found.append(float(file.read_text()) - began)
