@@ -13,6 +13,8 @@ from penstock.benchmarks import _faults, chaos
 FAULTS = 16
 #: What only gangs have to bear, apart from what takes long: the rest is the benchmark's.
 OF_GANGS = ("leader's trainer", "member's worker", "meeting missed", "checkpoint changed")
+#: What hits several trials at a time where they take turns.
+OF_LANES = ("trainer", "worker", "worker stopped", "agent")
 UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
 
 
@@ -34,6 +36,15 @@ def test_what_befalls_a_gang_changes_no_bit_of_what_one_device_gives():
     reap()
     assert figures["faults_by_kind"].keys() == set(OF_GANGS)
     assert max(figures["epochs_by_width"]) > 1
+    assert {name: figures[name] for name in UNHARMED} == UNHARMED
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_faults_beside_others_in_a_lane_change_no_bit():
+    figures = chaos.campaign(len(OF_LANES), seed=3, lanes=True, only=OF_LANES)
+    reap()
+    assert figures["faults_by_kind"].keys() == set(OF_LANES)
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
 
 

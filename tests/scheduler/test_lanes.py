@@ -160,6 +160,7 @@ def test_seats_do_not_make_strategies_draw():
         ({"contract": "objective"}, "cannot be stopped between two steps"),
         ({"memory_limit": 2**30}, "memory limit"),
         ({"exactness": "statistical"}, "process of another kind"),
+        ({"environment": "venv:/v"}, "process of another kind"),
         ({"priority": -1}, "higher priority"),
     ],
 )

@@ -90,6 +90,24 @@ def test_a_newcomer_starts_beside_a_long_epoch_and_a_failure_is_its_own(lane):
     assert [m["op"] for m in hear_all(lane, [long])][-1] == "stopped"
 
 
+def test_memory_that_one_cannot_have_is_no_neighbour_s_failure(alone, lane):
+    beside = task(0, trainees.Paced, 1, params={"steps": 300})
+    lane.run(beside)
+    lane.run(greedy := task(1, trainees.TooBig))
+    heard = hear_all(lane, [beside, greedy])
+    [failed] = [m for m in heard if m["op"] == "failed"]
+    assert (failed["trial"], failed["kind"]) == (greedy.trial, "memory")
+    assert hashes(heard) == hashes(alone.carry_out(beside))
+
+
+def test_what_is_measured_or_changes_the_process_has_the_turn_until_its_segment_ends(lane):
+    measured = task(0, trainees.Paced, 1, params={"steps": 200}, profile=True)
+    lane.run(measured)
+    lane.run(other := task(1, trainees.Small, 1))
+    order = [m["trial"] for m in hear_all(lane, [measured, other]) if m["op"] == "epoch"]
+    assert order == [measured.trial, other.trial]
+
+
 def test_seconds_are_time_in_turn_and_the_page_knows_them(lane):
     tasks = [task(n, trainees.Paced, 1) for n in range(3)]
     began = time.monotonic()
