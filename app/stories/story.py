@@ -127,6 +127,7 @@ _OCCASIONS: dict[type[Event], str] = {
     happened.StudyExtended: "the study was extended",
     happened.LedgerRestored: "an older ledger was restored",
     happened.Proposed: "the sampler proposed it",
+    happened.FootprintReported: "it was known what memory a trial needs",
     happened.Tick: "its wait was over",
 }
 

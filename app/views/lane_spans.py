@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 Span = tuple[float, float]
-#: Seconds: turns that are shorter than this are taken to be none.
-_NONE = 1e-9
+#: Seconds: turns that are shorter than this are taken to be none. It is more than the distance
+#: between two times of today (2.4e-7 s), which are floats.
+_NONE = 1e-6
 
 
 class TurnRow(Protocol):

@@ -100,7 +100,9 @@ def parse_spec(spec: str, allowed: str) -> DeviceSpec:
     seats = 1 if form["seats"] is None else int(form["seats"])
     if lanes is not None and not 1 <= lanes * seats <= MAX_SLOTS:
         raise UsageError.refuse(
-            "devices", spec, f"1 to {MAX_SLOTS} slots a device, as *<slots> or *<lanes>x<seats>"
+            "devices",
+            spec,
+            f"*<slots> or *<lanes>x<seats>, with 1 to {MAX_SLOTS} slots or seats a device",
         )
     kind = form["kind"].partition(":")[0]
     count, each = int(form["devices"] or 0), int(form["each"] or 1)

@@ -17,8 +17,9 @@ each other down, and take the memory that a newcomer needs: unless the plan fill
 (``Plan.packed``), a lane has one trial of each study.
 
 What holds for a whole process must be the same for all residents, else they need two lanes: whether
-kernels are deterministic, and a limit of memory, with which a trial is alone. Only trials whose
-steps the trainer runs itself can be stopped between two steps.
+kernels are deterministic, the environment, and a limit of memory, with which a trial is alone. A
+trial that has failed is alone, too: if it ends its process again, nobody replays an epoch for it.
+Only trials whose steps the trainer runs itself can be stopped between two steps.
 """
 
 from __future__ import annotations
@@ -162,6 +163,8 @@ def _difference(state: EngineState, trial: Trial, there: Sequence[Trial]) -> str
             return f"trial {each.number} of {own.name} cannot be stopped between two steps"
         if own.memory_limit is not None:
             return f"trial {each.number} of {own.name} has a memory limit"
+        if each.failures:
+            return f"trial {each.number} of {own.name} has failed, and is tried again alone"
         if each.alone:
             return f"trial {each.number} of {own.name} ran out of memory beside others"
         if process_wide(own) != process_wide(spec):
@@ -180,7 +183,7 @@ def _memory_verdict(state: EngineState, name: str, lane: int, trial: Trial) -> S
         return SeatVerdict(True, "the memory of its device is not known")
     there = lane_trials(state, name)
     together = [*there[lane], trial]
-    seat = round(lane_memory(device) / device.seats)
+    seat = int(lane_memory(device) / device.seats)
     found = lane_need(state, device, together, unknown=seat)
     assert found is not None
     why = in_words(found, len(together), device)
@@ -268,6 +271,6 @@ def _alone(state: EngineState, kind: str, trial: Trial) -> LaneNeed | None:
 
 def in_words(found: LaneNeed, n: int, device: Device) -> str:
     """The lane rule for people: what ``n`` residents need of their lane."""
-    whole = gib(round((device.memory or 0) / device.lanes))
+    usable = gib(int(lane_memory(device)))
     parts = f"{n} persistent {gib(found.persistent)} + 1 ephemeral {gib(found.ephemeral)}"
-    return f"{parts} + process {gib(found.beside)} of {whole}"
+    return f"{parts} + process {gib(found.beside)} of {usable}"

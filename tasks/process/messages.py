@@ -161,10 +161,18 @@ class SegmentTask(_Frozen):
 
     @property
     def undivided(self) -> bool:
-        """Whether it has the lane's time for itself: it is measured, or changes the process."""
-        measured = self.probe or self.widths or self.profile
+        """Whether it has the lane's time for itself: it is measured, or changes the process.
+
+        A profile is not worth that. It is dropped if others had turns meanwhile.
+        """
         own = any(name in PROCESS_KNOBS for name, _ in self.system)
-        return bool(measured or own or self.memory_limit is not None or len(self.queues) > 1)
+        return bool(
+            self.probe
+            or self.widths
+            or own
+            or self.memory_limit is not None
+            or len(self.queues) > 1
+        )
 
     @property
     def task_id(self) -> str:

@@ -112,6 +112,7 @@ class Segments:
         while not closed:
             epoch = training.epoch + 1
             begin, began = training.metering.now(), time.perf_counter()
+            away = 0.0 if run.turn is None else run.turn.away
             profiled = task.profile and epoch == task.first
             if profiled:
                 self._profiles.begin(training)
@@ -134,7 +135,8 @@ class Segments:
                 run.say("footprint", of=task.trial, base=run.memory.base, **found)
             if profiled:
                 values = dict(self._profiles.end(training, result))
-                run.say("profiled", epoch=epoch, values=values)
+                if run.turn is None or run.turn.away == away:  # else others are in it
+                    run.say("profiled", epoch=epoch, values=values)
             if training.windows:
                 run.windows(windows.results(training.windows), [])
                 training.windows = []

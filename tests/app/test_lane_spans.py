@@ -29,6 +29,13 @@ def test_other_lanes_and_epochs_that_had_all_of_the_time_stay_where_they_are():
     assert turn_spans(rows, {"d": 2}) == [[(2.0, 10.0)]] * 3
 
 
+def test_times_of_today_whose_floats_are_coarse_are_laid_out_too():
+    now, rng = 1.764e9, Random(1)
+    rows = [Row(now + rng.uniform(0.0, 60.0), rng.uniform(1e-7, 0.1), slot=1) for _ in range(500)]
+    spans = turn_spans([*rows, Row(now + 60.0, 40.0)], {"d": 4})
+    assert sum(end - begin for begin, end in spans[-1]) == pytest.approx(40.0, abs=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_a_lane_never_works_for_more_than_all_of_the_time(seed):
     """Residents share a lane by random parts; what they report is laid out without overlap."""

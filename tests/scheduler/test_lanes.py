@@ -441,7 +441,7 @@ def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
     plan = outlook(at.engine, at.at)
     assert plan["waiting"][0]["why"] == (
         "place 1 in line for a slot; no seat beside others:"
-        " 2 persistent 3.5 GiB + 1 ephemeral 8.0 GiB + process 0.0 GiB of 12.0 GiB"
+        " 2 persistent 3.5 GiB + 1 ephemeral 8.0 GiB + process 0.0 GiB of 10.2 GiB"
     )
     at.told("long", 1.0, 2.0)
     at.told("short", 0.5, 1.0)
@@ -449,7 +449,7 @@ def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
     [shared] = plan["shared"]
     [lane] = shared["lanes"]
     assert (
-        lane["memory"] == "2 persistent 1.5 GiB + 1 ephemeral 2.0 GiB + process 0.0 GiB of 12.0 GiB"
+        lane["memory"] == "2 persistent 1.5 GiB + 1 ephemeral 2.0 GiB + process 0.0 GiB of 10.2 GiB"
     )
     why = "policy srtf puts another trial of its lane first"
     assert [(r["study"], r["part"], r["why"]) for r in lane["residents"]] == [

@@ -100,12 +100,27 @@ def test_memory_that_one_cannot_have_is_no_neighbour_s_failure(alone, lane):
     assert hashes(heard) == hashes(alone.carry_out(beside))
 
 
-def test_what_is_measured_or_changes_the_process_has_the_turn_until_its_segment_ends(lane):
-    measured = task(0, trainees.Paced, 1, params={"steps": 200}, profile=True)
-    lane.run(measured)
+def test_what_changes_the_process_has_the_turn_until_its_segment_ends(lane):
+    own = task(0, trainees.Paced, 1, params={"steps": 200}, memory_limit=8 << 30)
+    lane.run(own)
+    until(lambda: lane.page.in_turn == own.fence)
     lane.run(other := task(1, trainees.Small, 1))
-    order = [m["trial"] for m in hear_all(lane, [measured, other]) if m["op"] == "epoch"]
-    assert order == [measured.trial, other.trial]
+    order = [m["trial"] for m in hear_all(lane, [own, other]) if m["op"] == "epoch"]
+    assert order == [own.trial, other.trial]
+
+
+def test_nobody_waits_for_a_profile_which_is_dropped_then(lane):
+    alone = task(2, trainees.Paced, 1, params={"steps": 50}, profile=True)
+    lane.run(alone)
+    assert "profiled" in [m["op"] for m in hear_all(lane, [alone])]
+    profiled = task(0, trainees.Paced, 1, params={"steps": 900}, profile=True)
+    lane.run(profiled)
+    while lane.hear()["op"] != "progress":
+        pass
+    lane.run(other := task(1, trainees.Small, 1))
+    heard = hear_all(lane, [profiled, other])
+    assert [m["trial"] for m in heard if m["op"] == "epoch"] == [other.trial, profiled.trial]
+    assert "profiled" not in [m["op"] for m in heard]
 
 
 def test_seconds_are_time_in_turn_and_the_page_knows_them(lane):
