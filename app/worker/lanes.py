@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from ...profiling.devices.device import Device
+from ...tasks.lanes.turn_page import TurnPage
 from ...tasks.process.messages import SUSPENDABLE, SegmentTask
 from ..launching.client import TrainerLauncher
 from .trainer import Sockets, Trainer
@@ -76,8 +77,10 @@ class Lane:
         """
         name = _name(task)
         if name not in self._trainers:
-            sockets = sockets or Sockets(self.address)
+            sockets, page = sockets or Sockets(self.address), None
             try:
+                if self.device.seats > 1 and task.contract not in SUSPENDABLE:
+                    page = TurnPage(next(self._pages), self.device.seats, new=True)
                 self._trainers[name] = Trainer(
                     self._launcher,
                     self.device,
@@ -85,17 +88,15 @@ class Lane:
                     self.output,
                     sockets,
                     powercap=self._powercap,
-                    turns=next(self._pages) if self._take_turns(task) else None,
+                    page=page,
                 )
             except OSError:
                 sockets.close()
+                if page is not None:
+                    page.remove()
                 raise
         self._trainers.move_to_end(name)
         return self._trainers[name]
-
-    def _take_turns(self, task: SegmentTask) -> bool:
-        """Whether trials such as ``task`` take turns in their trainer."""
-        return self.device.seats > 1 and task.contract not in SUSPENDABLE
 
     def unused(self) -> list[Trainer]:
         """The trainers of studies and environments that are over or too many."""

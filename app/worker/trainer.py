@@ -93,21 +93,20 @@ class Trainer:
         sockets: Sockets,
         *,
         powercap: Path | None = None,
-        turns: Path | None = None,
+        page: TurnPage | None = None,
     ) -> None:
         """``task``, on a slot of ``device``, will be its first.
 
         It has the ``sockets`` for itself. It measures its energy with the meters in ``powercap``.
-        None: not at all. With ``turns`` its runs take turns, and it writes in this file whose turn
-        it is. Raises OSError, and ``CannotStart`` for its study's environment.
+        None: not at all. With a ``page`` its runs take turns, and it writes there whose turn it is.
+        Raises OSError, and ``CannotStart`` for its study's environment.
         """
         variables = {**environment(device, os.environ), names.IDENTITY: sockets.identity}
         if powercap is not None:
             variables[names.POWERCAP] = str(powercap)
-        self._page = None
-        if turns is not None:
-            self._page = TurnPage(turns, device.seats, new=True)
-            variables |= {names.TURNS: str(turns), names.SEATS: str(device.seats)}
+        self._page = page
+        if page is not None:
+            variables |= {names.TURNS: str(page.path), names.SEATS: str(device.seats)}
         launch = Launch((), variables)
         if task.environment:
             launch = environments.launch(task.environment, variables)

@@ -20,10 +20,10 @@ from ..model.trial import Step, Trial, TrialState
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
-from ..resources.lanes import crowding, free_seats, in_use
-from ..resources.memory_fit import left
+from ..resources.lanes import free_seats, in_use
 from ..resources.packing import Packing
 from ..resources.segment_lengths import next_length, segment_start
+from ..resources.slot_choice import members_of, warm_first
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..resources.turn_weights import TurnWeights, any_without_turns
 from ..state.core import Core
@@ -178,7 +178,8 @@ class Dispatcher:
             if self._open_window(study, trial, free):
                 dispatched = True
                 continue
-            members = self._members(trial, joinable, self._planning.width(study, trial))
+            width = self._planning.width(study, trial)
+            members = members_of(self._state, trial, joinable, width)
             if not members and devices_are_reserved_for(self._state, trial):
                 break  # first in the queue: devices are kept for it until they are enough
             if not members:
@@ -210,7 +211,7 @@ class Dispatcher:
         others = len(self._core.ready()) - 1
         if not window.lasts and len(empty) - max(window.widths) < others:
             return False  # it would be cut at once: another study's trials wait
-        members = self._warm_first(trial, empty, max(window.widths))
+        members = warm_first(trial, empty, max(window.widths))
         taken = {member.device for member in members}
         free[:] = [slot for slot in free if slot.device not in taken]
         self._state.ready.remove(trial.id)
@@ -218,64 +219,6 @@ class Dispatcher:
         self._send(study, trial, members, n=1, tuning=tuning, widths=window.widths)
         self._state.attempts[trial.fence].lasts = window.lasts
         return True
-
-    def _warm_first(self, trial: Trial, empty: list[Member], width: int) -> tuple[Member, ...]:
-        """``width`` empty devices; those that have the trial's state in memory come first."""
-        warm = [member.device for member in trial.members]
-        names = [slot.device for slot in empty]
-        first = [name for name in warm if name in names]
-        chosen = [*first, *(name for name in names if name not in first)][:width]
-        return tuple(Member(name, 0) for name in chosen)
-
-    def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
-        """``width`` of the free slots, or as many as there are.
-
-        Devices that have the trial's state in memory come first. With a width plan, a trial begins
-        at its wide or narrow width, or not at all.
-        """
-        empty = [slot for slot in free if slot.slot == 0 and self._state.is_free(slot.device)]
-        width_plan = self._state.courses.get(trial.id)
-        if width_plan is not None and len(empty) < width:
-            width = width_plan.narrow
-            if width > max(1, len(empty)):
-                if self._state.shared_at is None:
-                    return ()
-                width = max(1, len(empty))  # other studies would take the devices it waits for
-        if width > 1 and len(empty) > 1:
-            return self._warm_first(trial, empty, width)
-        return (self._slot(trial, free),)
-
-    def _slot(self, trial: Trial, free: list[Member]) -> Member:
-        """The slot where the trial's state is in memory, else the one that leaves least room.
-
-        An empty device is preferred unless the trial would have to start over there. A seat beside
-        others is taken only if it is all there is.
-        """
-        if self._state.studies[trial.study].spec.contract != "objective":
-            free = [slot for slot in free if self._state.is_free(slot.device)] or free
-        free = [slot for slot in free if not in_use(self._state, slot)] or free
-        for member in trial.members:
-            if (warm := self._warm_slot(member, free)) is not None:
-                return warm
-        if self._state.is_free(free[0].device):
-            return free[0]
-        if in_use(self._state, free[0]):
-            return min(free, key=lambda slot: crowding(self._state, slot, trial))
-        return min(free, key=lambda slot: left(self._state, slot.device, trial))
-
-    def _warm_slot(self, member: Member, free: list[Member]) -> Member | None:
-        """A slot of the lane that ``member`` was in; None if none of it may be had."""
-        known = self._state.devices.get(member.device)
-        # A device that left may have come back with fewer slots.
-        if known is None or member.slot >= len(known.fences):
-            return None
-        lane = known.device.lane(member.slot)
-        there = [slot for slot in free if slot.device == member.device]
-        seats = known.seats_of(lane)
-        if any(known.fences[slot] for slot in seats):
-            return next((slot for slot in there if known.device.lane(slot.slot) == lane), None)
-        own = any(not in_use(self._state, slot) for slot in there)
-        return Member(member.device, seats[0]) if own else None
 
     def _cut_windows(self) -> None:
         """End width windows where trials wait: they were for devices that nobody wants.

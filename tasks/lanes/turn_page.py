@@ -31,7 +31,7 @@ class TurnPage:
             path.write_bytes(bytes(size))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), size)
-        self._path = path
+        self.path = path
         self._seats = seats
         self._changes = 0
         self._rows: dict[int, float] = {}
@@ -87,4 +87,4 @@ class TurnPage:
     def remove(self) -> None:
         """Close the page, and remove its file."""
         self._page.close()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)

@@ -251,7 +251,7 @@ class Pipe:
         forks.keep_from_children(sock)
         self._sending = threading.Lock()
         self._open: dict[tuple[str, int], Run] = {}
-        self._turns = threading.Lock()
+        self._beginning = threading.Lock()
         self.inbox: SimpleQueue[Run | ReleaseTrial] = SimpleQueue()
 
     def say(self, op: str, **fields: Any) -> None:
@@ -284,7 +284,7 @@ class Pipe:
 
     def begin(self, run: Run) -> bool:
         """Begin a run whose turn has come; returns whether it is still wanted."""
-        with self._turns:
+        with self._beginning:
             run.begun = True
         if run.dropped:
             return False
@@ -294,7 +294,7 @@ class Pipe:
 
     def end(self, run: Run) -> None:
         """The run is over."""
-        with self._turns:
+        with self._beginning:
             if self._open.get(run.key) is run:
                 del self._open[run.key]
 
@@ -340,7 +340,7 @@ class Pipe:
     def _stop(self, run: Run) -> None:
         run.stop = True
         run.answer(None)  # wakes a function that waits for a suggestion
-        with self._turns:
+        with self._beginning:
             run.dropped = not run.begun
         if run.dropped:
             self.end(run)

@@ -83,6 +83,15 @@ def test_each_environment_has_a_trainer_and_few_of_them_stay(lane, tmp_path):
     assert lane.unused() == [known[1]], "the one that was used least recently"
 
 
+def test_what_cannot_start_leaves_nothing_of_a_lane_behind(lane, tmp_path):
+    device = Device("cpu.n.1", "n", "cpu", lane.device.cores, None, 2, seats=2)
+    shared = Lane(lane._launcher, device, 0, tmp_path, "127.0.0.1")
+    nowhere = task("a", "torch").model_copy(update={"environment": "venv:/nowhere"})
+    with pytest.raises(OSError, match="there is no such folder"):
+        shared.trainer_for(nowhere)
+    assert list(tmp_path.glob("turns-*")) == []
+
+
 def test_a_trainer_is_ready_where_its_environment_has_our_penstock(lane, tmp_path):
     venv = f"venv:{make_venv(tmp_path / 'v', '1')}"
     trainer = lane.trainer_for(task("a", "torch").model_copy(update={"environment": venv}))

@@ -8,7 +8,7 @@ import signal
 
 import psutil
 import pytest
-from installation import Installation, variables_of
+from installation import Installation
 from made_environments import make_root, make_venv, pretend_version
 from patience import PATIENCE
 from penstock import Float, FullBudget, UsageError, create_study, load_study
@@ -28,13 +28,6 @@ def running(tmp_path_factory):
     site = Installation(tmp_path_factory.mktemp("home"), devices="cpu:1x1")
     yield site
     site.close()
-
-
-@pytest.fixture
-def site(running):
-    with variables_of(running):
-        yield running
-    running.cancel_all()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 import trainees
-from patience import PATIENCE, until
+from patience import until
 from trainer_process import TrainerProcess, segment
 
 KINDS = (trainees.Small, trainees.OneByOne)
@@ -77,7 +77,6 @@ def test_a_newcomer_starts_beside_a_long_epoch_and_a_failure_is_its_own(lane):
     long = task(0, trainees.Paced, 1, params={"steps": 100_000})
     lane.run(long)
     lane.hear_until("progress")
-    began = time.monotonic()
     bad = task(1, trainees.Raises)
     lane.run(bad)
     newcomer = task(2)
@@ -85,7 +84,6 @@ def test_a_newcomer_starts_beside_a_long_epoch_and_a_failure_is_its_own(lane):
     heard = hear_all(lane, [bad, newcomer])
     assert {m["trial"] for m in heard if m["op"] == "failed"} == {bad.trial}
     assert len(hashes(m for m in heard if m.get("trial") == newcomer.trial)) == 3
-    assert time.monotonic() - began < PATIENCE
     lane.say(op="stop", trial=long.trial, fence=long.fence)
     assert [m["op"] for m in hear_all(lane, [long])][-1] == "stopped"
 

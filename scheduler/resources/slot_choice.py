@@ -1,0 +1,72 @@
+"""Slot choice: which of the free slots a trial gets. Where its state is in memory comes first."""
+
+from __future__ import annotations
+
+from ..model.decisions import Member
+from ..model.trial import Trial
+from ..state.state import EngineState
+from .lanes import crowding, in_use
+from .memory_fit import left
+
+
+def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, ...]:
+    """``width`` empty devices; those that have the trial's state in memory come first."""
+    warm = [member.device for member in trial.members]
+    names = [slot.device for slot in empty]
+    first = [name for name in warm if name in names]
+    chosen = [*first, *(name for name in names if name not in first)][:width]
+    return tuple(Member(name, 0) for name in chosen)
+
+
+def members_of(
+    state: EngineState, trial: Trial, free: list[Member], width: int
+) -> tuple[Member, ...]:
+    """``width`` of the free slots, or as many as there are.
+
+    With a width plan, a trial begins at its wide or narrow width, or not at all.
+    """
+    empty = [slot for slot in free if slot.slot == 0 and state.is_free(slot.device)]
+    width_plan = state.courses.get(trial.id)
+    if width_plan is not None and len(empty) < width:
+        width = width_plan.narrow
+        if width > max(1, len(empty)):
+            if state.shared_at is None:
+                return ()
+            width = max(1, len(empty))  # other studies would take the devices it waits for
+    if width > 1 and len(empty) > 1:
+        return warm_first(trial, empty, width)
+    return (_slot(state, trial, free),)
+
+
+def _slot(state: EngineState, trial: Trial, free: list[Member]) -> Member:
+    """The slot where the trial's state is in memory, else the one that leaves least room.
+
+    An empty device is preferred unless the trial would have to start over there. A seat beside
+    others is taken only if it is all there is.
+    """
+    if state.studies[trial.study].spec.contract != "objective":
+        free = [slot for slot in free if state.is_free(slot.device)] or free
+    free = [slot for slot in free if not in_use(state, slot)] or free
+    for member in trial.members:
+        if (warm := _warm_slot(state, member, free)) is not None:
+            return warm
+    if state.is_free(free[0].device):
+        return free[0]
+    if in_use(state, free[0]):
+        return min(free, key=lambda slot: crowding(state, slot, trial))
+    return min(free, key=lambda slot: left(state, slot.device, trial))
+
+
+def _warm_slot(state: EngineState, member: Member, free: list[Member]) -> Member | None:
+    """A slot of the lane that ``member`` was in; None if none of it may be had."""
+    known = state.devices.get(member.device)
+    # A device that left may have come back with fewer slots.
+    if known is None or member.slot >= len(known.fences):
+        return None
+    lane = known.device.lane(member.slot)
+    there = [slot for slot in free if slot.device == member.device]
+    seats = known.seats_of(lane)
+    if any(known.fences[slot] for slot in seats):
+        return next((slot for slot in there if known.device.lane(slot.slot) == lane), None)
+    own = any(not in_use(state, slot) for slot in there)
+    return Member(member.device, seats[0]) if own else None
