@@ -311,7 +311,7 @@ class SimulatedTransport:
 def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now: float) -> None:
     """Tell the engine what memory trials need, as trainers would that have measured them.
 
-    Without it no trial takes a seat beside others.
+    Without it each would count with its seat's part of the lane.
     """
     state = runner.engine.state
     reporter = next((each for each in state.attempts.values() if not each.segment.widths), None)
