@@ -13,6 +13,7 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.snapshot import WidthPlan, steady
 from penstock.scheduler.model.study import StrategySpec, shards_of
+from penstock.scheduler.resources.slot_choice import members_of
 
 
 def elastic(**fields):
@@ -203,8 +204,8 @@ def test_a_trial_that_goes_on_waits_for_its_courses_width_as_one_that_begins_doe
     [one, two, _] = [Member(name, 0) for name in ("d0", "d1", "d2")]
     for known in at.engine.state.devices.values():
         known.fences[0] = 0
-    assert at.engine._dispatcher._members(trial, [one], 3) == ()
-    assert set(at.engine._dispatcher._members(trial, [one, two], 3)) == {one, two}
+    assert members_of(at.engine.state, trial, [one], 3) == ()
+    assert set(members_of(at.engine.state, trial, [one, two], 3)) == {one, two}
 
 
 def test_what_is_free_is_kept_for_the_first_where_the_plan_is_patient():
