@@ -87,6 +87,29 @@ class Noisy(Dataset):
         return x + 0.1 * torch.randn(4), y
 
 
+class Recorded(Small):
+    """Reports what was read and drawn: the examples in their order, and noise as it came."""
+
+    def data(self) -> Data:
+        data = super().data()
+        return Data(Numbered(data.train), Numbered(data.validation))
+
+    def loss(self, model, batch):
+        x, y, indices, noise = batch
+        if model.training:
+            kept = nn.functional.dropout(torch.ones(8), 0.5)
+            print("read", indices.tolist(), noise.tolist(), kept.tolist(), flush=True)
+        return super().loss(model, (x, y))
+
+    def metrics(self, model, batch):
+        return super().metrics(model, batch[:2])
+
+
+class Numbered(Noisy):
+    def __getitem__(self, index):
+        return *self._data[index], index, random.random() + numpy.random.random()
+
+
 class Slow(Small):
     """Training that lasts until somebody stops it; it says so in a file when it is under way."""
 

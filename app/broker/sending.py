@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from ...scheduler.model.decisions import Dispatch
-from ...scheduler.model.study import Code, StudySpec
+from ...scheduler.model.study import Code, StudySpec, replicate_of
 from ...tasks.process.messages import CodeRef, ParentRef, SegmentTask, TrialRef, dumps, seal
 from . import protocol
 from .installation import checkpoints
@@ -54,6 +54,7 @@ def _dispatched(
             study=dispatch.study,
             trial=trial,
             number=dispatch.number,
+            replicate=replicate_of(spec, dispatch.number),
             contract=spec.contract,
             code=_reference(spec.code),
             argv=spec.argv,

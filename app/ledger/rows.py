@@ -69,6 +69,8 @@ class StudyRow:
     message: str
     #: The whole specification (``codec.spec_to_json``).
     spec_json: str
+    #: Whose its trials' random numbers are: one of ``scheduler.model.study.SEEDING``.
+    seeding: str = "trial"
     #: The number of results of other studies that its sampler was given.
     observations: int = 0
     #: The objectives after the first.
@@ -257,6 +259,7 @@ def study_of(row: Row[Any]) -> StudyRow:
         sampler=spec.sampler,
         max_epochs=spec.strategy.max_epochs,
         seed=spec.seed,
+        seeding=spec.seeding,
         created_at=row.created_at,
         finished_at=row.finished_at,
         message=row.message,

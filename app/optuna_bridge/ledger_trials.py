@@ -111,5 +111,6 @@ def _facts(row: StudyRow) -> dict[str, Any]:
         "strategy": row.strategy,
         "sampler": row.sampler,
         "seed": row.seed,
+        "seeding": row.seeding,
         "n_trials": row.n_trials,
     }

@@ -29,6 +29,7 @@ from ..views.progress import (
     objective_words,
     reached,
     scores,
+    seed_words,
     signature_changes,
     study_progress,
 )
@@ -284,7 +285,7 @@ def _facts(  # noqa: PLR0917 - all that it tells of
         **({"Constraints": _constraints(spec)} if spec.constraints else {}),
         "Strategy": Markup(strategy_words(spec)),
         "Sampler": Markup(_sampler(spec)),
-        "Seed": study.seed,
+        "Seed": seed_words(study),
         "Code": Markup(f"<code>{escape(code_name(spec.code.target))}</code>"),
         **_exactness(spec, epochs),
         "Submitted": moment(study.created_at),

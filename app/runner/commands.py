@@ -32,6 +32,7 @@ from ...scheduler.model.study import (
     DELETED,
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
+    SEEDING,
     StrategySpec,
     StudySpec,
     forks,
@@ -313,6 +314,7 @@ def _check_known(spec: StudySpec) -> None:
         ("contract", spec.contract, CONTRACTS),
         ("exactness", spec.exactness, EXACTNESS),
         ("on_signature_change", spec.on_signature_change, ON_SIGNATURE_CHANGE),
+        ("seeding", spec.seeding, SEEDING),
         *(("direction", each.direction, DIRECTIONS) for each in spec.objectives),
         ("sampler", spec.sampler, (*SAMPLERS, LOCAL, OWN)),
     ):

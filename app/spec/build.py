@@ -15,7 +15,7 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_exact
 from ...scheduler.model.environment import check_environment
-from ...scheduler.model.study import Code, Condition, Objective, StrategySpec, StudySpec
+from ...scheduler.model.study import SEEDING, Code, Condition, Objective, StrategySpec, StudySpec
 from ...tasks.contracts.code import Reference, refer, working_folder
 from ..common.validation import whole
 from .conditions import parse_conditions
@@ -50,6 +50,7 @@ def make_plan(
     pruner: Any = None,
     strategy: StrategySpec | None = None,
     seed: int = 0,
+    seeding: str = "trial",
     resources: Resources | None = None,
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
@@ -72,6 +73,8 @@ def make_plan(
         if name in ONE_OBJECTIVE:
             able = ", ".join(each for each in SAMPLERS if each not in ONE_OBJECTIVE)
             raise UsageError.refuse("sampler", name, f"{able} with several objectives")
+    if seeding not in SEEDING:
+        raise UsageError.refuse("seeding", seeding, " or ".join(SEEDING))
     resources = settled("resources", Resources, resources).with_width()
     tuning = settled("system", SystemTuning, system)
     if resources.exactness != "statistical":
@@ -83,6 +86,7 @@ def make_plan(
         sampler_options=options,
         strategy=strategy,
         seed=whole("seed", seed, low=0),
+        seeding=seeding,
         further=further,
         constraints=parse_constraints(constraints),
         resources=resources,
@@ -152,6 +156,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         tools=Code(*tools[:3]) if tools else None,
         strategy=strategy,
         seed=plan.seed,
+        seeding=plan.seeding,
         batch_size=batch_size if isinstance(batch_size, int) else 64,
         further=plan.further,
         constraints=plan.constraints,
@@ -226,6 +231,7 @@ def make_local_spec(
         sampler="optuna",
         sampler_options=json.dumps({"sampler": sampler}),
         seed=plan.seed,
+        seeding=plan.seeding,
         argv=argv,
         cwd=cwd,
         tools=Code(*tools[:3]),

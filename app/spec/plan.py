@@ -24,6 +24,8 @@ class StudyPlan:
     #: None: what the code's contract and the study's size imply.
     strategy: StrategySpec | None
     seed: int
+    #: One of ``SEEDING``.
+    seeding: str
     #: The objectives after the first.
     further: tuple[Objective, ...]
     #: Metrics, each with its highest allowed value.

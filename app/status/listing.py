@@ -51,6 +51,7 @@ def _facts(view: View) -> Facts:
         "strategy": study.strategy,
         "sampler": study.sampler,
         "seed": study.seed,
+        "seeding": study.seeding,
         "created_at": study.created_at,
         "finished_at": study.finished_at,
         "response_seconds": study.response,

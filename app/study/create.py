@@ -51,6 +51,7 @@ def create_study(
     strategy: StrategySpec | None = None,
     warm_start: Any = None,
     seed: int = 0,
+    seeding: str = "trial",
     resources: Resources | None = None,
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
@@ -81,6 +82,9 @@ def create_study(
             of Optuna's, or a list of them, of the same direction. They are copied when this one is
             submitted, and are no trials of it. What is outside its space is left out.
         seed: of all random numbers of the study, 0 or more.
+        seeding: ``trial``: each trial draws random numbers of its own. ``shared``: all trials draw
+            the same (common random numbers): the order of examples, initial weights, dropout. Their
+            results then differ by their parameters alone, and the best may suit this seed.
         resources: what a trial may take, and whether it has the same bits on all of it:
             ``penstock.Resources(max_width=, shards=, memory=, exactness=)``.
         limits: ``penstock.Limits(epoch_timeout=, retries=, keep_checkpoints=)``.
@@ -103,6 +107,7 @@ def create_study(
         pruner=pruner,
         strategy=strategy,
         seed=seed,
+        seeding=seeding,
         resources=resources,
         limits=limits,
         system=system,

@@ -131,8 +131,9 @@ def begin(handle: StudyHandle) -> None:
         return
     from .preparation import send_all
 
-    spec = make_asked_spec(handle.id, handle.study_name, handle.plan.objectives)
-    spec = replace(spec, seed=handle.plan.seed, environment=handle.plan.environment)
+    plan = handle.plan
+    spec = make_asked_spec(handle.id, handle.study_name, plan.objectives)
+    spec = replace(spec, seed=plan.seed, seeding=plan.seeding, environment=plan.environment)
     client = handle.connect()
     spec = _submit_new(handle, spec)
     send_all(handle.memory(), handle.id, client)

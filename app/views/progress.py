@@ -155,6 +155,11 @@ def objective_words(study: StudyRow) -> str:
     return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
 
 
+def seed_words(study: StudyRow) -> str:
+    """The study's seed, and whether all trials draw the same: ``3, shared by all trials``."""
+    return str(study.seed) + (", shared by all trials" if study.seeding == "shared" else "")
+
+
 def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
     """The best trials, best first: the best one, or the Pareto front of several objectives.
 

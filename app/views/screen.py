@@ -109,6 +109,8 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 def _header(view: View, now: float) -> RenderableType:
     study, progress = view.study, view.progress
     how = f"{objective_words(study)} · {label(study.strategy)} · {label(study.sampler)}"
+    if study.seeding == "shared":
+        how += " · shared seeding"
     if shares := share_words(study.weight, study.priority):
         how += f" · {shares}"
     if study.observations:

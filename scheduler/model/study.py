@@ -22,6 +22,9 @@ ON_SIGNATURE_CHANGE = ("refuse", "record")
 #: Whether system parameters are tuned: not at all; with exact knobs and earlier results only; or
 #: by probing, with all knobs that the study's exactness allows (``scheduler.tuning``).
 SYSTEM = ("off", "reuse", "tune")
+#: What the keys of a trial's random numbers hold besides the study's seed. ``trial``: its number.
+#: ``shared``: nothing of its own, so all trials draw the same (common random numbers).
+SEEDING = ("trial", "shared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,8 @@ class StudySpec:
     strategy: StrategySpec = StrategySpec()
     #: The seed of everything random in the study.
     seed: int = 0
+    #: One of ``SEEDING``.
+    seeding: str = "trial"
     #: Seconds that an epoch may take; None for no limit.
     epoch_timeout: float | None = None
     #: How often a trial whose code failed is tried again. Crashes of its process have their own
@@ -275,6 +280,14 @@ def shards_of(spec: StudySpec, params: Params) -> int:
 def trial_id(study: str, number: int) -> str:
     """The id of trial ``number`` of ``study``. It reads well in Flower and sorts by number."""
     return f"{study}-{number:04d}"
+
+
+def replicate_of(spec: StudySpec, number: int) -> int | None:
+    """Which replicate of its configuration trial ``number`` is, from 0.
+
+    It is in the keys of the trial's random numbers. None: the trial's own number is.
+    """
+    return 0 if spec.seeding == "shared" else None
 
 
 def number_of(trial: str) -> int:

@@ -74,7 +74,7 @@ class EpochFunction(Function):
         self._load = load
         self._stores = stores
         self._first = task.first
-        self._names = (task.seed, task.number)
+        self._names = (task.seed, task.key_number)
         self._state: dict[str, Any] | None = None
         self._loaded = self._looped = False
         self._epoch = 0

@@ -109,7 +109,7 @@ class RunningObjective(Function):
         self._storage = study.trainer_storage
         self._since = 0.0
         self._energy_mark: Mark | None = None
-        self._seed = rng.key("objective", run.task.seed, run.task.number)
+        self._seed = rng.key("objective", run.task.seed, run.task.key_number)
         self._calls = 0
         self._asked: set[str] = set()
         # What a thread of the objective writes while the trial waits is said when it goes on: until

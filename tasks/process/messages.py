@@ -94,6 +94,9 @@ class SegmentTask(_Frozen):
     also: tuple[str, ...] = ()
     #: The study's seed.
     seed: int
+    #: Where trials share the keys of their random numbers: which replicate of its configuration it
+    #: is, from 0. None: the keys are its own.
+    replicate: int | None = Field(ge=0, default=None)
     #: The first epoch of the segment.
     first: int = Field(ge=1)
     #: How many epochs the segment has; it may be cut short.
@@ -158,6 +161,11 @@ class SegmentTask(_Frozen):
     @property
     def last(self) -> int:
         return self.first + self.n - 1
+
+    @property
+    def key_number(self) -> int:
+        """The number in the keys of the trial's random numbers, beside the study's seed."""
+        return self.number if self.replicate is None else self.replicate
 
     @property
     def undivided(self) -> bool:

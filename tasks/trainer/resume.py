@@ -171,7 +171,7 @@ class Resumption:
             trainable,
             data,
             task.seed,
-            task.number,
+            task.key_number,
             task.shards,
             statistical=statistical,
             system=System(task.system),

@@ -1,7 +1,8 @@
 """One epoch of training and its evaluation, to be read from top to bottom.
 
-Theory of operation. An epoch's bits depend only on the state before it and on (study seed, trial
-number, epoch). The order of examples is a permutation keyed by these. torch's generator is seeded
+Theory of operation. An epoch's bits depend only on the state before it and on (study seed, key
+number, epoch). The key number is the trial's number, or what trials have in common that share their
+random numbers. The order of examples is a permutation keyed by these. torch's generator is seeded
 before every step, with the step in the key. ``random`` and ``numpy.random``, from which only user
 code draws, are seeded once an epoch, or before every step where user code reads (``data``).
 

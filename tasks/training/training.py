@@ -43,7 +43,7 @@ class Training:
     device: torch.device
     #: The study's seed.
     seed: int
-    #: Counts the study's trials from 0.
+    #: The number in the keys of its random numbers (``SegmentTask.key_number``).
     number: int
     #: Into how many shards each batch is cut, 1 or more.
     shards: int = 1
