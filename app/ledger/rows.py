@@ -71,6 +71,8 @@ class StudyRow:
     spec_json: str
     #: Whose its trials' random numbers are: one of ``scheduler.model.study.SEEDING``.
     seeding: str = "trial"
+    #: How many trials each configuration has.
+    replicates: int = 1
     #: The number of results of other studies that its sampler was given.
     observations: int = 0
     #: The objectives after the first.
@@ -260,6 +262,7 @@ def study_of(row: Row[Any]) -> StudyRow:
         max_epochs=spec.strategy.max_epochs,
         seed=spec.seed,
         seeding=spec.seeding,
+        replicates=spec.replicates,
         created_at=row.created_at,
         finished_at=row.finished_at,
         message=row.message,

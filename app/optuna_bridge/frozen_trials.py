@@ -14,6 +14,7 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.events import Suggested
 from ...scheduler.model.study import number_of, trial_id
 from ...scheduler.model.trial import TrialState
+from ...scheduler.state.configurations import best_replicates
 from ...tasks.objectives.history import STATES as OPTUNA_STATES
 from ...tasks.objectives.history import local_time
 from ..ledger.codec import spec_from_json
@@ -178,6 +179,27 @@ def best(
     trial is never best (not ``may_be_pruned``). Raises NoTrial if there is none, and
     SeveralObjectives in a study of several objectives.
     """
+    found = _candidates(trials, directions, may_be_pruned=may_be_pruned)
+    return max(found, key=lambda trial: _scores(trial, directions))
+
+
+def best_of(
+    replicates: int, trials: Sequence[FrozenTrial], directions: Sequence[str]
+) -> list[FrozenTrial]:
+    """The trials, by number, of the best configuration of a study with ``replicates``.
+
+    It is chosen by ``best_replicates`` among the trials from which ``best`` chooses, whose errors
+    it raises.
+    """
+    found = {trial.number: trial for trial in _candidates(trials, directions, may_be_pruned=True)}
+    sign = 1.0 if directions[0] == "maximize" else -1.0
+    values = {number: trial.values[0] for number, trial in found.items()}
+    return [found[number] for number in best_replicates(replicates, sign, values)]
+
+
+def _candidates(
+    trials: Sequence[FrozenTrial], directions: Sequence[str], *, may_be_pruned: bool
+) -> list[FrozenTrial]:
     if len(directions) > 1:
         raise SeveralObjectives(
             f"a study of {len(directions)} objectives has no single best trial: see best_trials"
@@ -193,7 +215,7 @@ def best(
         if not all(map(_feasible, trials)):
             why = f"; {sum(not _feasible(trial) for trial in trials)} violate a constraint{why}"
         raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
-    return max(found, key=lambda trial: _scores(trial, directions))
+    return found
 
 
 def to_optuna(

@@ -112,5 +112,6 @@ def _facts(row: StudyRow) -> dict[str, Any]:
         "sampler": row.sampler,
         "seed": row.seed,
         "seeding": row.seeding,
+        "replicates": row.replicates,
         "n_trials": row.n_trials,
     }

@@ -21,7 +21,7 @@ from ..common.atomic_file import write_atomic
 from ..common.text import duration, label, number
 from ..ledger.codec import spec_from_json
 from ..spec.space import parameter
-from ..views.progress import StudyProgress, final_metrics, reached, study_progress
+from ..views.progress import StudyProgress, best_who, final_metrics, reached, study_progress
 from . import figures
 from .charts import STUDIES
 from .html import NOTHING
@@ -178,8 +178,8 @@ def _best(of: Compared) -> dict[str, str]:
     metrics = final_metrics(best, of.epochs)
     others = {escape(n): escape(number(v)) for n, v in metrics.items() if n != of.study.metric}
     return {
-        escape(of.study.metric): f"<b>{number(best.value, 5)}</b>",
-        "trial": f"{best.number}, {escape(reached(best))}",
+        escape(of.study.metric): f"<b>{number(of.progress.best_mean, 5)}</b>",
+        "best": f"{best_who(of.study, of.progress.front)}, {escape(reached(best))}",
         **params,
         **others,
     }

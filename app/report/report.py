@@ -24,6 +24,7 @@ from ..views.delays import delay_words, delays_of, summary
 from ..views.energy import energy_words
 from ..views.progress import (
     StudyProgress,
+    best_who,
     best_words,
     final_metrics,
     objective_words,
@@ -153,9 +154,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
         "tiles": _tiles(study, spec.strategy, progress, epochs, end),
         "best_title": best_words(study).capitalize(),
-        "best": _front(study, progress.front)
-        if study.further
-        else _best(study, progress.best, epochs),
+        "best": _front(study, progress.front) if study.further else _best(study, progress, epochs),
         "pareto": PARETO if study.further else "",
         "facts": _facts(study, spec, trials, epochs, used, energy) + written,
         "shares": _shares(study, shares),
@@ -234,14 +233,16 @@ def _waited(study: StudyRow, progress: StudyProgress) -> str:
     return f"first epoch began after {duration(max(0.0, progress.started - study.created_at))}"
 
 
-def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) -> str:
+def _best(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRow]) -> str:
+    best = progress.best
     if best is None:
         return '<p class="none">No trial has a result.</p>'
     metrics = final_metrics(best, epochs)
     others = {name: value for name, value in metrics.items() if name != study.metric}
+    who = best_who(study, progress.front)
     text = (
-        f'<p class="value">{number(best.value, 5)}</p>'
-        f'<p class="what">{escape(study.shown_metric)} of trial {best.number}'
+        f'<p class="value">{number(progress.best_mean, 5)}</p>'
+        f'<p class="what">{escape(study.shown_metric)} of {who}'
         f", {escape(reached(best))}</p>"
     )
     text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""

@@ -25,6 +25,7 @@ from ...scheduler.model.events import (
 )
 from ...scheduler.model.study import Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
+from ...scheduler.state.configurations import as_sampled, new_configurations
 from ...scheduler.state.state import EngineState
 from ..advice.advisor import Advisor
 from ..common.ports import Answer, Policies, Samplers
@@ -42,9 +43,11 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
     if study is None:
         return None
     trials = trials_of(state, ask.study)
+    new = new_configurations(study.spec, len(trials), ask.n)
     try:
         if ask.fork is None:
-            answer = samplers.ask(study.spec, ask.index, ask.n, trials, ask.enqueued)
+            shown = as_sampled(study.spec, trials)
+            answer = samplers.ask(study.spec, ask.index, new, shown, ask.enqueued)
         else:
             source = state.trials[ask.fork.source].params
             answer = Answer((samplers.explore(study.spec, len(trials), source),), False)

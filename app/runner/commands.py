@@ -47,6 +47,7 @@ from ..broker.protocol import REPLY, reply_name
 from ..common.validation import finite, whole
 from ..ledger.codec import decode, spec_from_json
 from ..spec.build import check_name
+from ..spec.contracts import check_replicated
 from ..spec.energy_weight import check_metered
 from ..spec.objectives import DIRECTIONS, check_strategy
 from ..spec.sampler_options import LOCAL, OWN, SAMPLERS, check_space
@@ -211,13 +212,17 @@ def _extended(
     else:
         n_trials = whole("to", body["to"], low=1)
     if spec.sampler == "grid" and spec.space is not None:
-        size = grid_size(spec.space, spec.conditions)
+        size = grid_size(spec.space, spec.conditions) * spec.replicates
         if limit >= size:
-            raise UsageError(f"all {size} points of the grid of {spec.name} are taken")
+            raise UsageError(
+                f"all {size // spec.replicates} points of the grid of {spec.name} are taken"
+            )
         n_trials = min(n_trials, size)
     if n_trials <= limit:
         raise UsageError.refuse("to", n_trials, f"more than the {limit} trials of {spec.name}")
-    return StudyExtended(at=at, study=replace(spec, n_trials=n_trials), past=past)
+    extended = replace(spec, n_trials=n_trials)
+    check_replicated(extended)
+    return StudyExtended(at=at, study=extended, past=past)
 
 
 def _respecified(known: StudySpec, given: Any, state: EngineState) -> StudySpec:
@@ -323,6 +328,7 @@ def _check_known(spec: StudySpec) -> None:
     if spec.hosted and (spec.tools is None or not is_by_value(spec.tools.target)):
         raise UsageError.refuse("tools", spec.tools, "a sampler by value")
     whole("n_trials", spec.n_trials, low=0 if spec.local else 1)
+    check_replicated(spec)
     check_weight(spec.weight)
     check_priority(spec.priority)
     _check_plan(spec.strategy)

@@ -19,7 +19,7 @@ from ...scheduler.model.study import SEEDING, Code, Condition, Objective, Strate
 from ...tasks.contracts.code import Reference, refer, working_folder
 from ..common.validation import whole
 from .conditions import parse_conditions
-from .contracts import NAMES, check_contract, contract_of
+from .contracts import NAMES, check_contract, check_replicated, check_replicates, contract_of
 from .energy_weight import ALLOWED, FIELD
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .options import Limits, Resources, Share, SystemTuning, settled, stored
@@ -51,6 +51,7 @@ def make_plan(
     strategy: StrategySpec | None = None,
     seed: int = 0,
     seeding: str = "trial",
+    replicates: int = 1,
     resources: Resources | None = None,
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
@@ -87,6 +88,7 @@ def make_plan(
         strategy=strategy,
         seed=whole("seed", seed, low=0),
         seeding=seeding,
+        replicates=check_replicates(seeding, replicates),
         further=further,
         constraints=parse_constraints(constraints),
         resources=resources,
@@ -142,7 +144,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     }
     if contract != "torch":
         groups["system"] = "off"
-    return StudySpec(
+    made = StudySpec(
         id=study,
         name=name,
         contract=contract,
@@ -157,6 +159,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         strategy=strategy,
         seed=plan.seed,
         seeding=plan.seeding,
+        replicates=plan.replicates,
         batch_size=batch_size if isinstance(batch_size, int) else 64,
         further=plan.further,
         constraints=plan.constraints,
@@ -166,6 +169,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         environment=plan.environment,
         **groups,
     )
+    check_replicated(made)
+    return made
 
 
 def refer_to(code: Any) -> Reference:
@@ -300,7 +305,7 @@ def _n_trials(
     plan: StudyPlan, space: Space | None, conditions: tuple[Condition, ...], n_trials: Any
 ) -> int:
     if n_trials is None and plan.sampler == "grid" and space is not None:
-        n_trials = grid_size(space, conditions)
+        n_trials = grid_size(space, conditions) * plan.replicates
     strategy = plan.strategy
     if strategy is None or strategy.name != "pbt":
         return whole("n_trials", n_trials, low=1)

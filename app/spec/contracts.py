@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import UsageError
 from ...tasks.contracts.by_value import behind, name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
+from ..common.validation import whole
 
 if TYPE_CHECKING:
-    from ...scheduler.model.study import StrategySpec
+    from ...scheduler.model.study import StrategySpec, StudySpec
     from .plan import StudyPlan
     from .space import Space
 
@@ -64,6 +65,40 @@ def check_contract(
         _check_own_loop(plan, contract)
     if strategy.name == "pbt":
         _check_pbt(plan, contract, space, strategy)
+
+
+def check_replicates(seeding: str, replicates: int) -> int:
+    """``replicates``, where trials with this ``seeding`` can have so many. UsageError."""
+    if whole("replicates", replicates, low=1) > 1 and seeding != "shared":
+        allowed = '1 with seeding="trial": replicates have keys that all configurations share'
+        raise UsageError.refuse("replicates", replicates, allowed)
+    return int(replicates)
+
+
+def check_one_replicate(replicates: int) -> None:
+    """Refuse replicates of trials whose parameters are not known before they begin. UsageError."""
+    if replicates > 1:
+        allowed = "1 where trials sample as they run: give a space and a strategy"
+        raise UsageError.refuse("replicates", replicates, allowed)
+
+
+def check_replicated(spec: StudySpec) -> None:
+    """Refuse replicates of what cannot have them. UsageError."""
+    size = check_replicates(spec.seeding, spec.replicates)
+    if size == 1:
+        return
+    if spec.local or spec.space is None:
+        check_one_replicate(size)
+    for cannot, why in (
+        (spec.strategy.name == "pbt", "with PBT, whose trials continue each other"),
+        (bool(spec.further), "with several objectives, which have no mean"),
+        (spec.hosted, "with a sampler of your own, which is told of single trials"),
+    ):
+        if cannot:
+            raise UsageError.refuse("replicates", size, f"1 {why}")
+    if spec.n_trials % size:
+        allowed = f"a multiple of the {size} replicates, which each configuration has"
+        raise UsageError.refuse("n_trials", spec.n_trials, allowed)
 
 
 def _check_ask_tell(

@@ -26,6 +26,8 @@ class StudyPlan:
     seed: int
     #: One of ``SEEDING``.
     seeding: str
+    #: How many trials each configuration has.
+    replicates: int
     #: The objectives after the first.
     further: tuple[Objective, ...]
     #: Metrics, each with its highest allowed value.

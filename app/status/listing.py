@@ -52,6 +52,7 @@ def _facts(view: View) -> Facts:
         "sampler": study.sampler,
         "seed": study.seed,
         "seeding": study.seeding,
+        "replicates": study.replicates,
         "created_at": study.created_at,
         "finished_at": study.finished_at,
         "response_seconds": study.response,
@@ -65,6 +66,7 @@ def _facts(view: View) -> Facts:
         "epochs_expected": progress.expected,
         "eta_seconds": progress.eta,
         "best": None if best is None or study.further else _trial(best),
+        "best_mean": None if best is None or study.further else progress.best_mean,
         "front": [trial.number for trial in progress.front],
     }
 

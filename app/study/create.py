@@ -52,6 +52,7 @@ def create_study(
     warm_start: Any = None,
     seed: int = 0,
     seeding: str = "trial",
+    replicates: int = 1,
     resources: Resources | None = None,
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
@@ -85,6 +86,9 @@ def create_study(
         seeding: ``trial``: each trial draws random numbers of its own. ``shared``: all trials draw
             the same (common random numbers): the order of examples, initial weights, dropout. Their
             results then differ by their parameters alone, and the best may suit this seed.
+        replicates: with ``shared`` seeding, how many trials each configuration has, 1 or more. The
+            random numbers of its first are those of every other's first, and so on. They count in
+            ``n_trials``; the sampler and ``best_value`` go by their means.
         resources: what a trial may take, and whether it has the same bits on all of it:
             ``penstock.Resources(max_width=, shards=, memory=, exactness=)``.
         limits: ``penstock.Limits(epoch_timeout=, retries=, keep_checkpoints=)``.
@@ -108,6 +112,7 @@ def create_study(
         strategy=strategy,
         seed=seed,
         seeding=seeding,
+        replicates=replicates,
         resources=resources,
         limits=limits,
         system=system,

@@ -69,18 +69,53 @@ class ReadableStudy(optuna.Study):
         """The complete trial with the best value. UsageError (a ValueError) if there is none.
 
         A trial that violates a constraint is never the best. With several objectives it raises
-        UsageError (also a RuntimeError): see ``best_trials``.
+        UsageError (also a RuntimeError): see ``best_trials``. With replicates it is the first of
+        ``best_replicates``.
         """
         from ..optuna_bridge.frozen_trials import best
 
+        if self._replicates > 1:
+            return self.best_replicates[0]
+        trials, ways = self._seen_trials()
+        spec = self._handle.spec
+        return best(trials, ways, may_be_pruned=spec is not None and not spec.local)
+
+    @property
+    @to_the_user
+    def best_value(self) -> float:
+        """The value of ``best_trial``; with replicates the mean of ``best_replicates``."""
+        if self._replicates == 1:
+            return super().best_value
+        values = [trial.values[0] for trial in self.best_replicates]
+        return sum(values) / len(values)
+
+    @property
+    @to_the_user
+    def best_replicates(self) -> list[FrozenTrial]:
+        """The complete trials of the configuration with the best mean, by number.
+
+        Only configurations with the most complete trials are compared. Without replicates it is
+        ``best_trial`` alone. It raises what ``best_trial`` does.
+        """
+        from ..optuna_bridge.frozen_trials import best_of
+
+        if self._replicates == 1:
+            return [self.best_trial]
+        return best_of(self._replicates, *self._seen_trials())
+
+    @property
+    def _replicates(self) -> int:
+        spec = self._handle.spec
+        return 1 if spec is None else spec.replicates
+
+    def _seen_trials(self) -> tuple[list[FrozenTrial], list[str]]:
+        """All trials, and the directions."""
         if in_trainer():
             raise ValueError(
                 "no study has trials where a trainer imports the script: what needs results belongs"
                 ' under `if __name__ == "__main__":`'
             )
-        trials, ways = self.get_trials(), [each.name.lower() for each in self.directions]
-        spec = self._handle.spec
-        return best(trials, ways, may_be_pruned=spec is not None and not spec.local)
+        return self.get_trials(), [each.name.lower() for each in self.directions]
 
     @to_the_user
     def importances(self) -> dict[str, float]:

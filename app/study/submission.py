@@ -20,7 +20,7 @@ from ..common.validation import whole
 from ..host.devices import devices_of, metered
 from ..spec.build import make_asked_spec, make_local_spec, make_spec, new_id, refer_to
 from ..spec.changes import differences
-from ..spec.contracts import contract_of
+from ..spec.contracts import check_one_replicate, contract_of
 from ..spec.energy_weight import check_metered
 from ..spec.sampler_options import LOCAL
 from ..spec.space import check_params
@@ -63,6 +63,7 @@ def submit_local(
     ``tools`` are the sampler and the pruner. With ``catches`` its user expects exceptions, so the
     study goes on however many trials fail. Raises UsageError as ``Study.optimize``.
     """
+    check_one_replicate(handle.plan.replicates)
     n = ENDLESS if n_trials is None else whole("n_trials", n_trials, low=1)
     if contract_of(func) != "objective":
         raise UsageError(f"study {handle.study_name} has trials of an objective: make a new study")
@@ -131,6 +132,8 @@ def begin(handle: StudyHandle) -> None:
         return
     from .preparation import send_all
 
+    check_one_replicate(handle.plan.replicates)
+
     plan = handle.plan
     spec = make_asked_spec(handle.id, handle.study_name, plan.objectives)
     spec = replace(spec, seed=plan.seed, seeding=plan.seeding, environment=plan.environment)
@@ -166,8 +169,9 @@ def submit_scheduled(
         n = max(spec.n_trials, known.n_trials)  # it may have been extended since
         spec = replace(spec, n_trials=n, observations=known.observations)
     enqueued = _enqueued(handle, spec)
-    if len(enqueued) > spec.n_trials:
-        allowed = f"at least the {len(enqueued)} configurations that were enqueued"
+    if len(enqueued) * spec.replicates > spec.n_trials:
+        each = f", {spec.replicates} trials each" if spec.replicates > 1 else ""
+        allowed = f"at least the {len(enqueued)} configurations that were enqueued{each}"
         raise UsageError.refuse("n_trials", n_trials, allowed)
     if spec.energy_weight and handle.settings.broker is None:
         here = metered(devices_of(handle.settings, devices), handle.settings.powercap)

@@ -15,7 +15,7 @@ from ...tasks.checkpoints.stores import open_store
 from ..common.text import number
 from ..common.timeouts import within
 from .energy import energy_words, joules_of
-from .progress import final_metrics, front_of, reached, so_far
+from .progress import final_metrics, front_of, mean_of, reached, so_far
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,8 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     """The best trial, as ``progress.front_of`` defines it. UsageError if no trial has a value.
 
     With several objectives it is the first trial of the front, and ``front`` holds the whole front.
+    With replicates it is the first of the best configuration, ``mean`` is the mean of its values,
+    and ``replicates`` has the value of each by its number.
     ``checkpoint`` is its newest state in the store: the epoch, the place, and whether the file is
     ``gone`` (None if the store does not answer). It is None if there is no state (an objective has
     none). A metric that is not a number is None. ``energy_j`` (joules) is None if an epoch of the
@@ -64,9 +66,19 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
         "metric_name": study.shown_metric,
         "direction": study.direction,
         **facts[0],
+        **_replicates(study, front),
         "so_far": bool(so_far(study)),
         **(several if study.further else {}),
     }
+
+
+def _replicates(study: StudyRow, best: Sequence[TrialRow]) -> dict[str, Any]:
+    """The mean of the best configuration's replicates, and each of them; empty without any."""
+    if study.replicates == 1:
+        return {}
+    values = [trial.value or 0.0 for trial in best]
+    numbers = [trial.number for trial in best]
+    return {"mean": mean_of(best), "replicates": dict(zip(map(str, numbers), values, strict=True))}
 
 
 def _trial(
@@ -121,15 +133,24 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
     """The same for the terminal."""
     if "front" in facts:
         return _front_view(facts)
-    words = "best trial so far" if facts["so_far"] else "best trial"
+    several = facts.get("replicates")
+    words = f"best {'configuration' if several else 'trial'}{' so far' if facts['so_far'] else ''}"
+    who = f"trials {', '.join(several)}, mean" if several else f"{facts['trial']},"
     head = Text.assemble(
         (facts["study"], "bold"),
-        f" {facts['status']}: {words} {facts['trial']}, {facts['metric_name']} ",
-        (number(facts["value"]), "bold green"),
+        f" {facts['status']}: {words} {who} {facts['metric_name']} ",
+        (number(facts["mean"] if several else facts["value"]), "bold green"),
         (f"  ({facts['reached']})", "dim"),
     )
     grid = Table.grid(padding=(0, 3, 0, 0))
-    for title, values in (("parameters", facts["params"]), ("metrics", facts["metrics"])):
+    each = (
+        {f"{facts['metric_name']} of trial {n}": v for n, v in several.items()} if several else {}
+    )
+    for title, values in (
+        ("replicates", each),
+        ("parameters", facts["params"]),
+        ("metrics", facts["metrics"]),
+    ):
         for at, (name, value) in enumerate(values.items()):
             shown = "no number" if value is None and title == "metrics" else number(value)
             grid.add_row(Text("" if at else f"  {title}", style="dim"), Text(name), Text(shown))

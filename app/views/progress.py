@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...scheduler.model.pareto import front
 from ...scheduler.model.study import ENDLESS, number_of
 from ...scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
+from ...scheduler.state.configurations import best_replicates
 from ...scheduler.strategies.base import rungs_of
 from ...scheduler.strategies.hyperband import brackets
 from ..common.text import count, number
@@ -39,7 +40,8 @@ class StudyProgress:
     trials: int | None
     #: How many more the user has enqueued in a study that is over, which ``optimize`` would run.
     enqueued: int
-    #: The best trials: the Pareto front of several objectives, otherwise ``best`` alone.
+    #: The best trials: the Pareto front of several objectives, the replicates of the best
+    #: configuration, otherwise ``best`` alone.
     front: list[TrialRow]
     #: The number of accepted epochs.
     epochs: int
@@ -56,6 +58,11 @@ class StudyProgress:
     @property
     def best(self) -> TrialRow | None:
         return next(iter(self.front), None)
+
+    @property
+    def best_mean(self) -> float | None:
+        """The value of the best trial, or the mean of the best configuration's replicates."""
+        return mean_of(self.front)
 
     @property
     def final(self) -> int:
@@ -156,8 +163,11 @@ def objective_words(study: StudyRow) -> str:
 
 
 def seed_words(study: StudyRow) -> str:
-    """The study's seed, and whether all trials draw the same: ``3, shared by all trials``."""
-    return str(study.seed) + (", shared by all trials" if study.seeding == "shared" else "")
+    """The study's seed, and who draws the same: ``3, shared by all trials``."""
+    if study.seeding != "shared":
+        return str(study.seed)
+    each = f", {study.replicates} replicates each" if study.replicates > 1 else ""
+    return f"{study.seed}, shared by all {'configurations' if each else 'trials'}{each}"
 
 
 def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
@@ -165,14 +175,32 @@ def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
     While the study runs it is the best so far, whatever its epoch. Once the study is over it is a
     completed trial, as in ``Study.best_trial``. If no trial completed, it is the best of those
-    trained longest.
+    trained longest. With replicates it is those of the best configuration, in their order
+    (``best_replicates``).
     """
     order = [trial for trial in ranked(study, trials) if trial.feasible]
     if study.finished_at is not None:
         longest = max((trial.epoch for trial in order), default=0)
         completed = [trial for trial in order if trial.state == TrialState.COMPLETED]
         order = completed or [trial for trial in order if trial.epoch == longest]
-    return _front(study, order) if study.further else order[:1]
+    if study.replicates == 1:
+        return _front(study, order) if study.further else order[:1]
+    by_number = {trial.number: trial for trial in order}
+    values = {number: trial.value or 0.0 for number, trial in by_number.items()}
+    return [by_number[n] for n in best_replicates(study.replicates, sign(study), values)]
+
+
+def mean_of(trials: Sequence[TrialRow]) -> float | None:
+    """The mean of the trials' values; None without any."""
+    values = [trial.value for trial in trials if trial.value is not None]
+    return sum(values) / len(values) if values else None
+
+
+def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
+    """The best trial, or the best configuration's: ``trial 4``, ``mean of trials 4, 5``."""
+    if study.replicates == 1:
+        return f"trial {best[0].number}"
+    return f"mean of trials {', '.join(str(trial.number) for trial in best)}"
 
 
 def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
@@ -186,8 +214,9 @@ def so_far(study: StudyRow) -> str:
 
 
 def best_words(study: StudyRow) -> str:
-    """The name of the best trials: *best trial so far*, *Pareto front*."""
-    return f"{'Pareto front' if study.further else 'best trial'}{so_far(study)}"
+    """The name of the best trials: *best trial so far*, *best configuration*, *Pareto front*."""
+    one = "best trial" if study.replicates == 1 else "best configuration"
+    return f"{'Pareto front' if study.further else one}{so_far(study)}"
 
 
 def reached(trial: TrialRow) -> str:

@@ -14,6 +14,7 @@ from ...scheduler.model.trial import TOLD, TrialState
 from ..common.text import count, duration, label, number, share_words, sparkline
 from .progress import (
     StudyProgress,
+    best_who,
     best_words,
     objective_words,
     ranked,
@@ -63,9 +64,9 @@ def progress_words(view: View) -> str:
     if view.study.further and progress.front:
         parts.append(f"{best_words(view.study)}: {count(len(progress.front), 'trial')}")
     elif progress.best is not None:
-        best = f"best{so_far(view.study)} {view.study.shown_metric} {number(progress.best.value)}"
+        best = f"best{so_far(view.study)} {view.study.shown_metric} {number(progress.best_mean)}"
         trained = f", {count(progress.best.epoch, 'epoch')}" if progress.best.epoch else ""
-        parts.append(f"{best} (trial {progress.best.number}{trained})")
+        parts.append(f"{best} ({best_who(view.study, progress.front)}{trained})")
     if progress.eta is not None:
         parts.append(f"about {duration(progress.eta)} left")
     return ", ".join(parts)
@@ -110,7 +111,8 @@ def _header(view: View, now: float) -> RenderableType:
     study, progress = view.study, view.progress
     how = f"{objective_words(study)} · {label(study.strategy)} · {label(study.sampler)}"
     if study.seeding == "shared":
-        how += " · shared seeding"
+        each = f", {study.replicates} replicates" if study.replicates > 1 else ""
+        how += f" · shared seeding{each}"
     if shares := share_words(study.weight, study.priority):
         how += f" · {shares}"
     if study.observations:
@@ -125,8 +127,8 @@ def _header(view: View, now: float) -> RenderableType:
         words = (count(len(progress.front), "trial"), "bold green")
         parts.append(Text.assemble(f"{best_words(study)}  ", words, (f"  {numbers}", "dim")))
     elif progress.best is not None:
-        value = (number(progress.best.value, 5), "bold green")
-        who = f"  trial {progress.best.number}, {reached(progress.best)}  "
+        value = (number(progress.best_mean, 5), "bold green")
+        who = f"  {best_who(study, progress.front)}, {reached(progress.best)}  "
         params = (_params(progress.best), "dim")
         parts.append(Text.assemble(f"best{so_far(study)} ", value, who, params))
     if progress.enqueued:

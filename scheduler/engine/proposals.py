@@ -17,6 +17,7 @@ from ..model.study import OVER, trial_id
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.trial_group import Entry, Fork, Pull
 from ..resources.slots import free_slots
+from ..state.configurations import configurations, new_configurations
 from ..state.core import Core
 from ..state.state import StudyState
 from .checkpoints import Checkpoints
@@ -120,11 +121,13 @@ class Proposals:
         return trial
 
     def ask(self, study: StudyState, n: int, fork: Fork | None = None) -> None:
-        """Ask the sampler for ``n`` configurations.
+        """Ask the sampler for the configurations of ``n`` new trials.
 
         Enqueued ones come first, except for a fork, whose configuration follows from its source's.
         """
-        enqueued = () if fork else tuple(study.enqueued[:n])
+        known = len(study.trials) + sum(ask.n for ask in study.asks.values())
+        begun = new_configurations(study.spec, known, n)
+        enqueued = () if fork else tuple(study.enqueued[:begun])
         del study.enqueued[: len(enqueued)]
         ask = Ask(
             id=self._core.decision_id(),
@@ -161,8 +164,10 @@ class Proposals:
 
     def _report_exhausted(self, study: StudyState) -> None:
         """Say in the study's message that its grid had fewer points than it asked for trials."""
-        points, spec = len(study.trials), study.spec
-        if spec.sampler == "grid" and points < spec.n_trials and study.status == "complete":
+        spec = study.spec
+        points = configurations(spec, len(study.trials))
+        fewer = len(study.trials) < spec.n_trials
+        if spec.sampler == "grid" and fewer and study.status == "complete":
             study.message = study.message or f"the grid has {points} points, and all were tried"
 
     def finish(self, study: StudyState, status: str) -> None:

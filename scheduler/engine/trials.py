@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..model.decisions import Ask
 from ..model.events import Proposed, Suggested, TrialEnqueued
-from ..model.study import Params, trial_id
+from ..model.study import Params, Scalar, trial_id
 from ..model.trial import Trial, TrialState
 from ..model.trial_group import Entry
 from ..state.core import Core, Refused
@@ -33,23 +34,29 @@ class Trials:
     def on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._core.study(event.study)
         asked = len(study.trials) + sum(ask.n for ask in study.asks.values())
-        if study.spec.contract == "ask" or asked + len(study.enqueued) < study.spec.n_trials:
+        promised = asked + len(study.enqueued) * study.spec.replicates
+        if study.spec.contract == "ask" or promised < study.spec.n_trials:
             study.enqueued.append(event.params)
         else:
             self._assign_enqueued(study, event.params)
 
     def _assign_enqueued(self, study: StudyState, params: Params) -> None:
-        """Give the enqueued parameters to a trial that has not begun, and put it first in the
-        queue.
+        """Give the enqueued parameters to a configuration that has not begun, and put it first in
+        the queue.
 
         It is used when all trials are proposed already. Raises ``Refused`` if all have begun.
         """
-        not_started = [t for t in self._core.trials_of(study) if _not_started(t) and not t.enqueued]
+        trials, size = self._core.trials_of(study), study.spec.replicates
+        groups = (trials[first : first + size] for first in range(0, len(trials), size))
+        not_started = [g for g in groups if all(_not_started(t) and not t.enqueued for t in g)]
         if not not_started:
             raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} have begun")
         enqueued = dict(params)
-        matching = (t for t in not_started if dict(t.params).items() >= enqueued.items())
-        trial = next(matching, not_started[-1])
+        matching = (g for g in not_started if dict(g[0].params).items() >= enqueued.items())
+        for trial in next(matching, not_started[-1]):
+            self._put_first(trial, enqueued)
+
+    def _put_first(self, trial: Trial, enqueued: dict[str, Scalar]) -> None:
         trial.params, trial.enqueued = tuple((dict(trial.params) | enqueued).items()), True
         ready = self._state.ready
         trial.since = min(self._state.trials[name].since for name in ready)
@@ -65,10 +72,9 @@ class Trials:
         if event.index not in study.asks:
             raise Refused(f"ask {event.index} of {event.study} was answered already")
         ask = study.asks.pop(event.index)
-        fork, enqueued = ask.fork, len(ask.enqueued)
+        fork = ask.fork
         names = []
-        notes_of = event.notes or ("",) * len(event.trials)
-        for index, (params, notes) in enumerate(zip(event.trials, notes_of, strict=True)):
+        for params, notes, enqueued in self._configured(study, ask, event):
             number = len(study.trials)
             trial = Trial(
                 id=trial_id(study.spec.id, number),
@@ -77,7 +83,7 @@ class Trials:
                 params=params,
                 created_at=event.at,
                 notes=notes,
-                enqueued=index < enqueued,
+                enqueued=enqueued,
             )
             if fork is not None:
                 self._checkpoints.inherit(study, trial, fork)
@@ -90,13 +96,33 @@ class Trials:
             self._proposals.hand_out(study, names)
             return
         if fork is None:
-            self._proposals.enter(
-                study, study.strategy.proposed(tuple(names), exhausted=event.exhausted)
-            )
+            # The last configuration may still want replicates.
+            exhausted = event.exhausted and len(study.trials) % study.spec.replicates == 0
+            self._proposals.enter(study, study.strategy.proposed(tuple(names), exhausted=exhausted))
         else:
             self._proposals.enter(study, tuple(Entry(name, fork.epochs) for name in names))
         self._proposals.settle(study)
         self._dispatcher.fill()
+
+    def _configured(
+        self, study: StudyState, ask: Ask, event: Proposed
+    ) -> list[tuple[Params, str, bool]]:
+        """Parameters and notes of each trial that an answer makes, and whether it was enqueued.
+
+        A trial that begins no configuration repeats the one before it.
+        """
+        notes_of = event.notes or ("",) * len(event.trials)
+        flags = (index < len(ask.enqueued) for index in range(len(event.trials)))
+        found = list(zip(event.trials, notes_of, flags, strict=True))
+        if (size := study.spec.replicates) == 1:
+            return found
+        known, made = len(study.trials), []
+        if known % size:
+            last = self._state.trials[study.trials[-1]]
+            made += [(last.params, last.notes, last.enqueued)] * min(ask.n, -known % size)
+        for each in found:
+            made += [each] * min(size, ask.n - len(made))
+        return made
 
     def on_suggested(self, event: Suggested) -> None:
         trial = self._core.trial(event.trial)

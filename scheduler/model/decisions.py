@@ -154,7 +154,7 @@ class Discard(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask(Decision):
-    """Ask the sampler for ``n`` configurations.
+    """Ask the sampler for the configurations of ``n`` new trials.
 
     ``index`` counts the asks of the study and seeds the sampler. ``enqueued`` are (partial)
     configurations from the user; they are completed first, in order. With ``fork`` set, the one

@@ -23,7 +23,7 @@ ON_SIGNATURE_CHANGE = ("refuse", "record")
 #: by probing, with all knobs that the study's exactness allows (``scheduler.tuning``).
 SYSTEM = ("off", "reuse", "tune")
 #: What the keys of a trial's random numbers hold besides the study's seed. ``trial``: its number.
-#: ``shared``: nothing of its own, so all trials draw the same (common random numbers).
+#: ``shared``: which replicate of its configuration it is, so configurations draw in common.
 SEEDING = ("trial", "shared")
 
 
@@ -137,6 +137,9 @@ class StudySpec:
     seed: int = 0
     #: One of ``SEEDING``.
     seeding: str = "trial"
+    #: How many trials each configuration has, with keys that all configurations have in common
+    #: (``scheduler.state.configurations``); more than 1 with ``shared`` only.
+    replicates: int = 1
     #: Seconds that an epoch may take; None for no limit.
     epoch_timeout: float | None = None
     #: How often a trial whose code failed is tried again. Crashes of its process have their own
@@ -287,7 +290,7 @@ def replicate_of(spec: StudySpec, number: int) -> int | None:
 
     It is in the keys of the trial's random numbers. None: the trial's own number is.
     """
-    return 0 if spec.seeding == "shared" else None
+    return number % spec.replicates if spec.seeding == "shared" else None
 
 
 def number_of(trial: str) -> int:

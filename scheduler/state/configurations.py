@@ -1,0 +1,89 @@
+"""The configurations of a study with replicates: R trials in a row have equal parameters.
+
+Theory of operation. Trial n is replicate n mod R of configuration n div R, so a trial's number says
+all. Every new trial takes the next number. Where that begins a configuration, the sampler is asked
+for one; else the trial repeats the one before. So a strategy may have any number of trials at a
+time, and strategies know nothing of replicates. Samplers know nothing of them either: they are
+shown one trial a configuration, with the means of its replicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ..model.study import StudySpec
+from ..model.trial import Trial, TrialState
+
+_GONE = (TrialState.FAILED, TrialState.CANCELLED)
+
+
+def configurations(spec: StudySpec, trials: int) -> int:
+    """How many configurations the first ``trials`` trials have."""
+    return -(-trials // spec.replicates)
+
+
+def new_configurations(spec: StudySpec, known: int, trials: int) -> int:
+    """How many configurations begin with the next ``trials`` trials after the ``known`` first."""
+    return configurations(spec, known + trials) - configurations(spec, known)
+
+
+def as_sampled(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
+    """The trials of a study (by number) as its sampler sees them: one for each configuration.
+
+    Its value after an epoch is the mean over the replicates that have reached it, its value the
+    mean over the complete ones, a constraint the worst of any. Failed ones count only where all
+    failed.
+    """
+    size = spec.replicates
+    if size == 1:
+        return list(trials)
+    groups = (trials[first : first + size] for first in range(0, len(trials), size))
+    return [_joined(number, group) for number, group in enumerate(groups)]
+
+
+def _joined(number: int, replicates: Sequence[Trial]) -> Trial:
+    found = [each for each in replicates if each.state not in _GONE]
+    if not found:
+        return replace(replicates[0], number=number)
+    complete = [each for each in found if each.state is TrialState.COMPLETED]
+    epochs = sorted({epoch for each in found for epoch in each.values})
+    excess: dict[str, float] = {}
+    for name, value in (pair for each in found for pair in each.constraints):
+        excess[name] = max(value, excess.get(name, value))
+    return replace(
+        (complete or found)[0],
+        id=replicates[0].id,
+        number=number,
+        value=_mean(each.value for each in complete or found if each.value is not None),
+        values={
+            epoch: mean
+            for epoch in epochs
+            if (mean := _mean(each.values[epoch] for each in found if epoch in each.values))
+            is not None
+        },
+        constraints=tuple(excess.items()),
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
+
+
+def best_replicates(replicates: int, sign: float, values: Mapping[int, float]) -> list[int]:
+    """The numbers of the trials of the best configuration, among trials with these ``values``.
+
+    It is the one with the best mean (the largest of ``sign`` times it; of equal ones the earliest)
+    among those of which the most replicates have a value: one that was lucky once does not beat one
+    that was good twice. Empty where there are no values.
+
+    >>> best_replicates(2, 1.0, {0: 0.9, 2: 0.6, 3: 0.8, 4: 0.5, 5: 0.7})
+    [2, 3]
+    """
+    groups: dict[int, list[int]] = {}
+    for number in sorted(values):
+        groups.setdefault(number // replicates, []).append(number)
+    most = max(map(len, groups.values()), default=0)
+    full = [group for group in groups.values() if len(group) == most]
+    return max(full, key=lambda group: sign * sum(values[n] for n in group), default=[])
