@@ -360,6 +360,7 @@ USUAL = {
     "sampler_options": "{}",
     "seed": 0,
     "seeding": "trial",
+    "replicates": 1,
     "epoch_timeout": None,
     "retries": 0,
     "max_segment": 64,

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from penstock import FullBudget, Resources, UsageError, create_study
+from penstock.scheduler.model.study import number_of
 from trainees import Small
 
 pytestmark = pytest.mark.integration
@@ -59,3 +60,31 @@ def test_a_study_that_exists_keeps_its_seeding(site):
         again.submit(Small, SPACE)
     with pytest.raises(UsageError, match="seeding = 'each' is refused: allowed is trial or shared"):
         create_study(seeding="each", **given)
+
+
+def test_replicates_differ_from_each_other_and_agree_across_configurations(site):
+    study = create_study(
+        metric="accuracy",
+        direction="maximize",
+        sampler="grid",
+        strategy=FullBudget(2),
+        seeding="shared",
+        replicates=2,
+    )
+    study.optimize(Small, {"tag": [0, 1]}, show_progress=False)
+    trials = site.reader.trials(study.id)
+    assert [trial.params["tag"] for trial in trials] == [0, 0, 1, 1]
+    bits = {trial.number: [] for trial in trials}
+    for row in site.reader.epochs(study.id):
+        bits[number_of(row.trial)].append((row.epoch, row.state_hash))
+    assert sorted(bits[0]) == sorted(bits[2])
+    assert sorted(bits[1]) == sorted(bits[3])
+    assert not {*bits[0]} & {*bits[1]}
+    # Both configurations are the same but for a name, so the earlier is the best.
+    assert [trial.number for trial in study.best_replicates] == [0, 1]
+    assert study.best_trial.number == 0
+    assert study.best_params == {"tag": 0}
+    assert study.best_value == sum(trial.value for trial in trials[:2]) / 2
+    assert "best configuration trials 0, 1, mean accuracy" in site.penstock("best", study.id)
+    with pytest.raises(UsageError, match="replicates = 3 is refused: allowed is 1 with"):
+        create_study(metric="loss", replicates=3)
