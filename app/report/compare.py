@@ -21,7 +21,7 @@ from ..common.atomic_file import write_atomic
 from ..common.text import duration, label, number
 from ..ledger.codec import spec_from_json
 from ..spec.space import parameter
-from ..views.progress import StudyProgress, best_who, final_metrics, reached, study_progress
+from ..views.progress import StudyProgress, final_metrics, numbers_of, reached, study_progress
 from . import figures
 from .charts import STUDIES
 from .html import NOTHING
@@ -179,7 +179,7 @@ def _best(of: Compared) -> dict[str, str]:
     others = {escape(n): escape(number(v)) for n, v in metrics.items() if n != of.study.metric}
     return {
         escape(of.study.metric): f"<b>{number(of.progress.best_mean, 5)}</b>",
-        "best": f"{best_who(of.study, of.progress.front)}, {escape(reached(best))}",
+        "trial": f"{numbers_of(of.progress.front)}, {escape(reached(best))}",
         **params,
         **others,
     }

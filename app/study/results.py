@@ -85,7 +85,7 @@ class ReadableStudy(optuna.Study):
     def best_value(self) -> float:
         """The value of ``best_trial``; with replicates the mean of ``best_replicates``."""
         if self._replicates == 1:
-            return super().best_value
+            return float(super().best_value)
         values = [trial.values[0] for trial in self.best_replicates]
         return sum(values) / len(values)
 

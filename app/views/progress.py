@@ -200,7 +200,12 @@ def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
     """The best trial, or the best configuration's: ``trial 4``, ``mean of trials 4, 5``."""
     if study.replicates == 1:
         return f"trial {best[0].number}"
-    return f"mean of trials {', '.join(str(trial.number) for trial in best)}"
+    return f"mean of trials {numbers_of(best)}"
+
+
+def numbers_of(trials: Sequence[TrialRow]) -> str:
+    """``4``, ``4, 5``."""
+    return ", ".join(str(trial.number) for trial in trials)
 
 
 def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:

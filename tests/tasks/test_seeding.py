@@ -68,6 +68,22 @@ def test_one_that_is_replayed_from_nothing_arrives_at_the_other_s_bits():
     assert hashes(fourth) == hashes(first)[3:]
 
 
+def test_one_whose_trainer_is_killed_goes_on_with_the_bits_of_another(trainers, tmp_path):
+    first = hashes(trainers[0].carry_out(segment(trainees.Small, 1, 4, trial="s-0007", **SHARED)))
+    killed = TrainerProcess(tmp_path / "log")
+    killed.run(segment(trainees.Small, 1, 500, trial="s-0008", **SHARED))
+    while killed.hear().get("epoch") != 3:
+        pass
+    killed.process.kill()
+    killed.close()
+    rest = segment(trainees.Small, 4, 1, trial="s-0008", fence=2, expect=first[2], **SHARED)
+    heard = trainers[1].carry_out(rest)
+    assert [m["text"] for m in heard if m["op"] == "progress"] == [
+        f"replaying epoch {n} of 3" for n in (1, 2, 3)
+    ]
+    assert hashes(heard) == first[3:]
+
+
 def test_other_parameters_meet_the_same_examples_in_the_same_order_and_the_same_noise(capfd):
     def read(number, **changes):
         params = {"lr": 0.01 * (number + 1), "width": 8 + number}
