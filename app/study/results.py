@@ -86,7 +86,7 @@ class ReadableStudy(optuna.Study):
         """The value of ``best_trial``; with replicates the mean of ``best_replicates``."""
         if self._replicates == 1:
             return float(super().best_value)
-        values = [trial.values[0] for trial in self.best_replicates]
+        values = [float(trial.values[0]) for trial in self.best_replicates]
         return sum(values) / len(values)
 
     @property
