@@ -131,13 +131,20 @@ def test_samplers_see_one_trial_a_configuration_with_the_means_of_those_that_liv
         *(trial(0, (1.0, 2.0)), trial(1, (3.0,))),
         *(trial(2, (9.0,), failed), trial(3, (4.0, 6.0), done)),
         *(trial(4, (1.0,), failed), trial(5, (), failed)),
-        trial(6),
+        *(trial(6, (8.0,)), trial(7, (2.0, 4.0), done)),
+        trial(8),
     ]
     seen = as_sampled(replicated(2), trials)
-    assert [(each.number, dict(each.params)["x"]) for each in seen] == [(n, n) for n in range(4)]
+    assert [(each.number, dict(each.params)["x"]) for each in seen] == [(n, n) for n in range(5)]
     assert [each.values for each in seen[:2]] == [{1: 2.0, 2: 2.0}, {1: 4.0, 2: 6.0}]
-    assert [each.value for each in seen] == [2.5, 6.0, 1.0, None]
-    assert [each.state for each in seen] == [TrialState.PAUSED, done, failed, TrialState.PAUSED]
+    assert [each.value for each in seen] == [2.5, 6.0, 1.0, 4.0, None]
+    assert [each.state for each in seen] == [
+        TrialState.PAUSED,
+        done,
+        failed,
+        done,
+        TrialState.PAUSED,
+    ]
     assert as_sampled(spec(), trials) == trials
 
 
