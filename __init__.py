@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .app.spec.options import Limits, Resources, Share, SystemTuning
     from .app.spec.sampler_options import Sampler
     from .app.spec.space import Categorical, Float, Int
+    from .app.spec.steps import Steps
     from .app.spec.strategies import (
         ASHA,
         PASHA,
@@ -54,6 +55,7 @@ _LAZY = {
     "Resources": "app.spec.options:Resources",
     "Sampler": "app.spec.sampler_options:Sampler",
     "Share": "app.spec.options:Share",
+    "Steps": "app.spec.steps:Steps",
     "Study": "app.study.study:Study",
     "SuccessiveHalving": "app.spec.strategies:SuccessiveHalving",
     "SystemTuning": "app.spec.options:SystemTuning",
@@ -99,6 +101,7 @@ __all__ = [
     "Resources",
     "Sampler",
     "Share",
+    "Steps",
     "Study",
     "SuccessiveHalving",
     "SystemTuning",

@@ -24,6 +24,21 @@ def adds(trial):
 
 
 @epoch_function
+def follows_steps(trial):
+    """Reports what is in force, and what it saw before its loop."""
+    before = trial.now("lr")
+    assert trial.params == {"lr": before}
+    trial.load()
+    for epoch in trial.epochs():
+        trial.report({"accuracy": trial.now("lr"), "before": before}, checkpoint={"epoch": epoch})
+
+
+@epoch_function
+def reads_early(trial):
+    trial.params["lr@2"]
+
+
+@epoch_function
 def keeps_nothing(trial):
     total = 0.0
     for epoch in trial.epochs():

@@ -110,6 +110,61 @@ class Numbered(Noisy):
         return *self._data[index], index, random.random() + numpy.random.random()
 
 
+class Stepped(Small):
+    """Its optimiser's options and the weight of its loss may change by Steps; no schedule.
+
+    Dropout is what is in force where the model is made.
+    """
+
+    def model(self):
+        model = super().model()
+        model[3].p = self.now("dropout") if "dropout" in self.params else 0.3
+        return model
+
+    def optimizer(self, model):
+        options = {name: self.params[name] for name in ("lr", "weight_decay")}
+        if self.params.get("optimizer") == "adam":
+            return torch.optim.AdamW(model.parameters(), **options)
+        return torch.optim.SGD(model.parameters(), momentum=0.9, **options)
+
+    def schedule(self, optimizer):
+        return None
+
+    def loss(self, model, batch):
+        return super().loss(model, batch) * self.now("weight")
+
+
+class TwoRates(Stepped):
+    """One group of parameters has a tenth of the rate."""
+
+    def optimizer(self, model):
+        lr = self.params["lr"]
+        slow = {"params": model[0].parameters(), "lr": lr / 10}
+        return torch.optim.SGD([slow, {"params": model[1:].parameters()}], lr=lr)
+
+
+class Cosine(Stepped):
+    """A schedule of torch's beside what changes by Steps."""
+
+    def schedule(self, optimizer):
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)
+
+
+class Early(Stepped):
+    """Reads a later piece: in the way that its parameters name."""
+
+    def model(self):
+        match self.params["way"]:
+            case "params":
+                return self.params["lr@2"]
+            case "get":
+                return self.params.get("lr@2")
+            case "in":
+                return "lr@2" in self.params
+            case "now":
+                return self.now("lr@2")
+
+
 class Slow(Small):
     """Training that lasts until somebody stops it; it says so in a file when it is under way."""
 

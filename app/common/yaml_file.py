@@ -58,12 +58,14 @@ class _Bounded(Composer):
 class YamlFile:
     """``values`` are the contents of ``file``: mappings, lists, strings, numbers, booleans, None.
 
-    Raises UsageError for a file that cannot be read or is not YAML, that exceeds what is
-    ``ALLOWED``, or in which a key is not text or is repeated.
+    A key below one of ``numbered`` may be a whole number, and is given as text. Raises UsageError
+    for a file that cannot be read or is not YAML, that exceeds what is ``ALLOWED``, or in which a
+    key is not text or is repeated.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, numbered: Sequence[str] = ()) -> None:
         self._file = file
+        self._numbered = numbered
         self._lines: dict[KeyPath, int] = {}
         self._yaml = YAML(typ="safe", pure=True)
         self._yaml.Composer = _Bounded
@@ -138,6 +140,8 @@ class YamlFile:
         for key, value in node.value:
             line = key.start_mark.line + 1
             name = self._value(key, key_path)
+            if type(name) is int and key_path and key_path[-1] in self._numbered:
+                name = str(name)
             if not isinstance(name, str):
                 raise UsageError(
                     f"{self._file}, line {line}: the key {worded(name)} is not a string: quote it"

@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ...profiling.base.pieces import later_piece
 from ..spec.space import Categorical, Float, Int, Parameter, parameter
 
 if TYPE_CHECKING:
@@ -27,15 +28,16 @@ FACTORS = (0.8, 1.2)
 def explored(spec: StudySpec, number: int, source: Params, sampled: Mapping[str, Scalar]) -> Params:
     """The configuration of trial ``number``, derived from that of its ``source``.
 
-    ``sampled`` is a random configuration of the space.
+    ``sampled`` is a random configuration of the space. The name of a hyperparameter that changes by
+    ``Steps`` stands for all its pieces.
     """
-    names = spec.strategy.explore
+    names, known = spec.strategy.explore, dict(source)
     return tuple(
         (
             name,
-            _changed(spec, parameter(text), f"{number} {name}", dict(source)[name], sampled[name])
-            if names is None or name in names
-            else dict(source)[name],
+            _changed(spec, parameter(text), f"{number} {name}", known[name], sampled[name])
+            if names is None or name in names or (later_piece(name, known) or name)[0] in names
+            else known[name],
         )
         for name, text in spec.space or ()
     )

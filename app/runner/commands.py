@@ -48,11 +48,10 @@ from ..common.validation import finite, whole
 from ..ledger.codec import decode, spec_from_json
 from ..spec.build import check_name
 from ..spec.contracts import check_replicated
-from ..spec.energy_weight import check_metered
 from ..spec.objectives import DIRECTIONS, check_strategy
 from ..spec.sampler_options import LOCAL, OWN, SAMPLERS, check_space
 from ..spec.space import check_params, grid_size, parameter
-from ..spec.weights import check_priority, check_weight
+from ..spec.weights import check_metered, check_priority, check_weight
 from . import user_commands
 from .imports import check_imported
 

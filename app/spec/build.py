@@ -20,7 +20,6 @@ from ...tasks.contracts.code import Reference, refer, working_folder
 from ..common.validation import whole
 from .conditions import parse_conditions
 from .contracts import NAMES, check_contract, check_replicated, check_replicates, contract_of
-from .energy_weight import ALLOWED, FIELD
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .options import Limits, Resources, Share, SystemTuning, settled, stored
 from .plan import StudyPlan
@@ -35,6 +34,8 @@ from .sampler_options import (
     scheduler_sampler,
 )
 from .space import Categorical, Space, grid_size, parameter, parse_space
+from .steps import expanded
+from .weights import ENERGY_ALLOWED, ENERGY_FIELD
 
 #: Scripts that run a notebook: a study is never named after them.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
@@ -122,7 +123,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     argv, cwd = tuple(map(str, sys.argv)), working_folder()
     _check_text(path, target)
     _check_surroundings(argv, cwd)
-    checked, conditions = _space(plan, space)
+    checked, conditions = _space(plan, contract, space)
     is_own = plan.sampler == LOCAL
     strategy = plan.strategy or StrategySpec()
     if plan.optuna_pruner is not None:
@@ -131,8 +132,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     check_contract(plan, contract, target, checked, strategy)
     weight = plan.system.energy_weight
     if weight and contract != "torch":
-        allowed = f"0 for {target}, which has its own training loop; for a TorchTrainable {ALLOWED}"
-        raise UsageError.refuse(FIELD, weight, allowed)
+        able = f"for a TorchTrainable {ENERGY_ALLOWED}"
+        allowed = f"0 for {target}, which has its own training loop; {able}"
+        raise UsageError.refuse(ENERGY_FIELD, weight, allowed)
     if contract == "torch":
         _check_shards(plan.resources.shards, checked, code.batch_size)
     batch_size = code.batch_size if contract == "torch" else None
@@ -272,10 +274,13 @@ def new_id(name: str) -> str:
 
 
 def _space(
-    plan: StudyPlan, space: Mapping[str, Any] | None
+    plan: StudyPlan, contract: str, space: Mapping[str, Any] | None
 ) -> tuple[Space | None, tuple[Condition, ...]]:
     if plan.space is not None and space is not None:
         raise UsageError("GridSampler has its own space: do not pass another to optimize()")
+    if space is not None:
+        longest = None if plan.strategy is None else plan.strategy.max_epochs
+        space = expanded(space, contract, longest)
     checked = plan.space if space is None else parse_space(space)
     conditions = () if space is None else parse_conditions(space)
     check_space(plan.sampler, checked, conditions)

@@ -19,8 +19,7 @@ from ...profiling.knobs.racing import check_probing
 from ...scheduler.model.study import EXACTNESS, ON_SIGNATURE_CHANGE, SYSTEM, StudySpec
 from ..common.text import near
 from ..common.validation import seconds, whole
-from .energy_weight import check_energy_weight
-from .weights import check_priority, check_weight
+from .weights import check_energy_weight, check_priority, check_weight
 
 #: The least ``memory`` in bytes with which a trainer can run: torch alone takes 0.3 GB.
 LEAST_MEMORY = 2**29

@@ -158,7 +158,7 @@ def parse_space(space: Mapping[str, Any]) -> Space:
     for name in space:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise UsageError.refuse("a name in space", name, "a printable string that is not empty")
-    found = {name: _parameter(name, value) for name, value in space.items()}
+    found = {name: as_parameter(f"space[{name!r}]", value) for name, value in space.items()}
     for name, given in found.items():
         for choice in given.choices if isinstance(given, Categorical) else ():
             # Checked here and not by Categorical, because an older ledger may hold such a choice.
@@ -276,26 +276,27 @@ def _on_ladder(number: float, low: float, step: float) -> bool:
     return abs(rungs - round(rungs)) < 1e-8
 
 
-def _parameter(name: str, value: Any) -> Parameter:
+def as_parameter(field: str, value: Any) -> Parameter:
+    """``value`` as a parameter, given as a space may have it. UsageError naming ``field``."""
     if isinstance(value, (Float, Int, Categorical)):
         return value
     if isinstance(value, tuple) and len(value) == 2 and _are_numbers(value):
         low, high = value
         hint = f"Float({low}, {high}) for a range, or the list [{low}, {high}] for two choices"
-        raise UsageError.refuse(f"space[{name!r}]", value, hint)
+        raise UsageError.refuse(field, value, hint)
     if isinstance(value, (list, tuple)):
         return Categorical(value)
     if type(value).__module__.startswith("optuna."):
-        return _from_optuna(name, value)
+        return _from_optuna(field, value)
     hint = f"{_KINDS} (for a constant: [{value!r}])"
-    raise UsageError.refuse(f"space[{name!r}]", value, hint)
+    raise UsageError.refuse(field, value, hint)
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
     return all(isinstance(value, (int, float)) and value is not True for value in values)
 
 
-def _from_optuna(name: str, value: Any) -> Parameter:
+def _from_optuna(field: str, value: Any) -> Parameter:
     from optuna import distributions
 
     if isinstance(value, distributions.CategoricalDistribution):
@@ -306,7 +307,7 @@ def _from_optuna(name: str, value: Any) -> Parameter:
         if isinstance(value, distributions.IntDistribution):
             return Int(value.low, value.high, log=value.log, step=value.step)
         return Float(value.low, value.high, log=value.log, step=value.step)
-    raise UsageError.refuse(f"space[{name!r}]", value, _KINDS)
+    raise UsageError.refuse(field, value, _KINDS)
 
 
 def _written(kind: str, given: Float | Int, *, step: float | None) -> str:

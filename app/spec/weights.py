@@ -1,16 +1,27 @@
-"""Checks a study's weight and priority: the same in script, command and scheduler."""
+"""Checks the weights that a study is given, of its share of the devices and of energy.
+
+They are checked alike in script, command and scheduler.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
+from ...profiling.knobs.racing import PROBING
 from ..common.validation import finite, whole
+
+if TYPE_CHECKING:
+    from ...profiling.devices.device import Device
 
 #: The range of weights. Beyond it a study gets almost everything or nothing, as priorities do.
 LOWEST, HIGHEST = 1e-3, 1e3
 #: Priorities range from ``-MAX_PRIORITY`` to ``MAX_PRIORITY``.
 MAX_PRIORITY = 1000
+
+ENERGY_FIELD = "system.energy_weight"
+ENERGY_ALLOWED = "a weight of energy, 0 (time alone) to 1 (energy alone)"
 
 
 def check_weight(value: Any, field: str = "weight") -> float:
@@ -28,3 +39,29 @@ def check_priority(value: Any, field: str = "priority") -> int:
     if number > MAX_PRIORITY:
         raise UsageError.refuse(field, value, f"a whole number, {-MAX_PRIORITY} to {MAX_PRIORITY}")
     return number
+
+
+def check_energy_weight(weight: object, mode: str, probing: str) -> float:
+    """``weight``, checked; UsageError where no choice could depend on it."""
+    found = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED)
+    if not 0 <= found <= 1:
+        raise UsageError.refuse(ENERGY_FIELD, weight, ENERGY_ALLOWED)
+    if found and mode == "off":
+        raise UsageError.refuse(ENERGY_FIELD, weight, '0 with mode="off", which chooses nothing')
+    if found and PROBING[probing].by_epoch:
+        raise UsageError.refuse(
+            ENERGY_FIELD, weight, f'0 with probing="{probing}", which ignores energy'
+        )
+    return found
+
+
+def check_metered(weight: float, devices: Iterable[Device]) -> None:
+    """Raise UsageError, with the reason, if none of ``devices`` measures energy for ``weight``.
+
+    Without any device nothing is known yet, and nothing is refused.
+    """
+    reasons = {device.unmetered: device.name for device in devices}
+    if weight and reasons and "" not in reasons:
+        why = "; ".join(f"{name}: {reason}" for reason, name in reasons.items())
+        allowed = f"0: energy is not measured here ({why})"
+        raise UsageError.refuse(ENERGY_FIELD, weight, allowed)

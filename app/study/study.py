@@ -96,8 +96,8 @@ class Study(ReadableStudy):
                 An exception of one ends the watching, not the study.
             gc_after_trial: accepted as it is.
             show_progress_bar: as ``show_progress``.
-            space: names to ``Float``, ``Int``, ``Categorical`` or lists; None leaves it to the
-                objective's ``suggest_*``. It may be given as the second argument as well.
+            space: names to ``Float``, ``Int``, ``Categorical``, ``Steps`` or lists; None leaves it
+                to the objective's ``suggest_*``. It may be given as the second argument as well.
             devices: as ``cpu:2x1``, ``gpu:all``; None is the setting ``PENSTOCK_DEVICES``.
             show_progress: show the live table (standard error).
 

@@ -28,6 +28,7 @@ from ..spec import strategies
 from ..spec.options import GROUPS
 from ..spec.sampler_options import SAMPLERS, Sampler
 from ..spec.space import Categorical, Float, Int
+from ..spec.steps import Steps
 from .create import create_study
 from .renamed_arguments import new_key
 from .script import as_python, users_code
@@ -64,7 +65,7 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
         raise UsageError(f"there is no file {file}")
     if arguments:
         raise UsageError(f"{file} is not a script: it takes no arguments such as {arguments[0]!r}")
-    document = YamlFile(file)
+    document = YamlFile(file, numbered=[Steps.__name__])
     given = document.mapping((), "the study")
     for name in given:
         if (now := new_key(name, given)) is not None:
@@ -104,13 +105,37 @@ def _space(document: YamlFile, value: Any) -> dict[str, Any]:
     """The space: lists stay lists; ``Float: {low: 0, high: 1}`` becomes a ``Float``."""
     space = document.mapping(("space",), "space", value)
     for name, given in space.items():
-        key_path = ("space", name)
+        key_path: KeyPath = ("space", name)
+        kind = ""
         if isinstance(given, dict):
-            space[name] = _called(document, key_path, given, _PARAMETERS)
-        elif isinstance(given, list):
-            with _located(document, key_path, "Categorical.choices"):
-                space[name] = Categorical(given)
+            _, kind, _ = _named(document, key_path, given, [*_PARAMETERS, Steps.__name__])
+        made = _steps if kind == Steps.__name__ else _parameter
+        space[name] = made(document, key_path, given)
     return space
+
+
+def _parameter(document: YamlFile, key_path: KeyPath, given: Any) -> Any:
+    if isinstance(given, dict):
+        return _called(document, key_path, given, _PARAMETERS)
+    if isinstance(given, list):
+        with _located(document, key_path, "Categorical.choices"):
+            return Categorical(given)
+    return given
+
+
+def _steps(document: YamlFile, key_path: KeyPath, value: Any) -> Steps:
+    """The step function in ``Steps: {0: [0.1, 0.05], 6: [0.01]}``; ``when`` is a key there, too."""
+    inner, _, given = _named(document, key_path, value, [Steps.__name__])
+    pieces: dict[int, Any] = {}
+    for key, piece in given.items():
+        if key == "when":
+            continue
+        if not re.fullmatch("-?[0-9]+", key):
+            words = f"{key} is not a key of Steps: a whole number from 0 on, or when"
+            raise document.error((*inner, key), words)
+        pieces[int(key)] = _parameter(document, (*inner, key), piece)
+    with _located(document, inner, Steps.__name__):
+        return Steps(pieces, when=given.get("when"))
 
 
 def _called(

@@ -21,10 +21,10 @@ from ..host.devices import devices_of, metered
 from ..spec.build import make_asked_spec, make_local_spec, make_spec, new_id, refer_to
 from ..spec.changes import differences
 from ..spec.contracts import check_one_replicate, contract_of
-from ..spec.energy_weight import check_metered
 from ..spec.sampler_options import LOCAL
 from ..spec.space import check_params
 from ..spec.warm_start import of_frozen
+from ..spec.weights import check_metered
 from .handle import StudyHandle
 from .results import ReadableStudy
 

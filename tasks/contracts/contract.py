@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...profiling.base.errors import UsageError
 from .by_value import behind
+from .pieces import Pieces, StartParams
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,9 +47,9 @@ class Data:
 class TorchTrainable:
     """One configuration's training code. Subclass it and give ``data``, ``model``, ``loss`` ...
 
-    ``params`` are the trial's hyperparameters. ``data()`` is called once for each distinct set of
-    the parameters that ``__init__`` and ``data`` read, and its result is shared by all trials of
-    the trainer; the rest is called once a trial.
+    ``params`` are the trial's hyperparameters, of one that changes by ``Steps`` its first value.
+    ``data()`` is called once for each distinct set of the parameters that ``__init__`` and ``data``
+    read, and its result is shared by all trials of the trainer; the rest is called once a trial.
     """
 
     #: Examples a training step; a hyperparameter ``batch_size`` wins over it. The last batch of an
@@ -57,8 +58,19 @@ class TorchTrainable:
     #: Examples a batch in evaluation.
     eval_batch_size: int = 1000
 
+    _pieces: Pieces | None = None
+
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.params = params
+
+    def now(self, name: str) -> Any:
+        """The hyperparameter's value in the epoch at work, where it changes by ``Steps``.
+
+        In ``data``, ``model``, ``optimizer`` and ``schedule`` the value from the start, also where
+        a trial is made anew to go on from a later epoch. Raises ``KeyError`` for what is not in
+        ``params``, ``TrialFailed`` (inexact) for the name of a later piece, as ``lr@6``.
+        """
+        return self.params[name] if self._pieces is None else self._pieces.now(name)
 
     def data(self) -> Data:
         """Training, validation and (optionally) test data."""
@@ -111,13 +123,23 @@ class EpochSession(Protocol):
 class EpochTrial:
     """What an epoch function gets.
 
-    ``params`` are the trial's hyperparameters by name, ``number`` counts the study's trials from 0.
+    ``params`` are the trial's hyperparameters by name, of one that changes by ``Steps`` its first
+    value. ``number`` counts the study's trials from 0.
     """
 
-    def __init__(self, session: EpochSession, params: Mapping[str, Any], number: int) -> None:
+    def __init__(self, session: EpochSession, pieces: Pieces, number: int) -> None:
         self._session = session
-        self.params: dict[str, Any] = dict(params)
+        self._pieces = pieces
+        self.params: dict[str, Any] = StartParams(pieces)
         self.number = number
+
+    def now(self, name: str) -> Any:
+        """The hyperparameter's value in the epoch at work, where it changes by ``Steps``.
+
+        Before the loop the value from the start. Raises ``KeyError`` for what is not in ``params``,
+        ``TrialFailed`` (inexact) for the name of a later piece, as ``lr@6``.
+        """
+        return self._pieces.now(name)
 
     def load(self) -> dict[str, Any] | None:
         """The checkpoint that the trial goes on from; None where it begins.

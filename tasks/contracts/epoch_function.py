@@ -26,6 +26,7 @@ from ..process.pipe import Run
 from . import rng
 from .contract import EpochTrial, is_epoch_function
 from .metrics import checked
+from .pieces import Pieces
 from .suspended import Function, PausedFunctions, Report
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class EpochFunction(Function):
         self._stores = stores
         self._first = task.first
         self._names = (task.seed, task.key_number)
+        self._pieces = Pieces(task.params)
         self._state: dict[str, Any] | None = None
         self._loaded = self._looped = False
         self._epoch = 0
@@ -102,7 +104,7 @@ class EpochFunction(Function):
             target = self.run.task.code.target
             raise TrialFailed("code", f"{target} is not marked with @penstock.epoch_function")
         rng.seed(rng.key("function", *self._names))
-        function(EpochTrial(self, self.run.task.params, self.run.task.number))
+        function(EpochTrial(self, self._pieces, self.run.task.number))
         if self._reported is not None:
             self._close(returned=True)
         if not self.reports and self.run.task.first == 1:
@@ -164,6 +166,7 @@ class EpochFunction(Function):
         else:
             self.run.prepared()
         rng.seed(rng.key("function", *self._names, self._epoch))
+        self._pieces.begin(self._epoch - 1)
         self._open = True
         self._since = time.perf_counter()
         self._energy_mark = self.run.metering.now()

@@ -176,6 +176,7 @@ class Resumption:
             statistical=statistical,
             system=System(task.system),
             device=device,
+            pieces=reads.pieces,
         )
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()

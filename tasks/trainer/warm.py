@@ -22,6 +22,7 @@ from ...profiling.base.errors import TrialFailed
 from ...profiling.devices.cgroups import available_memory, usable_cores, usable_memory
 from ..checkpoints.state import state_bytes
 from ..contracts.contract import Data, TorchTrainable
+from ..contracts.pieces import Pieces
 from ..system.system import device_threads
 from ..training.data import in_memory, materialise
 from ..training.training import Training
@@ -30,13 +31,19 @@ _ABSENT = object()
 
 
 class TrackedParams(Mapping[str, Any]):
-    """A trial's parameters, which record the names that were read."""
+    """A trial's parameters from its start, which record the names that were read.
+
+    Reading a later piece raises ``TrialFailed`` (inexact).
+    """
 
     def __init__(self, params: Mapping[str, Any]) -> None:
-        self._params = MappingProxyType(dict(params))
+        self.pieces = Pieces(params)
+        self._params = MappingProxyType(self.pieces.start)
         self.read: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self._params:
+            self.pieces.refuse(name)
         # A missing name counts as read too: for another trial it may exist.
         self.read[name] = self._params.get(name, _ABSENT)
         return self._params[name]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from ..contracts.pieces import Pieces
 from ..contracts.rng import key
 from ..gangs.shards import Sums, cut, refuse
 from ..system.operators import operator_calls
@@ -30,6 +31,7 @@ from ..system.windows import StepWindow
 from .backward import backward
 from .data import in_memory, length, read
 from .evaluation import MeanLoss, evaluate, metered
+from .options import check_options
 from .seeding import seed_everything, seed_phase, seed_torch
 from .training import Training
 
@@ -66,12 +68,17 @@ def start(
     statistical: bool = False,
     system: System | None = None,
     device: torch.device | None = None,
+    pieces: Pieces | None = None,
 ) -> Training:
     """A trial before its first epoch, initialised by (seed, number).
 
-    It is on ``device``, by default this trainer's.
-    Raises ``TrialFailed`` (shards, inexact) if it cannot be trained in ``shards`` shards.
+    It is on ``device``, by default this trainer's. ``pieces``: its hyperparameters, by default what
+    the code has as ``params``.
+    Raises ``TrialFailed`` (shards, inexact) if it cannot be trained in ``shards`` shards, and
+    (inexact) if a hyperparameter that changes by ``Steps`` could not set its option.
     """
+    pieces = pieces or Pieces(code.params)
+    code._pieces = pieces
     device = device or device_here()
     seed_phase(device, "init", seed, number)
     system = system or System()
@@ -80,6 +87,7 @@ def start(
         system.shape(model, shards)
     optimizer = code.optimizer(model)
     schedule = code.schedule(optimizer)
+    check_options(pieces.all, optimizer, schedule)
     batch_size = int(code.params.get("batch_size", code.batch_size))
     if shards > 1:
         refuse(model, batch_size, shards)
@@ -96,13 +104,14 @@ def start(
         shards,
         statistical,
         system=system,
+        pieces=pieces,
     )
 
 
 def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
     """Train one epoch and evaluate it. ``evaluated`` is false only if a replay discards it."""
     began = run.clock()
-    run.epoch += 1
+    run.begin_epoch()
     metrics = {"train_loss": _train(run, tick)}
     # A plateau schedule reads the validation loss, so a replay needs it too.
     plateau = isinstance(run.schedule, ReduceLROnPlateau)

@@ -12,12 +12,15 @@ import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ...profiling.base.errors import TrialFailed
+from ...profiling.base.pieces import entering, in_force, pieces
 from ..checkpoints.state import state_hash
+from ..contracts.pieces import Pieces
 from ..lanes.turns import Turn
 from ..process.energy import Metering
 from ..system.memory_meter import MemoryMeter
 from ..system.system import System
 from ..system.windows import StepWindow
+from .options import set_options
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,6 +55,8 @@ class Training:
     gang: Gang | None = None
     #: The last epoch that was trained; 0 before the first.
     epoch: int = 0
+    #: Its hyperparameters, some of which may change with the epoch.
+    pieces: Pieces = field(default_factory=lambda: Pieces({}))
     #: The trial's own system configuration.
     system: System = field(default_factory=System)
     #: The next epoch's windows, where other configurations than ``system`` are measured; else
@@ -87,6 +92,13 @@ class Training:
             self.optimizer.zero_grad(set_to_none=True)
         turn.pass_on()
 
+    def begin_epoch(self) -> None:
+        """Begin the next epoch: hyperparameters that change by ``Steps`` come into force."""
+        self.pieces.begin(self.epoch)
+        if self.epoch:  # from the start on the options are what the user's code has made them
+            set_options(self.optimizer, entering(self.pieces.all, self.epoch))
+        self.epoch += 1
+
     def state(self) -> dict[str, Any]:
         """The state after ``epoch``: live tensors, to be copied before training goes on."""
         return {
@@ -112,14 +124,18 @@ class Training:
         """Go on from another trial's state after ``epoch``, under this one's hyperparameters.
 
         The model and what the optimiser has accumulated (its moments) are the other's. The options
-        of the optimiser's parameter groups stay this trial's. The schedule is where it would be
-        after ``epoch``; of a plateau schedule only the losses it has seen are taken over. Raises
-        ``TrialFailed`` (fork) where the state does not fit.
+        of the optimiser's parameter groups stay this trial's; those that change by ``Steps`` are as
+        in force after ``epoch``. The schedule is where it would be after ``epoch``; of a plateau
+        schedule only the losses it has seen are taken over. Raises ``TrialFailed`` (fork) where the
+        state does not fit.
         """
         try:
             self.model.load_state_dict(state["model"])
             options = self.optimizer.state_dict()["param_groups"]
             self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": options})
+            now = in_force(self.pieces.all, epoch)
+            changing = {name: now[name] for name, start, _ in pieces(self.pieces.all) if start}
+            set_options(self.optimizer, changing)
             if isinstance(self.schedule, ReduceLROnPlateau):
                 for name in ("best", "num_bad_epochs", "cooldown_counter", "last_epoch"):
                     setattr(self.schedule, name, state["schedule"][name])

@@ -12,10 +12,11 @@ from penstock.app.ledger.codec import spec_from_json
 from penstock.app.spec import strategies
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.plan import StudyPlan
+from penstock.app.spec.space import Float, parse_space
 from penstock.app.study import study_file
 from penstock.app.study.handle import DETACH
 from penstock.app.study.study_file import _STRATEGIES
-from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.study import Condition, StrategySpec
 from typer.testing import CliRunner
 
 CODE = """
@@ -203,6 +204,13 @@ def submit(tmp_path):
         ("[8, 16]", "0.5", "line 10: space['hidden'] = 0.5 is refused: allowed is Float"),
         ("[8, 16]", "[8,\n   8]", "line 11: space.hidden: Categorical.choices[1] = 8"),
         ("[8, 16]", "[2020-01-01]", "line 10: space.hidden: Categorical.choices[0] = datetime"),
+        ("[8, 16]", "{Steps: {6: [8]}}", "space.hidden: the keys of Steps = [6] is refused"),
+        ("[8, 16]", "{Steps: {0: [8], -1: [8]}}", "line 10: space.hidden: a key of Steps = -1 is"),
+        ("[8, 16]", "{Steps: {0: [8], six: [8]}}", "line 10: six is not a key of Steps: a whole"),
+        ("[8, 16]", "{Steps: {0: 8}}", "line 10: space.hidden: Steps[0] = 8 is refused: allowed"),
+        ("[8, 16]", "{Steps: {0: [8],\n 6: {Int: {low: 8}}}}", "line 11: Int needs high; it ta"),
+        ("[8, 16]", "{Int: {0: 8}}", "line 10: the key 0 is not a string: quote it"),
+        ("[8, 16]", "{Steps: {0: [8]}}", "line 10: space['hidden'] = Steps("),
         ("[8, 16]", "[8, 16", "is not YAML: expected ',' or ']'"),
         ("[8, 16]", "!!python/name:os.system x", "line 10 is not YAML: could not determine a con"),
         ("[8, 16]", "&a [*a]", "an alias refers to what it is part of; allowed is at most 1 MiB"),
@@ -255,7 +263,10 @@ def test_a_files_groups_and_sampler_are_those_of_the_call(tmp_path, settings, st
         DETACH.reset(token)
     sys.modules.pop("penstock_script_train", None)
     (submit,) = scheduler.commands
-    assert StudyPlan.of(spec_from_json(json.dumps(submit["study"]))) == make_plan(
+    spec = spec_from_json(json.dumps(submit["study"]))
+    assert spec.space == parse_space({"kind": ["a", "b"], "lr": [0.1, 0.2], "lr@3": Float(0, 1)})
+    assert spec.conditions == tuple(Condition(name, "kind", ("a",)) for name in ("lr", "lr@3"))
+    assert StudyPlan.of(spec) == make_plan(
         metric="loss",
         sampler=Sampler("tpe", n_startup_trials=5),
         strategy=ASHA(max_epochs=9),
@@ -271,7 +282,13 @@ code: train.py:Net
 n_trials: 4
 metric: loss
 strategy: {ASHA: {max_epochs: 9}}
-space: {lr: [0.1, 0.2]}
+space:
+  kind: [a, b]
+  lr:
+    Steps:
+      when: {kind: a}
+      3: {Float: {low: 0, high: 1}}
+      0: [0.1, 0.2]
 sampler: {tpe: {n_startup_trials: 5}}
 resources: {max_width: 2, exactness: statistical}
 limits: {retries: 1}

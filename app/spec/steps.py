@@ -1,0 +1,86 @@
+"""``Steps``: a hyperparameter that is a step function of the epoch, and what a space makes of it.
+
+In a space it stands for an ordinary parameter a piece: ``lr``, ``lr@6``. So samplers, conditions,
+exports and the wire know nothing of it (``profiling.base.pieces``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...profiling.base.pieces import MARK, later_piece, piece_name
+from ..common.validation import whole
+from .contracts import NAMES
+from .space import Parameter, When, as_parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A value for each of several parts of the training: ``Steps({0: [0.1, 0.05], 6: [0.01]})``.
+
+    A key is the number of epochs that are done when its piece comes into force: that of 0 is in
+    force from the start, that of 6 in the seventh epoch and after it. A piece is what a space may
+    have: ``Float``, ``Int``, ``Categorical`` or a list. ``when`` is the condition of all of them.
+    Raises UsageError for a key that is no whole number from 0 on, no key 0, and a ``when`` in a
+    piece.
+    """
+
+    #: (epochs done, parameter), by epochs.
+    pieces: tuple[tuple[int, Parameter], ...]
+    when: When | None
+
+    def __init__(self, pieces: Mapping[int, Any], *, when: When | None = None) -> None:
+        if not isinstance(pieces, Mapping):
+            raise UsageError.refuse("Steps", pieces, "a mapping of epochs to parameters")
+        found: dict[int, Parameter] = {}
+        for start, value in pieces.items():
+            given = as_parameter(f"Steps[{start!r}]", value)
+            if given.when is not None:
+                allowed = "nothing in a piece: Steps({...}, when=...) is for all of them"
+                raise UsageError.refuse(f"Steps[{start!r}].when", given.when, allowed)
+            found[whole("a key of Steps", start, low=0)] = given
+        if 0 not in found:
+            allowed = "whole numbers from 0 on, 0 among them: the value from the start"
+            raise UsageError.refuse("the keys of Steps", sorted(found), allowed)
+        object.__setattr__(self, "pieces", tuple(sorted(found.items())))
+        object.__setattr__(self, "when", when)
+
+
+def expanded(space: Mapping[str, Any], contract: str, max_epochs: int | None) -> Mapping[str, Any]:
+    """``space`` with the pieces of each ``Steps`` in its place, for ``parse_space``.
+
+    Raises UsageError for ``Steps`` where they mean nothing: of an Optuna objective (``contract``),
+    of the batch size, from ``max_epochs`` on; and for a name that is that of a piece.
+    """
+    if not isinstance(space, Mapping):
+        return space
+    found: dict[str, Any] = {}
+    for name, value in space.items():
+        if isinstance(value, Steps):
+            found |= _pieces(name, value, contract, max_epochs)
+        elif contract != "objective" and isinstance(name, str) and later_piece(name, space):
+            allowed = f"a name without {MARK}, or a key of Steps({{...}})"
+            raise UsageError.refuse("a name in space", name, allowed)
+        else:
+            found[name] = value
+    return found
+
+
+def _pieces(name: Any, steps: Steps, contract: str, max_epochs: int | None) -> dict[str, Parameter]:
+    field = f"space[{name!r}]"
+    if not isinstance(name, str) or MARK in name:
+        raise UsageError.refuse("a name in space", name, f"a string without {MARK} for Steps")
+    if contract == "objective":
+        allowed = f"no Steps for {NAMES[contract]}, which asks for its parameters as it runs"
+        raise UsageError.refuse(field, steps, allowed)
+    if name == "batch_size":
+        allowed = "no Steps: a trial has one batch size from its start to its end"
+        raise UsageError.refuse(field, steps, allowed)
+    last = steps.pieces[-1][0]
+    if max_epochs is not None and last >= max_epochs:
+        allowed = f"0 to {max_epochs - 1}: trials have {max_epochs} epochs"
+        raise UsageError.refuse(f"a key of {field}", last, allowed)
+    return {piece_name(name, start): replace(each, when=steps.when) for start, each in steps.pieces}

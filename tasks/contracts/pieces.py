@@ -1,0 +1,61 @@
+"""A trial's hyperparameters as its code may read them: those from the start, and those in force.
+
+Theory of operation. Code that reads a later piece of a step function before it is in force could
+let it influence earlier epochs. Then trials that differ in that piece alone would differ before it,
+too. So ``params`` has what is in force from the start, always, also where a trial that resumes is
+made anew in a later epoch; and ``now`` has what is in force in the epoch at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.base.pieces import in_force, later_piece
+
+
+class Pieces:
+    """The pieces of one trial's hyperparameters, and which of them are in force."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        """``params``: the whole configuration."""
+        self.all = dict(params)
+        #: What is in force from the start.
+        self.start = in_force(self.all, 0)
+        self._now = self.start
+
+    def begin(self, done: int) -> None:
+        """The epoch after ``done`` is at work from now on."""
+        self._now = in_force(self.all, done)
+
+    def now(self, name: str) -> Any:
+        """The value in force in the epoch at work; before the first one that is trained here, the
+        value from the start. Raises ``KeyError`` and ``TrialFailed`` as ``refuse``.
+        """
+        if name not in self._now:
+            self.refuse(name)
+        return self._now[name]
+
+    def refuse(self, entry: str) -> None:
+        """Raise ``TrialFailed`` (inexact) if ``entry`` is a later piece that this trial has."""
+        later = later_piece(entry, self.all)
+        if later is not None and entry in self.all:
+            name, start = later
+            raise TrialFailed(
+                "inexact",
+                f"the code reads {entry!r}, which must not influence epochs before {start + 1}:"
+                f" read now({name!r}), which has it from epoch {start + 1} on",
+            )
+
+
+class StartParams(dict[str, Any]):
+    """What is in force from the start, as a dict. ``[...]`` refuses later pieces by name."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__(pieces.start)
+        self._pieces = pieces
+
+    def __missing__(self, name: str) -> Any:
+        self._pieces.refuse(name)
+        raise KeyError(name)

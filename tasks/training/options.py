@@ -1,0 +1,69 @@
+"""Sets options of the user's optimiser, such as ``lr``, where a piece of that name enters.
+
+Theory of operation. A hyperparameter with later pieces sets the option of its name in all parameter
+groups. What the user's code made of the first piece stands: nothing is set before a later one
+enters. Between two pieces nothing is set either. So a trial that is resumed has the options of its
+optimiser's state. Only a trial that goes on from another one's state has options that its own code
+made from the first pieces, and is given those in force.
+
+That is right only if the groups had the first piece's value as it is. With another value (a
+multiple, a rate by layer) nobody but the user knows what a later piece should make of it. With a
+schedule of torch's on the same option, each would undo what the other sets. Both are refused before
+the first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.base.pieces import pieces
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+_ADVICE = (
+    "give the hyperparameter a name that no option has, and set the groups yourself, in clip(),"
+    " from self.now(...)"
+)
+
+
+def check_options(params: Mapping[str, Any], optimizer: Optimizer, schedule: Any) -> None:
+    """Raise ``TrialFailed`` (inexact) if a later piece could not set its option.
+
+    ``optimizer`` is as the user's code has made it.
+    """
+    for name in {name for name, start, _ in pieces(params) if start}:
+        values = [group[name] for group in optimizer.param_groups if name in group]
+        if not values:
+            continue
+        first = params[name]
+        if any(isinstance(value, torch.Tensor) or value != first for value in values):
+            made = ", ".join(sorted({str(value) for value in values}))
+            raise TrialFailed(
+                "inexact",
+                f"{name!r} changes by Steps, which sets the option of that name in all parameter"
+                f" groups of the optimiser, but they begin with {made} and not with {first!r} as"
+                f" it is: {_ADVICE}",
+            )
+        if schedule is not None and name in _scheduled(schedule):
+            raise TrialFailed(
+                "inexact",
+                f"{name!r} changes by Steps and by the {type(schedule).__name__} that schedule()"
+                f" returns: leave one of the two out, or {_ADVICE}",
+            )
+
+
+def set_options(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
+    """Set those of ``values`` that are options of a parameter group there."""
+    for group in optimizer.param_groups:
+        group.update({name: value for name, value in values.items() if name in group})
+
+
+def _scheduled(schedule: Any) -> tuple[str, ...]:
+    """The options that a schedule of torch's changes."""
+    cycled = getattr(schedule, "cycle_momentum", False)  # OneCycleLR and CyclicLR
+    return ("lr", "momentum", "betas") if cycled else ("lr",)
