@@ -20,6 +20,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.snapshot import Policy
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec, forks
 from penstock.scheduler.model.trial import FINAL, TrialState
+from penstock.scheduler.prefixes.chain import chain_of, has_prefixes, link_at
 from penstock.scheduler.resources.slots import free_slots
 
 Score = Callable[[int, int], float]
@@ -80,7 +81,9 @@ class World:
 
     def propose(self, ask: Ask, n: int | None = None) -> None:
         n = ask.n if n is None else n
-        trials = tuple(((("x", ask.index),)) for _ in range(n))
+        trials = tuple((("x", ask.index),) for _ in range(n))
+        if self.engine.state.studies[ask.study].spec.seeding == "shared":
+            trials = tuple((("x", ask.index % 2), ("x@2", k % 3)) for k in range(n))
         self.send(
             Proposed(
                 at=self.at,
@@ -108,7 +111,7 @@ class World:
             "fence": dispatch.segment.fence,
             "epoch": epoch,
             "metrics": (("v", self.score(number, epoch)),),
-            "state_hash": f"{dispatch.segment.trial}@{epoch}",
+            "state_hash": self.state_hash(dispatch, epoch),
             "signature": "sig",
             "seconds": 0.5,
             "closes": epoch == dispatch.segment.last,
@@ -116,6 +119,14 @@ class World:
             "uri": f"{dispatch.segment.trial}@{epoch}" if dispatch.durable else "",
         }
         return EpochReported(**{**fields, **changes})
+
+    def state_hash(self, dispatch: Dispatch, epoch: int) -> str:
+        """What the trial's state comes out as: trials with a common prefix have it in common."""
+        name, study = dispatch.segment.trial, self.engine.state.studies.get(dispatch.study)
+        if study is not None and has_prefixes(study.spec):
+            link = link_at(chain_of(study.spec, self.engine.state.trials[name]), epoch)
+            name = name if link is None else link.key
+        return f"{name}@{epoch}"
 
     def widths(self, dispatch: Dispatch, **changes) -> WidthsMeasured:
         """What a width window found: by default that so many devices are so many times as fast."""
@@ -190,13 +201,21 @@ def check_invariants(engine: Engine) -> None:
         asked = state.studies[trial.study].spec.contract == "ask"
         at_work = trial.state is TrialState.RUNNING and not asked
         assert at_work == (trial.id in running), trial
-        assert (trial.state is TrialState.WAITING) == (trial.id in state.ready), trial
+        companions = state.studies[trial.study].companions
+        assert companions.count(trial.id) <= 1, "a trial waits twice"
+        in_line = (trial.id in state.ready) + (trial.id in companions)
+        assert in_line == (trial.state is TrialState.WAITING), trial
         assert (trial.fence != 0) == at_work, trial
         assert len(trial.values) == trial.epoch - trial.begin
         assert [p.epoch for p in trial.parents] == sorted(
             (p.epoch for p in trial.parents), reverse=True
         )
     for study in state.studies.values():
+        if study.companions:  # each has somebody to wait for
+            assert {state.trials[n].state for n in study.trials if n not in study.companions} & {
+                TrialState.WAITING,
+                TrialState.RUNNING,
+            }
         trials = [state.trials[name] for name in study.trials]
         waiting = (TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING)
         assert study.active == sum(t.state in waiting for t in trials)

@@ -100,6 +100,7 @@ def _dispatched(
             epoch_timeout=spec.epoch_timeout,
             lease_ms=lease_ms,
             weights=dispatch.weights,
+            copies=dispatch.copies,
         )
         text = task.model_dump_json()
         texts.append(message(task, text, seal(key, text), queue))

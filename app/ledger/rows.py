@@ -201,6 +201,8 @@ class EpochRow:
     length: SegmentLength | None = None
     #: When it began, where it had only turns of the time since then; else None.
     began: float | None = None
+    #: The trial that trained it, if it was taken over; it then took no time. Else empty.
+    taken_from: str = ""
 
     @property
     def begin(self) -> float:

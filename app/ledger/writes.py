@@ -231,6 +231,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "system": json.dumps(epoch.system),
         "length": "" if epoch.length is None else json.dumps(epoch.length._asdict()),
         "began": epoch.began,
+        "taken_from": epoch.taken_from,
     }
 
 

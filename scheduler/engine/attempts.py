@@ -69,7 +69,8 @@ class Attempts:
             trial.value, trial.further = event.value, event.further
         trial.constraints = event.constraints or trial.constraints
         if event.unasked:
-            trial.params = tuple(item for item in trial.params if item[0] not in event.unasked)
+            asked = tuple(item for item in trial.params if item[0] not in event.unasked)
+            self._core.reparametrise(trial, asked)
             names = ", ".join(event.unasked)
             study.message = f"enqueued for {trial.id}, which never asked for it: {names}"
             self._core.touch_study(study)

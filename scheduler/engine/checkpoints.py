@@ -20,6 +20,7 @@ from ..model.study import forks
 from ..model.trial import FINAL, Origin, Trial, TrialState
 from ..model.trial_group import Fork
 from ..policies.retention import best_at_the_end, best_completed, retained
+from ..prefixes.prefixes import Prefixes
 from ..state.core import Core, Refused
 from ..state.state import EndedTrial, StudyState
 from ..strategies.base import rungs_of
@@ -31,9 +32,10 @@ ENDED_KEPT = 32
 class Checkpoints:
     """Keeps each trial's durable states, and discards those that are not needed any more."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, *, prefixes: Prefixes) -> None:
         self._core = core
         self._state = core.state
+        self._prefixes = prefixes
 
     def on_durable(self, event: Durable) -> None:
         if event.trial not in self._state.trials:
@@ -42,7 +44,18 @@ class Checkpoints:
         trial = self._core.trial(event.trial)
         if trial.hashes.get(event.epoch) != event.state_hash:
             raise Refused(f"{trial.id} epoch {event.epoch} was not accepted with these bits")
-        self.keep(self._state.studies[trial.study], trial, _parent(event))
+        study = self._state.studies[trial.study]
+        self.keep(study, trial, _parent(event))
+        for other in self._prefixes.with_state(study, trial, event.epoch):
+            self.copy(study, other, trial)
+
+    def copy(self, study: StudyState, trial: Trial, source: Trial) -> None:
+        """Record the durable states of ``source`` that are states of ``trial``, too."""
+        known = {state.epoch for state in trial.parents}
+        for state in source.parents:
+            if state.epoch not in known and trial.hashes.get(state.epoch) == state.state_hash:
+                trial.parents = self._with_parent(trial.id, trial.parents, state)
+        self._retain(study, (trial,))
 
     def keep(self, study: StudyState, trial: Trial, parent: Parent) -> None:
         """Record that a state of an accepted epoch is in the store."""

@@ -17,6 +17,7 @@ from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.events import FootprintReported, Planned, PolicyChosen, PolicyFailed
 from ..model.study import shards_of
 from ..model.trial import Step, Trial, TrialState
+from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
@@ -54,6 +55,7 @@ class Dispatcher:
         footprints: Footprints,
         giving_way: GivingWay,
         turn_weights: TurnWeights,
+        prefixes: Prefixes,
         proposals: Proposals,
     ) -> None:
         self._core = core
@@ -66,6 +68,7 @@ class Dispatcher:
         self._footprints = footprints
         self._giving_way = giving_way
         self._turn_weights = turn_weights
+        self._prefixes = prefixes
         self._proposals = proposals
 
     def fill(self) -> None:
@@ -326,6 +329,7 @@ class Dispatcher:
             profile=tuning.profile,
             estimate=() if widths else self._footprints.unknown(study, trial),
             weights=self._turn_weights.enter(attempt),
+            copies=() if widths else self._prefixes.copies(study, trial, segment),
         )
         self._core.out.append(dispatch)
 

@@ -69,6 +69,8 @@ from ..model.events import (
     WindowsMeasured,
 )
 from ..model.study import StudySpec
+from ..prefixes.chain import has_prefixes
+from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
@@ -106,7 +108,8 @@ class Engine:
         strategies: Callable[[StudySpec], Strategy] = make_strategy,
     ) -> None:
         self._core = core = Core(state or EngineState(), strategies)
-        self._checkpoints = checkpoints = Checkpoints(core)
+        prefixes = Prefixes(core)
+        self._checkpoints = checkpoints = Checkpoints(core, prefixes=prefixes)
         self._shares = shares = FairShare(core)
         self._planning = planning = Planning(core)
         self._probing = probing = Probing(core)
@@ -116,7 +119,7 @@ class Engine:
         self._giving_way = giving_way = GivingWay(core)
         turn_weights = TurnWeights(core)
         self._signatures = signatures = Signatures(core)
-        self._proposals = proposals = Proposals(core, checkpoints=checkpoints)
+        self._proposals = proposals = Proposals(core, checkpoints=checkpoints, prefixes=prefixes)
         self._dispatcher = dispatcher = Dispatcher(
             core,
             checkpoints=checkpoints,
@@ -127,6 +130,7 @@ class Engine:
             footprints=footprints,
             giving_way=giving_way,
             turn_weights=turn_weights,
+            prefixes=prefixes,
             proposals=proposals,
         )
         self._attempts = attempts = Attempts(
@@ -148,6 +152,7 @@ class Engine:
             packing=packing,
             giving_way=giving_way,
             signatures=signatures,
+            prefixes=prefixes,
             proposals=proposals,
             dispatcher=dispatcher,
             attempts=attempts,
@@ -186,12 +191,30 @@ class Engine:
         core.begin(event)
         try:
             handler(event)
+            self._advance_companions()
         except Exception:
             core.undo()
             raise
         if core.touched:
             self._packing.at_work_changed()
         return tuple(core.out)
+
+    def _advance_companions(self) -> None:
+        """Give companions what the event has brought to the trials whose epochs they take over.
+
+        A trial may reach its target by that, and a study its end.
+        """
+        moved = self._core.moved
+        while moved:
+            name = next(iter(moved))
+            del moved[name]
+            study = self._core.state.studies.get(name)
+            if study is None or not has_prefixes(study.spec):
+                continue
+            advanced = self._proposals.advance(study)
+            if advanced or not (study.at_work or study.asks):
+                self._proposals.settle(study)
+                self._dispatcher.fill()
 
     def take_changes(self) -> Changes:
         """What changed since the last call. The ledger's tables for readers follow it."""

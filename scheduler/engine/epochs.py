@@ -13,16 +13,16 @@ name.
 
 from __future__ import annotations
 
-from ..model.decisions import Member, Parent, Release
+from ..model.decisions import Member, Parent
 from ..model.events import EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
+from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..state.core import Core, Refused
 from ..state.lane_time import settle
 from ..state.state import ERA, Attempt, StudyState
-from ..strategies.base import UNBOUNDED
 from ..tuning.tuning import Tuning
 from .attempts import Attempts
 from .checkpoints import Checkpoints
@@ -46,6 +46,7 @@ class Epochs:
         packing: Packing,
         giving_way: GivingWay,
         signatures: Signatures,
+        prefixes: Prefixes,
         proposals: Proposals,
         dispatcher: Dispatcher,
         attempts: Attempts,
@@ -59,6 +60,7 @@ class Epochs:
         self._packing = packing
         self._giving_way = giving_way
         self._signatures = signatures
+        self._prefixes = prefixes
         self._proposals = proposals
         self._dispatcher = dispatcher
         self._attempts = attempts
@@ -115,17 +117,8 @@ class Epochs:
 
     def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> bool:
         """Accept the epoch; returns whether its device may now hold another number of trials."""
-        trial.epoch = event.epoch
-        trial.value = value
-        trial.values[event.epoch] = value
-        if study.spec.further or study.spec.constraints:
-            metrics = dict(event.metrics)
-            trial.further = tuple(metrics[each.metric] for each in study.spec.further)
-            trial.constraints = tuple(
-                (name, metrics[name] - bound) for name, bound in study.spec.constraints
-            )
-        trial.hashes[event.epoch] = event.state_hash
-        trial.state_hash = event.state_hash
+        self._core.accept(study, trial, event.epoch, event.metrics, event.state_hash)
+        self._prefixes.compare(study, trial, event.epoch)
         trial.signature = event.signature
         trial.holder = event.holder
         trial.trained_with = trial.system
@@ -158,7 +151,6 @@ class Epochs:
             study.spec.id, trial.id, unshared_seconds, len(members), features
         ):
             self._core.invalidate_plan()
-        self._core.changes.trials[trial.id] = trial
         self._core.changes.epochs.append(
             AcceptedEpoch(
                 trial=trial.id,
@@ -200,14 +192,7 @@ class Epochs:
             self._continue_trial(study, trial, attempt)
             return
         self._core.invalidate_plan()
-        curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
-        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
-            self._core.move(study, trial, Step.FINISH)
-            self._checkpoints.trial_over(study, trial)
-            self._core.decide(Release, trial=trial.id)
-        else:
-            self._core.move(study, trial, Step.REACH)
-        self._proposals.enter(study, study.strategy.reached(trial.id, trial.epoch, curve))
+        self._proposals.enter(study, self._proposals.reached(study, trial))
         self._proposals.settle(study)
         self._dispatcher.fill()
 

@@ -8,6 +8,7 @@ unanswered asks, its strategy is pulled once more; if nothing comes of that, the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
@@ -16,10 +17,12 @@ from ..model.decisions import Ask, Finish, Release
 from ..model.study import OVER, trial_id
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.trial_group import Entry, Fork, Pull
+from ..prefixes.prefixes import MAX_COMPANIONS, Prefixes
 from ..resources.slots import free_slots
 from ..state.configurations import configurations, new_configurations
 from ..state.core import Core
 from ..state.state import StudyState
+from ..strategies.base import UNBOUNDED
 from .checkpoints import Checkpoints
 
 #: Samplers whose proposals do not depend on results, so they may be asked ahead of time.
@@ -31,13 +34,16 @@ _ENDED_WITH_STUDY = (TrialState.PAUSED, TrialState.PROPOSED)
 class Proposals:
     """Pulls strategies, asks samplers, queues trials, and ends studies."""
 
-    def __init__(self, core: Core, *, checkpoints: Checkpoints) -> None:
+    def __init__(self, core: Core, *, checkpoints: Checkpoints, prefixes: Prefixes) -> None:
         self._core = core
         self._state = core.state
         self._checkpoints = checkpoints
+        self._prefixes = prefixes
 
     def enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:
-        for entry in group:
+        entries = deque(group)
+        while entries:
+            entry = entries.popleft()
             if isinstance(entry, Fork):
                 self._fork(study, entry)
                 continue
@@ -46,7 +52,52 @@ class Proposals:
                 continue
             trial.target = entry.epochs
             self._core.move(study, trial, Step.ENTER)
-            self.wait(trial)
+            self._take_over(study, trial)
+            if trial.epoch >= trial.target:
+                entries += self.reached(study, trial)
+            elif self._prefixes.trainee_of(study, trial) is not None:
+                trial.since = self._core.at
+                study.companions.append(trial.id)
+            else:
+                self.wait(trial)
+
+    def _take_over(self, study: StudyState, trial: Trial) -> None:
+        """Give the trial what others have trained of its next epochs, with their durable states."""
+        source = self._prefixes.take_over(study, trial)
+        if source is not None:
+            self._checkpoints.copy(study, trial, source)
+
+    def reached(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
+        """The trial has reached its target. Returns what its strategy enters then."""
+        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+            self._core.move(study, trial, Step.FINISH)
+            self._checkpoints.trial_over(study, trial)
+            self._core.decide(Release, trial=trial.id)
+        else:
+            self._core.move(study, trial, Step.REACH)
+        curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
+        return study.strategy.reached(trial.id, trial.epoch, curve)
+
+    def advance(self, study: StudyState) -> bool:
+        """Give the study's companions what was trained since, and the rest their own way.
+
+        Returns whether any is not a companion any more. Called when a trial of the study has moved
+        or has a new epoch.
+        """
+        some = False
+        for name in list(study.companions):
+            trial = self._state.trials[name]
+            if trial.state is TrialState.WAITING:
+                self._take_over(study, trial)
+                if trial.epoch < trial.target and self._prefixes.trainee_of(study, trial):
+                    continue
+            study.companions.remove(name)
+            some = True
+            if trial.state is TrialState.WAITING and trial.epoch < trial.target:
+                self.wait(trial, first=True)
+            elif trial.state is TrialState.WAITING:
+                self.enter(study, self.reached(study, trial))
+        return some
 
     def _fork(self, study: StudyState, fork: Fork) -> None:
         """Stop the trial, and ask for the configuration of the new trial that takes its place."""
@@ -93,6 +144,8 @@ class Proposals:
                 self.pull_study(study, 1)
 
     def pull_study(self, study: StudyState, free: int) -> Pull:
+        if len(study.companions) >= MAX_COMPANIONS:
+            return Pull()
         ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
         pull = study.strategy.pull(free, ahead)
         self.enter(study, pull.group)
@@ -189,6 +242,7 @@ class Proposals:
             self._state.trials.pop(name, None)
             self._state.courses.pop(name, None)
             self._state.windows.pop(name, None)
+        self._prefixes.forget_study(study.spec.id)
         self._state.costs.forget_study(study.spec.id)
         self._state.sharing.forget_study(study.spec.id)
         self._state.studies.pop(study.spec.id)

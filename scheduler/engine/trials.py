@@ -48,7 +48,7 @@ class Trials:
         """
         trials, size = self._core.trials_of(study), study.spec.replicates
         groups = (trials[first : first + size] for first in range(0, len(trials), size))
-        not_started = [g for g in groups if all(_not_started(t) and not t.enqueued for t in g)]
+        not_started = [g for g in groups if all(self._is_replaceable(t) for t in g)]
         if not not_started:
             raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} have begun")
         enqueued = dict(params)
@@ -56,8 +56,13 @@ class Trials:
         for trial in next(matching, not_started[-1]):
             self._put_first(trial, enqueued)
 
+    def _is_replaceable(self, trial: Trial) -> bool:
+        """Whether its configuration may give way to an enqueued one: it is in the queue."""
+        return _not_started(trial) and not trial.enqueued and trial.id in self._state.ready
+
     def _put_first(self, trial: Trial, enqueued: dict[str, Scalar]) -> None:
-        trial.params, trial.enqueued = tuple((dict(trial.params) | enqueued).items()), True
+        self._core.reparametrise(trial, tuple((dict(trial.params) | enqueued).items()))
+        trial.enqueued = True
         ready = self._state.ready
         trial.since = min(self._state.trials[name].since for name in ready)
         ready.remove(trial.id)
@@ -128,10 +133,10 @@ class Trials:
         trial = self._core.trial(event.trial)
         if any(name == event.name for name, _ in trial.params):
             raise Refused(f"{event.name} of {trial.id} is known already")
-        trial.params = (*trial.params, (event.name, event.value))
-        self._core.changes.trials[trial.id] = trial
+        self._core.reparametrise(trial, (*trial.params, (event.name, event.value)))
 
 
 def _not_started(trial: Trial) -> bool:
     """Whether the trial waits for its first segment."""
-    return trial.state is TrialState.WAITING and trial.dispatched_at is None
+    begun = trial.dispatched_at is not None or trial.epoch > trial.begin
+    return trial.state is TrialState.WAITING and not begun

@@ -99,7 +99,7 @@ class UserTrials:
     def _suggest(self, trial: Trial, suggestions: tuple[Suggestion, ...]) -> None:
         if suggestions:
             given = {each.name: each.value for each in suggestions}
-            trial.params = tuple((dict(trial.params) | given).items())
+            self._core.reparametrise(trial, tuple((dict(trial.params) | given).items()))
             self._core.changes.trials[trial.id] = trial
 
     def _take(self, study: StudyState, trial: Trial) -> None:

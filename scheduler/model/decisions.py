@@ -119,6 +119,8 @@ class Dispatch(Decision):
     #: The weights of the turns in its lane from now on, by trial, its own included; empty where
     #: lanes have one seat.
     weights: tuple[tuple[str, float], ...] = ()
+    #: After which epochs a copy of the state is kept in memory, for trials that begin there.
+    copies: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

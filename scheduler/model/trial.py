@@ -47,7 +47,7 @@ class Step(StrEnum):
     YIELD = "yield"  # its segment closed before the target
     LOSE = "lose"  # the infrastructure lost its segment
     RETRY = "retry"  # its code failed and it is tried again
-    REACH = "reach"  # it reached its target
+    REACH = "reach"  # it reached its target, by itself or by epochs that it took over
     FINISH = "finish"  # it reached the last epoch, or its objective returned
     PRUNE = "prune"  # its objective raised TrialPruned
     STOP = "stop"  # the study ended without promoting it, or a forked trial took its place
@@ -63,6 +63,8 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.PROPOSED, _T.STOP): _S.STOPPED,
     (_S.PROPOSED, _T.CANCEL): _S.CANCELLED,
     (_S.WAITING, _T.DISPATCH): _S.RUNNING,
+    (_S.WAITING, _T.REACH): _S.PAUSED,
+    (_S.WAITING, _T.FINISH): _S.COMPLETED,
     (_S.WAITING, _T.CANCEL): _S.CANCELLED,
     (_S.RUNNING, _T.YIELD): _S.WAITING,
     (_S.RUNNING, _T.LOSE): _S.WAITING,
@@ -119,6 +121,8 @@ class AcceptedEpoch:
     #: When it began (the runner's clock), where lanes have several seats: ``seconds`` are then only
     #: its turns. None where it took all of the time.
     began: float | None = None
+    #: The trial that trained it, if it was taken over (``scheduler.prefixes``); else empty.
+    taken_from: str = ""
 
     @property
     def begin(self) -> float:
@@ -200,6 +204,10 @@ class Trial:
     values: dict[int, float] = field(default_factory=dict)
     #: The accepted state hash by epoch.
     hashes: dict[int, str] = field(default_factory=dict)
+    #: What was reported by epoch, where trials may have epochs in common (``scheduler.prefixes``).
+    reports: dict[int, Metrics] = field(default_factory=dict)
+    #: By which trial epochs were trained that it took over.
+    taken: dict[int, str] = field(default_factory=dict)
     #: When it last began to wait (the runner's clock).
     since: float = 0.0
     #: When its last segment was dispatched (the runner's clock); None before the first.

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model.decisions import Cut, Decision, Revoke
 from ..model.events import Event
-from ..model.study import StudySpec
+from ..model.study import Metrics, Params, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..strategies.base import Strategy
 from .lane_time import divide_lane, lane_seconds, settle
@@ -40,6 +40,10 @@ class Core:
         self.event = Event(at=0.0)
         #: Devices with several slots where this event began or ended an attempt.
         self.touched: set[str] = set()
+        #: Studies of which a trial has moved or has a new epoch, in order.
+        self.moved: dict[str, None] = {}
+        #: Studies of which a trial has other parameters than it was proposed with.
+        self.reparametrised: set[str] = set()
 
     def begin(self, event: Event) -> None:
         """Begin an event. It is counted before it is handled, so that decisions can name it."""
@@ -47,6 +51,7 @@ class Core:
         self.at = event.at
         self.event = event
         self.touched.clear()
+        self.moved.clear()
         self.state.seq += 1
 
     def undo(self) -> None:
@@ -76,6 +81,31 @@ class Core:
         if step in (Step.REACH, Step.FINISH, Step.PRUNE):
             study.succeeded += 1
         self.changes.trials[trial.id] = trial
+        self.moved[study.spec.id] = None
+
+    def reparametrise(self, trial: Trial, params: Params) -> None:
+        trial.params = params
+        self.reparametrised.add(trial.study)
+        self.moved[trial.study] = None
+        self.changes.trials[trial.id] = trial
+
+    def accept(
+        self, study: StudyState, trial: Trial, epoch: int, metrics: Metrics, state_hash: str
+    ) -> None:
+        """Enter the result and the hash of the trial's next epoch."""
+        named = dict(metrics)
+        trial.epoch = epoch
+        trial.value = trial.values[epoch] = named[study.spec.metric]
+        if study.spec.further or study.spec.constraints:
+            trial.further = tuple(named[each.metric] for each in study.spec.further)
+            trial.constraints = tuple(
+                (name, named[name] - bound) for name, bound in study.spec.constraints
+            )
+        trial.state_hash = trial.hashes[epoch] = state_hash
+        if study.spec.seeding == "shared":
+            trial.reports[epoch] = metrics
+        self.changes.trials[trial.id] = trial
+        self.moved[study.spec.id] = None
 
     def _count_waiting(self, trial: Trial, step: Step) -> None:
         if step is Step.ENTER:

@@ -99,6 +99,11 @@ class StudyState:
     handed_out: list[str] = field(default_factory=list)
     #: The trials that calls of objectives have added, by call (``TrialAdded.call``).
     calls: dict[str, str] = field(default_factory=dict)
+    #: Waiting trials whose next epoch another one trains, in the order of their arrival
+    #: (``scheduler.prefixes``).
+    companions: list[str] = field(default_factory=list)
+    #: Whether no trial takes over epochs any more, because bits were seen to differ.
+    apart: bool = False
 
     @property
     def at_work(self) -> int:

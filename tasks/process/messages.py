@@ -132,6 +132,8 @@ class SegmentTask(_Frozen):
     profile: bool = False
     #: Trials whose memory is to be estimated, if the trainer has the time (``tasks.memory``).
     estimate: tuple[TrialRef, ...] = ()
+    #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
+    copies: tuple[int, ...] = ()
     #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
     memory_limit: int | None = Field(default=None, gt=0)
     #: The state hash after epoch ``first`` - 1; empty where none is known.

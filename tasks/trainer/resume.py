@@ -1,10 +1,11 @@
 """The state from which a segment starts: found in memory or in a store, or computed again.
 
-The state after epoch ``first`` - 1 is taken from memory where the trial is warm, else from the
-memory of a trainer that has it, else from the newest checkpoint that loads, else from
-initialisation. Missing epochs are replayed. An epoch's bits are a function of the trial, so all
-ways lead to the same state. Its hash is compared with the ledger's before anything new is computed,
-except for a state from a trainer's memory, whose hash is already known.
+The state after epoch ``first`` - 1 is taken from memory where the trial is warm, or another one
+with the same state is, else from the memory of a trainer that has it, else from the newest
+checkpoint that loads, else from initialisation. Missing epochs are replayed. An epoch's bits are a
+function of the trial, so all ways lead to the same state. Its hash is compared with the ledger's
+before anything new is computed, except for a state from a trainer's memory, whose hash is already
+known.
 
 In a gang rank 0's state is the trial's. If a member's state differs the segment ends, and the next
 one begins by transferring rank 0's.
@@ -12,6 +13,8 @@ one begins by transferring rank 0's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +22,7 @@ import torch
 from ...profiling.base.errors import BackendError, TrialFailed
 from ...profiling.devices.signature import machine_of
 from ..checkpoints import checkpoint
+from ..checkpoints.state import map_tensors
 from ..contracts.contract import TorchTrainable
 from ..gangs import peers
 from ..gangs.rendezvous import RendezvousHandler
@@ -29,18 +33,25 @@ from ..system.system import System
 from ..training import determinism, loop
 from ..training.determinism import configure
 from ..training.training import Training
+from .state_copies import StateCopies
 from .warm import SharedData, TrackedParams, WarmTrial, WarmTrials, state_name
 
 
 class Resumption:
-    """Where a trainer's segments resume from: its ``warm`` trials, its peers, the stores."""
+    """Where a trainer's segments resume from: its trials in memory, its peers, the stores."""
 
     def __init__(
-        self, identity: str, warm: WarmTrials, writer: checkpoint.Writer, handler: RendezvousHandler
+        self,
+        identity: str,
+        warm: WarmTrials,
+        copies: StateCopies,
+        writer: checkpoint.Writer,
+        handler: RendezvousHandler,
     ) -> None:
         """``identity`` is the identity by which other trainers find this one."""
         self._identity = identity
         self._warm = warm
+        self._copies = copies
         self._writer = writer
         self._handler = handler
         self._data = SharedData()
@@ -63,6 +74,8 @@ class Resumption:
         if warm is None or warm.training.epoch > before:
             # Nothing is here, or a fenced-off attempt went further than what was accepted.
             warm = self._fresh(task, code)
+        if warm.training.epoch < before and task.expect:
+            self._load_copy(warm, task, before)
         if warm.training.epoch < before and task.holder not in ("", self._identity):
             warm = self._from_peer(warm, run, code, task.holder, before)
         if run.members:
@@ -123,6 +136,23 @@ class Resumption:
             rendezvous.exchange("has it", value=True)
         warm.training.gang = self._handler.gang(rendezvous)
         return warm
+
+    def _load_copy(self, warm: WarmTrial, task: SegmentTask, epoch: int) -> None:
+        """Begin with the state of a trial that was the same until ``epoch``, if it is here."""
+        with self.lend(state_name(task.trial, task.expect), epoch) as state:
+            if state is None:
+                return
+            # The optimiser takes over the tensors that it is given.
+            own = map_tensors(state["optimizer"], lambda tensor: tensor.detach().clone())
+            warm.training.load(state | {"optimizer": own}, epoch)
+        warm.state_hash = task.expect
+
+    @contextmanager
+    def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
+        """As ``WarmTrials.lend``, of the copies, too."""
+        copied = self._copies.find(name.partition("/")[2], epoch)
+        with nullcontext(copied) if copied else self._warm.lend(name, epoch) as state:
+            yield state
 
     def _from_peer(
         self,

@@ -37,6 +37,7 @@ from ..training.probe import probe
 from ..training.profile import Profiles
 from ..training.training import Training
 from .resume import Resumption
+from .state_copies import StateCopies
 from .warm import WarmTrial, WarmTrials, warm_capacity
 from .width_window import measure_widths
 
@@ -49,12 +50,15 @@ class Segments:
         self._pipe = pipe
         self._profiles = Profiles()
         self._warm = WarmTrials(warm_capacity)
+        self._copies = StateCopies(warm_capacity)
         self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._handler = RendezvousHandler(identity, loop.device_here())
         self._estimator = Estimator()
-        self._resumption = Resumption(identity, self._warm, self._writer, self._handler)
+        self._resumption = Resumption(
+            identity, self._warm, self._copies, self._writer, self._handler
+        )
         token = Identity.parse(identity).token
-        peers.PeerServer(listen, token, self._warm.lend, self._handler.store_port).start()
+        peers.PeerServer(listen, token, self._resumption.lend, self._handler.store_port).start()
 
     def run(self, run: Run, code: object) -> None:
         """Train the segment's epochs, each reported as it ends, or measure its widths.
@@ -151,6 +155,7 @@ class Segments:
                 closed, joules = _agree(
                     training.gang, task, warm.state_hash, closes=closed, joules=joules, epoch=epoch
                 )
+            self._keep_copy(task, warm)
             uri = ""
             kept = task.exactness == "statistical" or (task.durable and epoch == task.last)
             if kept and task.rank == 0:
@@ -167,6 +172,12 @@ class Segments:
                 uri=uri,
                 joules=joules,
             )
+
+    def _keep_copy(self, task: SegmentTask, warm: WarmTrial) -> None:
+        """Keep a copy of the state for trials that go on from it, if the engine knows of any."""
+        epoch = warm.training.epoch
+        if epoch in task.copies and task.memory_limit is None:
+            self._copies.keep(warm.state_hash, epoch, warm.training.state())
 
     def _estimate(self, run: Run, code: type[TorchTrainable]) -> None:
         """Estimate the memory of the trials that the segment names, as far as there is time."""

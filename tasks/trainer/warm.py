@@ -177,13 +177,21 @@ class WarmTrials:
 
     @contextmanager
     def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
-        """The state called ``name`` (``state_name``) after ``epoch``, unchanged inside; or None."""
+        """The state called ``name`` (``state_name``) after ``epoch``, unchanged inside; or None.
+
+        Another trial whose state has the same hash has it, too.
+        """
         trial, _, state_hash = name.partition("/")
+
+        def fits(warm: WarmTrial) -> bool:
+            return warm.training.epoch == epoch and state_hash in ("", warm.state_hash)
+
         with self._changed:
             warm = self._trials.get(trial)
-            if warm is not None and state_hash not in ("", warm.state_hash):
-                warm = None
-            if warm is not None and warm.training.epoch != epoch:
+            if (warm is None or not fits(warm)) and state_hash:
+                others = self._trials.items()
+                trial, warm = next((each for each in others if fits(each[1])), (trial, None))
+            if warm is not None and not fits(warm):
                 warm = None
             self._lent[trial] += 1
         try:

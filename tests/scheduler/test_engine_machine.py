@@ -37,7 +37,14 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial
 from penstock.scheduler.model.retry import KINDS
-from penstock.scheduler.model.study import OVER, StrategySpec, StudyRecord, StudySpec, trial_id
+from penstock.scheduler.model.study import (
+    OVER,
+    SEEDING,
+    StrategySpec,
+    StudyRecord,
+    StudySpec,
+    trial_id,
+)
 from penstock.scheduler.model.trial import AcceptedEpoch, Trial, TrialState
 from penstock.scheduler.policies.registry import POLICIES
 from penstock.scheduler.resources.drain_choice import choose_devices, drainable
@@ -111,8 +118,9 @@ class EngineMachine(RuleBasedStateMachine):
         change=st.sampled_from(["refuse", "record"]),
         exactness=st.sampled_from(["bitwise", "statistical"]),
         contract=st.sampled_from(["empty"] * 4 + ["ask"]),
+        seeding=st.sampled_from(SEEDING),
     )
-    def submit(self, plan, n, sampler, retries, width, change, exactness, contract):
+    def submit(self, plan, n, sampler, retries, width, change, exactness, contract, seeding):
         self.studies += 1
         name = f"s-{self.studies}"
         if change == "record":
@@ -128,6 +136,7 @@ class EngineMachine(RuleBasedStateMachine):
             shards=8,
             on_signature_change=change,
             exactness=exactness,
+            seeding=seeding,
             contract="torch" if plan.name == "pbt" else contract,  # it forks what has states
         )
         self.world.submit(self.specs[name])

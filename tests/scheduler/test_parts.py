@@ -21,6 +21,7 @@ from penstock.scheduler.engine import (
     trials,
     user_trials,
 )
+from penstock.scheduler.prefixes import prefixes
 from penstock.scheduler.resources import fair_share, giving_way, packing, turn_weights
 from penstock.scheduler.state import core, lane_time
 from penstock.scheduler.state.state import EngineState
@@ -28,7 +29,18 @@ from penstock.scheduler.tuning import probing, tuning
 
 PARTS = (
     *(ask_tell, attempts, checkpoints, core, devices, dispatch, engine, epochs, fair_share),
-    *(giving_way, lifecycle, packing, planning, probing, proposals, signatures, trials, tuning),
+    *(
+        giving_way,
+        lifecycle,
+        packing,
+        planning,
+        prefixes,
+        probing,
+        proposals,
+        signatures,
+        trials,
+        tuning,
+    ),
     *(turn_weights, lane_time, user_trials),
 )
 FIELDS = {field.name for field in fields(EngineState)}
@@ -78,6 +90,9 @@ SETTERS = {
     "vain_windows": {"attempts"},
     "window": {"attempts"},
     "cut_windows": {"attempts"},
+    "companions": {"proposals"},
+    "apart": {"prefixes"},
+    "taken": {"prefixes"},
 }
 
 

@@ -28,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration whose result is exactly these tables.
-HEAD = "0012"
+HEAD = "0013"
 
 
 def _digest() -> Column[int]:
@@ -128,6 +128,8 @@ EPOCH = Table(
     # JSON: the length of the segment that begins with it, and why; empty for every other epoch.
     Column("length", TEXT, nullable=False, server_default=""),
     Column("began", Float),
+    # The trial that trained it, where it was taken over; empty for every other epoch.
+    Column("taken_from", TEXT, nullable=False, server_default=""),
     _digest(),
     UniqueConstraint("trial", "epoch"),
 )

@@ -1,0 +1,111 @@
+"""Chains of keys: from where on two trials of a study have different bits.
+
+Theory of operation. The bits of an epoch follow from the code, the data, the study's seed and
+machine, what the keys of random numbers hold, and the hyperparameters in force up to that epoch. Of
+one study all of it is the same but the last two. So a trial's *chain* has a link for each epoch at
+which hyperparameters enter (``profiling.base.pieces``), and the key of a link covers all links
+before it:
+
+    H_0 = digest(replicate, what enters at 0)
+    H_k = digest(H_before, k, what enters at k)
+
+Where the links of two trials that govern epoch n have equal keys, all their epochs up to n have
+equal bits: they have a common *prefix*. Keys compare texts of JSON, so 1, 1.0 and true differ, and
+so does another order of the names, since code may go through them in their order.
+
+A forked trial begins with another trial's state, and has no chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import pairwise
+from typing import NamedTuple
+
+from ...profiling.base.pieces import entering, pieces
+from ..model.study import StudySpec, replicate_of
+from ..model.trial import Trial
+
+#: One trial in so many trains its epochs itself, whatever others have trained, as a check.
+CHECKED_ONE_IN = 50
+
+
+class Link(NamedTuple):
+    """What governs the epochs ``after`` + 1 to ``until``; None: all from there on."""
+
+    after: int
+    until: int | None
+    key: str
+
+    def governs(self, epoch: int) -> bool:
+        return self.after < epoch and (self.until is None or epoch <= self.until)
+
+
+Chain = tuple[Link, ...]
+
+
+def has_prefixes(spec: StudySpec) -> bool:
+    """Whether trials of the study may have bits in common.
+
+    Their random numbers have common keys, epochs are a function of the trial, and neither the
+    machine nor a system parameter may change what comes out. An objective's and an epoch function's
+    state is not known, so where one stops no other one can go on.
+    """
+    return (
+        spec.seeding == "shared"
+        and spec.contract in ("torch", "empty")
+        and spec.exactness == "bitwise"
+        and spec.on_signature_change == "refuse"
+        # Tuned, a trial may keep a knob that rounds.
+        and spec.system != "tune"
+    )
+
+
+def chain_of(spec: StudySpec, trial: Trial) -> Chain:
+    """The trial's chain; empty if it was forked."""
+    if trial.origin is not None:
+        return ()
+    params = dict(trial.params)
+    starts = sorted({start for _, start, _ in pieces(params)} | {0})
+    links = list[Link]()
+    key = _digest("replicate", replicate_of(spec, trial.number))
+    for after, until in pairwise((*starts, None)):
+        assert after is not None
+        key = _digest(key, after, [*entering(params, after).items()])
+        links.append(Link(after, until, key))
+    return tuple(links)
+
+
+def link_at(chain: Chain, epoch: int) -> Link | None:
+    """The link that governs ``epoch`` (from 1); None without a chain."""
+    return next((link for link in chain if link.governs(epoch)), None)
+
+
+def common_epochs(one: Chain, other: Chain) -> int | None:
+    """How many first epochs of both have equal bits; None: all, however many they train.
+
+    >>> same, a, b = Link(0, 3, "s"), Link(3, None, "a"), Link(3, None, "b")
+    >>> common_epochs((same, a), (same, b)), common_epochs((same, a), (same, a))
+    (3, None)
+    >>> common_epochs((same, a), (Link(0, None, "s"),))
+    3
+    """
+    if not (one and other):
+        return 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine.key != theirs.key:
+            return mine.after
+        if mine.until != theirs.until:
+            return min(link.until for link in (mine, theirs) if link.until is not None)
+    return None
+
+
+def is_checked(spec: StudySpec, trial: Trial) -> bool:
+    """Whether the trial takes over no epochs, so that its own can be compared with them."""
+    text = _digest("check", spec.seed, trial.number)
+    return int(text[:8], 16) % CHECKED_ONE_IN == 0
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

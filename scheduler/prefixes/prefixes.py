@@ -1,0 +1,192 @@
+"""Who trains the epochs that trials of a study have in common, and who takes them over.
+
+Theory of operation. Trials with a common prefix (``chain``) need it trained once. The trial that
+does so is the *trainee*. Another one that is at the same epoch waits as its *companion*: it is in
+no queue and holds no slot. Each accepted epoch of the trainee becomes the companion's own: result,
+hash and durable states are copied, and it took no time. So the strategy sees every trial reach its
+rungs, in the order in which they reached them. A companion that has reached its target is done as
+any trial. One whose next epoch is not the trainee's any more goes into the queue. If the trainee
+pauses, fails, or is cancelled, the first companion takes its place. A trial that comes later takes
+over what was trained before.
+
+Where trials part, the trainer keeps a copy of the state in memory (``copies``). It may be lost:
+then the trial begins at a durable state, or replays the prefix, as after any loss.
+
+Nothing here is stored but who is a companion: chains follow from the parameters.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..model.decisions import Segment
+from ..model.trial import FINAL, AcceptedEpoch, Trial, TrialState
+from ..state.core import Core
+from ..state.state import StudyState
+from .chain import Chain, chain_of, common_epochs, has_prefixes, is_checked, link_at
+
+#: A study with so many companions is not asked for more trials.
+MAX_COMPANIONS = 256
+
+
+@dataclass(slots=True)
+class _Index:
+    """The chains of a study's trials, and the trials by the keys of their links."""
+
+    chains: dict[str, Chain] = field(default_factory=dict)
+    by_key: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+
+class Prefixes:
+    """Finds the trials that have epochs in common, and copies epochs from one to another."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+        self._indices: dict[str, _Index] = {}
+
+    def take_over(self, study: StudyState, trial: Trial) -> Trial | None:
+        """Give ``trial``, up to its target, the epochs that other trials have trained.
+
+        Returns the last one of these trials; None if there was none.
+        """
+        source = None
+        if self._merges(study, trial):
+            while trial.epoch < trial.target and (found := self._trained(study, trial)):
+                source = found
+                self._copy_epoch(study, trial, source)
+        return source
+
+    def _merges(self, study: StudyState, trial: Trial) -> bool:
+        spec = study.spec
+        return has_prefixes(spec) and not study.apart and not is_checked(spec, trial)
+
+    def _trained(self, study: StudyState, trial: Trial) -> Trial | None:
+        """A trial that has trained the next epoch of ``trial``."""
+        epoch = trial.epoch + 1
+        for other in self._alike(study, trial, epoch):
+            if epoch in other.reports:
+                return other
+        return None
+
+    def _copy_epoch(self, study: StudyState, trial: Trial, source: Trial) -> None:
+        epoch = trial.epoch + 1
+        trainee = source.taken.get(epoch, source.id)
+        metrics, state_hash = source.reports[epoch], source.hashes[epoch]
+        self._core.accept(study, trial, epoch, metrics, state_hash)
+        trial.taken[epoch] = trainee
+        trial.signature, trial.holder = source.signature, source.holder
+        trial.trained_with = source.trained_with
+        self._core.changes.epochs.append(
+            AcceptedEpoch(
+                trial=trial.id,
+                epoch=epoch,
+                value=source.values[epoch],
+                metrics=metrics,
+                state_hash=state_hash,
+                signature=source.signature,
+                seconds=0.0,
+                device=source.device,
+                slot=source.slot,
+                fence=0,
+                at=self._core.at,
+                members=source.members,
+                system=source.trained_with,
+                taken_from=trainee,
+            )
+        )
+
+    def trainee_of(self, study: StudyState, trial: Trial) -> Trial | None:
+        """The trial that trains, or is about to train, the next epoch of ``trial``."""
+        if not self._merges(study, trial):
+            return None
+        for other in self._alike(study, trial, trial.epoch + 1):
+            at_work = other.state in (TrialState.WAITING, TrialState.RUNNING)
+            if (
+                at_work
+                and other.epoch == trial.epoch < other.target
+                and other.id not in study.companions
+            ):
+                return other
+        return None
+
+    def with_state(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
+        """The other trials that took ``epoch`` over from ``trial``, and so have its state."""
+        if has_prefixes(study.spec):
+            for other in self._alike(study, trial, epoch):
+                if other.taken.get(epoch) == trial.id:
+                    yield other
+
+    def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
+        """After which epochs of the segment a copy of the trial's state is to be kept.
+
+        There other trials go on in another way, or pause.
+        """
+        first, last = segment.first, segment.last
+        if not self._merges(study, trial):
+            return ()
+        index = self._index(study)
+        chain = index.chains[trial.id]
+        found = set[int]()
+        for name in index.by_key[chain[0].key] if chain else ():
+            other = self._state.trials[name]
+            if other is trial or other.state in FINAL or other.epoch > last:
+                continue
+            common = common_epochs(chain, index.chains[name])
+            if common is not None and other.epoch <= common:
+                found.add(common)
+            if common is None or other.target <= common:
+                found.add(other.target)
+        return tuple(sorted(epoch for epoch in found if first <= epoch <= last))
+
+    def compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
+        """Compare an accepted epoch of ``trial`` with the same epoch of a trial like it.
+
+        If bits differ, every trial trains its own epochs from now on, and the user is told.
+        """
+        if not has_prefixes(study.spec) or study.apart:
+            return
+        for other in self._alike(study, trial, epoch):
+            known = other.hashes.get(epoch, "")
+            if known == trial.hashes[epoch]:
+                return
+            if known:
+                study.apart = True
+                study.message = (
+                    f"{trial.id} and {other.id} have the same hyperparameters up to epoch {epoch},"
+                    f" but {trial.hashes[epoch][:12]} and {known[:12]} came out: the code uses"
+                    " something that it does not declare, or is not deterministic. From now on"
+                    " every trial trains its epochs itself"
+                )
+                self._core.touch_study(study)
+                return
+
+    def forget_study(self, study: str) -> None:
+        self._indices.pop(study, None)
+
+    def _alike(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
+        """The other trials whose bits after ``epoch`` are those of ``trial``, by number."""
+        index = self._index(study)
+        link = link_at(index.chains[trial.id], epoch)
+        if link is None:
+            return
+        for name in index.by_key[link.key]:
+            theirs = link_at(index.chains[name], epoch)
+            if name != trial.id and theirs is not None and theirs.key == link.key:
+                yield self._state.trials[name]
+
+    def _index(self, study: StudyState) -> _Index:
+        """The study's index, with all of its trials by their numbers."""
+        name = study.spec.id
+        if name in self._core.reparametrised:
+            self._core.reparametrised.discard(name)
+            self.forget_study(name)
+        index = self._indices.setdefault(name, _Index())
+        for trial in study.trials[len(index.chains) :]:
+            chain = chain_of(study.spec, self._state.trials[trial])
+            index.chains[trial] = chain
+            for link in chain:
+                index.by_key[link.key].append(trial)
+        return index

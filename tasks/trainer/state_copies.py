@@ -1,0 +1,45 @@
+"""Copies of trials' states at epochs where other trials go on from them in another way."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..checkpoints.state import map_tensors, state_bytes
+
+
+class _Copy(NamedTuple):
+    epoch: int
+    state: dict[str, Any]
+    bytes: int
+
+
+class StateCopies:
+    """States by their hash. The oldest go when ``capacity`` is exceeded.
+
+    Whoever misses one finds the state in a store, or computes it again.
+    """
+
+    def __init__(self, capacity: Callable[[int], int]) -> None:
+        """``capacity`` gives the bytes of state that may be held. It is told how many are held."""
+        self._capacity = capacity
+        self._copies: OrderedDict[str, _Copy] = OrderedDict()
+        self._changing = threading.Lock()
+
+    def keep(self, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
+        """Keep a copy of the state after ``epoch``, on its own device."""
+        copied = map_tensors(state, lambda tensor: tensor.detach().clone())
+        with self._changing:
+            self._copies[state_hash] = _Copy(epoch, copied, state_bytes(copied))
+            held = sum(each.bytes for each in self._copies.values())
+            while self._copies and held > self._capacity(held):
+                _, gone = self._copies.popitem(last=False)
+                held -= gone.bytes
+
+    def find(self, state_hash: str, epoch: int) -> dict[str, Any] | None:
+        """The state with this hash after ``epoch``. It must not be changed."""
+        with self._changing:
+            found = self._copies.get(state_hash)
+        return found.state if found is not None and found.epoch == epoch else None
