@@ -15,6 +15,12 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+#: What trials of ``SteppedNet`` differ in: a schedule of three pieces.
+SCHEDULES = {
+    "lr": penstock.Steps({0: [0.1, 0.03], 3: [0.03, 0.01], 7: [0.01, 0.003, 0.001]}),
+    "hidden": [64],
+    "dropout": [0.2],
+}
 SPACE = {
     "lr": penstock.Float(1e-4, 1e-2, log=True),
     "hidden": penstock.Int(32, 256, log=True),
@@ -63,3 +69,10 @@ class DigitsNet(penstock.TorchTrainable):
     def metrics(self, model, batch):
         pixels, labels = batch
         return {"accuracy": (model(pixels).argmax(1) == labels).float().mean()}
+
+
+class SteppedNet(DigitsNet):
+    """The same, with a learning rate that Penstock sets."""
+
+    def schedule(self, optimizer):
+        return None

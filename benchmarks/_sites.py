@@ -1,10 +1,11 @@
 """Installations for runs under fault, and the outcomes of their studies.
 
 ``Site`` is one node that trains each trial on one device. In a ``LaneSite`` trials of several
-studies take turns in one process. ``Nodes`` is two nodes on this machine,
-with devices, workers and a state folder each and one broker, ledger and store between them: its
-trials run on gangs of one to four devices, another number after each epoch. The second node reaches
-the broker through a ``Crossing``, where single processes can be cut off from it.
+studies take turns in one process; in a ``PrefixSite`` they take over each other's epochs. ``Nodes``
+is two nodes on this machine, with devices, workers and a state folder each and one broker, ledger
+and store between them: its trials run on gangs of one to four devices, another number after each
+epoch. The second node reaches the broker through a ``Crossing``, where single processes can be cut
+off from it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock import BackendError, FullBudget, SuccessiveHalving
+from penstock import BackendError, FullBudget, SuccessiveHalving, TorchTrainable
 from penstock.app.broker import server as broker
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
@@ -38,7 +39,7 @@ from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec
 
 from ._crossing import Crossing
-from ._digits import SPACE, DigitsNet
+from ._digits import SCHEDULES, SPACE, DigitsNet, SteppedNet
 from ._postgres import Server
 from .random_widths import RANDOM_WIDTHS
 
@@ -92,10 +93,16 @@ class Site:
         halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
         self._submit(_plan(seed, halving), TRIALS)
 
-    def _submit(self, plan: StudyPlan, n_trials: int) -> None:
+    def _submit(
+        self,
+        plan: StudyPlan,
+        n_trials: int,
+        code: type[TorchTrainable] = DigitsNet,
+        space: Mapping[str, Any] = SPACE,
+    ) -> None:
         name = f"chaos-{plan.seed}"
         study = Study(StudyHandle(plan, name, new_id(name), self.settings))
-        study.submit(DigitsNet, SPACE, n_trials, devices=self.settings.devices)
+        study.submit(code, space, n_trials, devices=self.settings.devices)
         self.studies.append(study.id)
 
     def over(self) -> bool:
@@ -141,8 +148,10 @@ class Site:
         for row in self.reader.epochs(study):
             trial = trials[row.trial]
             place = (trial.number, row.epoch)
-            doubled += place in bits or row.fence < fences[row.trial]
-            fences[row.trial] = row.fence
+            doubled += place in bits
+            if not row.taken_from:  # else no attempt of its own was at work
+                doubled += row.fence < fences[row.trial]
+                fences[row.trial] = row.fence
             bits[place] = (trial.params, row.state_hash, row.metrics, row.signature)
         for trial in trials:
             events = [event for _, event in self.reader.events(trial)]
@@ -169,6 +178,28 @@ class LaneSite(Site):
 
     def last_row(self) -> int:
         return max((row.rowid for row in self.epochs()), default=0)
+
+
+class PrefixSite(Site):
+    """An installation whose trials have epochs in common. ``alone``: each trains them itself."""
+
+    def __init__(self, home: Path, *, alone: bool = False, **given: Any) -> None:
+        super().__init__(home, **given)
+        self._alone = alone
+
+    def submit(self, seed: int) -> None:
+        halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
+        plan = make_plan(
+            direction="maximize",
+            metric="accuracy",
+            sampler="grid",
+            strategy=halving,
+            seed=seed,
+            seeding="shared",
+            # Where machines may differ, nothing is taken over.
+            resources=Resources(on_signature_change="record" if self._alone else "refuse"),
+        )
+        self._submit(plan, TRIALS, SteppedNet, SCHEDULES)
 
 
 class GangSite(Site):

@@ -13,6 +13,9 @@ is revived as by an operating system. A full disk needs root, to mount one; else
 With ``--lanes`` three studies run at a time, whose trials take turns in the lanes of two devices. A
 trainer that is killed has then several trials in the middle of their epochs.
 
+With ``--prefixes`` trials have epochs in common, which one of them trains for the others.
+Undisturbed, each trial trains its own.
+
 With ``--samplers`` studies of objectives run instead, one with each kind of sampler, and are hit
 once by each of a few faults (``_sampler_faults``).
 
@@ -54,7 +57,7 @@ from . import _sampler_faults
 from ._faults import Faults, Hit
 from ._gang_faults import GangFaults
 from ._postgres import server
-from ._sites import LOOK, GangSite, LaneSite, Nodes, Site, Stuck, compare, site
+from ._sites import LOOK, GangSite, LaneSite, Nodes, PrefixSite, Site, Stuck, compare, site
 
 #: The longest time (seconds) between an epoch and the next fault, so that it hits any phase.
 DELAY = 0.3
@@ -145,6 +148,7 @@ def campaign(
     *,
     gangs: bool = False,
     lanes: bool = False,
+    prefixes: bool = False,
     postgres: bool = False,
     only: Collection[str] | None = None,
 ) -> dict[str, Any]:
@@ -155,6 +159,8 @@ def campaign(
     hit, plain = (Nodes, GangSite) if gangs else (Site, Site)
     if lanes:
         hit, plain = LaneSite, partial(LaneSite, devices="cpu:2x1")
+    elif prefixes:
+        hit, plain = PrefixSite, partial(PrefixSite, alone=True)
     with ExitStack() as undo:
         if postgres:
             hit = partial(Site, server=undo.enter_context(server()))
@@ -180,6 +186,7 @@ def campaign(
             kind: {"p50": median(seconds), "max": max(seconds)}
             for kind, seconds in sorted(recovered.items())
         },
+        "taken_over": sum(bool(row.taken_from) for row in rows),
         "epochs_by_width": dict(sorted(Counter(row.width for row in rows).items())),
         "load_after": os.getloadavg()[0],
     }
@@ -203,13 +210,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--gangs", action="store_true", help="elastic trials on two nodes")
     parser.add_argument("--lanes", action="store_true", help="trials that take turns")
+    parser.add_argument("--prefixes", action="store_true", help="trials with common epochs")
     parser.add_argument("--samplers", action="store_true", help="every kind of sampler")
     parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--quick", action="store_true", help="each kind of fault about once")
     options = parser.parse_args()
     postgres = options.ledger == "postgresql"
-    if sum((options.gangs, options.lanes, options.samplers, postgres)) > 1:
-        parser.error("only one of --gangs, --lanes, --samplers and --ledger postgresql at a time")
+    kind = {"gangs": options.gangs, "lanes": options.lanes, "prefixes": options.prefixes}
+    if sum((*kind.values(), options.samplers, postgres)) > 1:
+        parser.error(
+            "only one of --gangs, --lanes, --prefixes, --samplers and --ledger postgresql at a time"
+        )
 
     # The caller's broker and ledger are not for killing.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
@@ -223,8 +234,7 @@ def main() -> None:
     if options.samplers:
         figures = samplers(tell)
     else:
-        kind = {"gangs": options.gangs, "lanes": options.lanes, "postgres": postgres}
-        figures = campaign(n, options.seed, tell, **kind)
+        figures = campaign(n, options.seed, tell, postgres=postgres, **kind)
     for name, value in figures.items():
         if isinstance(value, dict):
             for inner, found in value.items():

@@ -15,6 +15,8 @@ FAULTS = 16
 OF_GANGS = ("leader's trainer", "member's worker", "meeting missed", "checkpoint changed")
 #: What hits several trials at a time where they take turns.
 OF_LANES = ("trainer", "worker", "worker stopped", "agent")
+#: What loses copies of states, attempts, or what the scheduler knows of who waits for whom.
+OF_PREFIXES = ("trainer", "worker", "agent", "scheduler")
 UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
 
 
@@ -45,6 +47,16 @@ def test_faults_beside_others_in_a_lane_change_no_bit():
     figures = chaos.campaign(len(OF_LANES), seed=3, lanes=True, only=OF_LANES)
     reap()
     assert figures["faults_by_kind"].keys() == set(OF_LANES)
+    assert {name: figures[name] for name in UNHARMED} == UNHARMED
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_faults_where_trials_take_over_epochs_change_no_bit_of_what_each_would_train():
+    figures = chaos.campaign(len(OF_PREFIXES), seed=4, prefixes=True, only=OF_PREFIXES)
+    reap()
+    assert figures["faults_by_kind"].keys() == set(OF_PREFIXES)
+    assert figures["taken_over"] > 0
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
 
 
