@@ -21,8 +21,10 @@ ALLOCATOR = ":".join(
     )
 )
 #: Added where several trials take turns in a trainer, each in a thread of its own. They share one
-#: heap: what one has freed when its turn ends the next one gets.
-ONE_HEAP = ":glibc.malloc.arena_max=1"
+#: heap: what one has freed when its turn ends the next one gets. Without caches of small blocks:
+#: glibc before 2.38 puts there what it cuts off an aligned block, so a tensor that is freed never
+#: becomes whole again, the next one of its size takes new memory, and the heap falls to pieces.
+ONE_HEAP = ":glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"
 #: There a thread that waits for its turn must not keep its team spinning. OpenMP's libraries read
 #: this when they are loaded.
 NO_SPINNING = {"OMP_WAIT_POLICY": "PASSIVE"}
