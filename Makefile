@@ -57,7 +57,7 @@ bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tu
 	@echo "== peers"
 	@$(BIN)/python -m benchmarks.peers --json build/bench/peers.json
 
-gpu-check: .venv/dev ## on a GPU: bits at every width, what determinism and a resize cost
+gpu-check: .venv/dev ## on a GPU: bits at every width, what determinism, a resize and lanes cost
 	@mkdir -p build/bench
 	@$(BIN)/python -m benchmarks.gpu --json build/bench/gpu.json
 

@@ -30,9 +30,9 @@ def switch_cpu() -> dict[str, float]:
 
         return tick
 
-    trials = [_started("mlp", i) for i in range(SEATS)]
+    trials = [started("mlp", i) for i in range(SEATS)]
     while len(spent) < SWITCHES:
-        _in_turns(trials, 1e9, measured)
+        in_turns(trials, 1e9, measured)
     spent.sort()
     return {"p50": median(spent), "p99": spent[int(0.99 * len(spent))], "n": len(spent)}
 
@@ -42,10 +42,10 @@ def overhead(kind: str) -> dict[str, Any]:
 
     In alternation; the median of the pairs, the least and the most.
     """
-    trials = [_started(kind, i) for i in range(SEATS)]
+    trials = [started(kind, i) for i in range(SEATS)]
     wall, cpu = [], []
     for i in range(ROUNDS + 1):
-        both = [lambda: _one_by_one(trials), lambda: _in_turns(trials, QUANTUM)]
+        both = [lambda: _one_by_one(trials), lambda: in_turns(trials, QUANTUM)]
         found = {j: _timed(both[j]) for j in ((0, 1) if i % 2 else (1, 0))}
         wall.append(found[1][0] / found[0][0])
         cpu.append(found[1][1] / found[0][1])
@@ -70,17 +70,17 @@ def _one_by_one(trials: list[Any]) -> None:
         loop.run_epoch(run, lambda *_: None)
 
 
-def _in_turns(
+def in_turns(
     trials: list[Any],
     quantum: float,
     tick: Callable[[Any], Callable[[int, int, int], None]] = lambda _: lambda *_: None,
 ) -> None:
-    import torch
+    """Train an epoch of each trial in turns of ``quantum`` seconds, each in a thread of its own."""
     from penstock.tasks.lanes.host_state import Generators
     from penstock.tasks.lanes.turns import Turns
     from penstock.tasks.training import loop
 
-    turns = Turns(Generators(torch.device("cpu")), quantum=quantum)
+    turns = Turns(Generators(trials[0].device), quantum=quantum)
 
     def work(i: int, run: Any) -> None:
         run.turn = turns.enter(str(i), i + 1, lambda: None)
@@ -143,7 +143,8 @@ class _Model(TorchTrainable):
         return functional.cross_entropy(model(batch[0]), batch[1])
 
 
-def _started(kind: str, number: int) -> Any:
+def started(kind: str, number: int, device: Any = None) -> Any:
+    """A trial of this kind before its first epoch, on ``device`` or on the CPU."""
     import torch
     from penstock.tasks.training import loop
     from penstock.tasks.training.determinism import configure
@@ -151,4 +152,4 @@ def _started(kind: str, number: int) -> Any:
     torch.set_num_threads(1)
     configure()
     code = _Model({"kind": kind})
-    return loop.start(code, code.data(), 1, number)
+    return loop.start(code, code.data(), 1, number, device=device or loop.CPU)

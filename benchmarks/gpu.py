@@ -1,14 +1,17 @@
-"""On a GPU: the same bits at every width, what determinism costs there, and what a resize costs.
+"""On a GPU: the same bits at every width, what determinism, a resize and lanes cost there.
 
 Members are processes on one GPU, which NCCL does not allow: they talk through the CPU, as gangs do
-there. ``make gpu-check`` runs this, and says so where there is no GPU.
+there. Of lanes: context, estimates of memory, switches, two lanes against one (``_gpu_lanes``).
+``make gpu-check`` runs this, and says so where there is no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +21,7 @@ from penstock.tasks.trainer.segment import configure
 
 from . import _sharded
 from ._gangs import MODELS, OPTIMIZERS, Pool, straight
+from ._gpu_lanes import lane_figures
 
 PLANS = [(2, 2, 2), (4, 4, 4), (1, 2, 4), (4, 1, 2), (2, 4, 1)]
 
@@ -76,9 +80,16 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("There is no GPU here: nothing was measured.")
         return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as a trainer does
     configure()
     runs = 5 if options.quick else 21
-    figures: dict[str, Any] = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__}
+    figures: dict[str, Any] = {
+        "gpu": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    found = lane_figures(torch.device("cuda", 0), quick=options.quick)
+    figures |= {f"gpu.lanes.{name}": value for name, value in found.items()}
     pool = Pool(4)
     figures |= mismatches(pool) | resize(pool, runs)
     pool.close()

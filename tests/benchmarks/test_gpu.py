@@ -1,0 +1,47 @@
+"""What ``make gpu-check`` asks of lanes, asked of the CPU: all but what needs CUDA runs here."""
+
+import pytest
+import torch
+from penstock.profiling.memory.allocator import SEGMENT_ROUND
+
+from benchmarks import _gpu_lanes
+from benchmarks._memory_cases import draw_cases
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_num_threads(before[0])
+    torch.use_deterministic_algorithms(before[1])
+
+
+@pytest.mark.slow
+def test_estimates_are_compared_with_what_trials_took():
+    found = _gpu_lanes.estimate_errors(CPU, draw_cases("gpu", 3))
+    assert found["estimate.cases"] == len(found["estimate.each"]) == 3
+    assert found["estimate.p95"] < 0.01
+
+
+@pytest.mark.slow
+def test_what_a_gpu_would_reserve_is_said_without_one():
+    [case] = draw_cases("gpu", 1)
+    on_gpu = _gpu_lanes._alone(_gpu_lanes._estimated, case, torch.device("cuda", 0))
+    on_cpu = _gpu_lanes._alone(_gpu_lanes._estimated, case, CPU)
+    assert on_gpu % SEGMENT_ROUND == 0
+    assert 0.8 * on_cpu < on_gpu < 4 * on_cpu + 2 * 20 * 2**20
+
+
+def test_a_switch_is_timed_from_one_trial_to_another(threads, monkeypatch):
+    monkeypatch.setattr(_gpu_lanes, "SWITCHES", 100)
+    monkeypatch.setitem(_gpu_lanes.started.__globals__["_STEPS"], "mlp", 50)
+    found = _gpu_lanes.switch_us(CPU, "mlp")
+    assert 100 <= found["n"] <= 4 * 50
+    assert 1.0 < found["p50"] <= found["p99"] < 1e6
+
+
+@pytest.mark.slow
+def test_two_lanes_train_the_same_trials_as_one():
+    assert 0.1 < _gpu_lanes.two_lanes(CPU, "mlp") < 10.0
