@@ -3,31 +3,58 @@
 On one device, without a price of switching and with known times, no order has a lower mean
 completion time (Schrage 1968). Times come from the cost table. Where they are uncertain, a trial is
 taken to be one standard deviation shorter than expected, and one of a study of which nothing is
-known goes first: an epoch of it shows how long it is.
+known goes first: an epoch of it shows how long it is. But nobody gives way to it who is sure to end
+soon: that epoch may take longer.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..model.snapshot import Candidate, Plan, Snapshot
 from .planner.preemption import Rank, preemptive_plan
 
 #: A trial may wait so many times what it still needs ...
 PATIENCE = 20.0
-#: ... and no less than so many times this (seconds).
+#: ... and no less than so many times this (seconds). Who has no more left is short.
 SHORTEST = 60.0
 
 
 def srtf(snapshot: Snapshot) -> Plan:
     """Run the trials that have the least time left up to their targets."""
-    return preemptive_plan(snapshot, _rank, math.inf)
+    plan = preemptive_plan(snapshot, _rank, math.inf)
+    spared = _spared(snapshot, plan)
+    return replace(plan, hold=tuple(trial for trial in plan.hold if trial not in spared))
 
 
 def _rank(candidate: Candidate) -> Rank:
-    if candidate.epoch_seconds is None or candidate.seconds is None:
+    left = _left(candidate)
+    if left is None:
         return Rank(0.0, PATIENCE * SHORTEST)
-    left = candidate.seconds
-    if candidate.boundary > 0.0:  # it is within an epoch
-        left -= max(0.0, candidate.epoch_seconds - candidate.boundary)
     return Rank(left * math.exp(-candidate.deviation), PATIENCE * max(SHORTEST, left))
+
+
+def _left(candidate: Candidate) -> float | None:
+    """Expected seconds up to its target; None if nothing is known of its study."""
+    if candidate.epoch_seconds is None or candidate.seconds is None:
+        return None
+    begun = 0.0
+    if candidate.boundary > 0.0:  # it is within an epoch
+        begun = max(0.0, candidate.epoch_seconds - candidate.boundary)
+    return candidate.seconds - begun
+
+
+def _spared(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """Short trials that would give way only to trials of which nothing is known, shortest first."""
+    waiting = {each.trial: each for each in snapshot.waiting}
+    first = plan.order[: snapshot.free_slots + len(plan.hold)]
+    unknown = sum(_left(waiting[trial]) is None for trial in first) - snapshot.free_slots
+    short = {
+        each.trial: most
+        for each in snapshot.running
+        if each.trial in plan.hold
+        and (left := _left(each)) is not None
+        and (most := left * math.exp(each.deviation)) <= SHORTEST
+    }
+    return sorted(short, key=short.__getitem__)[: max(0, unknown)]

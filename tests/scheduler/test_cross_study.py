@@ -142,7 +142,7 @@ def held(max_segment: int = 1, contract: str = "empty") -> tuple[World, Dispatch
     world = World()
     world.send(PolicyChosen(at=0.0, policy="srtf", cross_study=True))
     world.join("d0")
-    long = StrategySpec("full", max_epochs=100)
+    long = StrategySpec("full", max_epochs=10_000)
     world.submit(spec(long, n_trials=1, max_segment=max_segment, contract=contract))
     for _ in range(3):
         dispatch = world.open[min(world.open)]
@@ -219,6 +219,19 @@ def test_srtf_tries_what_it_is_not_sure_of_and_first_what_it_knows_nothing_of():
     unknown = Candidate("unknown", "u", 0, 10, 0.0)
     waiting = [candidate("sure", 50.0), candidate("unsure", 60.0, deviation=0.5), unknown]
     assert planned("srtf", waiting).order == ("unknown", "unsure", "sure")
+
+
+def test_who_is_sure_to_end_soon_gives_way_to_nobody_of_whom_nothing_is_known():
+    unknown = [Candidate(f"unknown {n}", "u", n, 10, 0.0) for n in range(2)]
+    short, long = candidate("short", 50.0, width=1), candidate("long", 70.0, width=1)
+    unsure = candidate("unsure", 50.0, width=1, deviation=0.5)
+    for running, hold in ((short, ()), (long, ("long",)), (unsure, ("unsure",))):
+        assert planned("srtf", unknown[:1], [running]).hold == hold
+        assert planned("srtf", unknown[:1], [running], free=1).hold == ()
+    assert planned("srtf", [candidate("shorter", 40.0)], [short]).hold == ("short",)
+    both = planned("srtf", [unknown[0], candidate("shorter", 40.0)], [short, long])
+    assert both.hold == ("long",), "to the shorter one"
+    assert set(planned("srtf", unknown, [short, long]).hold) == {"long"}
 
 
 def test_a_trial_that_cannot_go_on_elsewhere_keeps_its_place():
