@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 Devices = Annotated[
     str | None,
     typer.Option(
-        metavar="DEVICES", help="auto, cpu:2x1 (two devices of one core), gpu:all or gpu:0,1."
+        metavar="DEVICES",
+        help="auto, cpu:2x1 (two devices of one core), gpu:all or gpu:0,1. *2 after it: two trials"
+        " side by side on each; *2x4: two lanes, in each of which four trials take turns.",
     ),
 ]
 

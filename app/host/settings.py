@@ -116,7 +116,10 @@ class Settings(BaseSettings):
         description="an address of this machine, or unset: its own on the way to the broker",
     )
     devices: str = Field(
-        default="auto", min_length=1, description="auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1"
+        default="auto",
+        min_length=1,
+        description="auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1; behind it, *<slots> or"
+        " *<lanes>x<seats>",
     )
     policy: str = Field(default="waterfill", min_length=1, description="a scheduling policy's name")
     lease_ms: int = Field(default=5000, ge=300, le=600_000, description="300 to 600000 ms")

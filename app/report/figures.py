@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ...profiling.devices.device import slot_name
 from ..views.progress import best_of, front_of, ranked, scores, sign
 from .charts import Figure, axis, colours, escape, is_log, lanes_height, summary, unit_of
 
@@ -213,10 +214,7 @@ def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
 def _lanes(slots: Collection[tuple[str, int]]) -> dict[tuple[str, int], str]:
     """What the lane of a slot is called; one of several slots of its device with its number."""
     several = {device for device, slot in slots if slot > 0}
-    return {
-        (device, slot): f"{device} · {slot}" if device in several else device
-        for device, slot in slots
-    }
+    return {(device, slot): slot_name(device, slot, several) for device, slot in slots}
 
 
 def timeline(

@@ -194,6 +194,7 @@ def status_view(
             parts += [Text(), Text(what, style="red")]
             if trial.failure_traceback:
                 parts.append(Text(trial.failure_traceback.rstrip(), style="dim"))
-    for what, end in failure_logs(settings, study, view.trials):
+    known = [record.device for record in view.devices]
+    for what, end in failure_logs(settings, study, view.trials, known):
         parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]
     return Group(*parts)

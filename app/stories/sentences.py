@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from ...profiling.devices.device import slot_name
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ...scheduler.model.writing import Attributes
     from ..ledger.rows import EpochRow
 
+#: How a remark begins that only says in which environment the trainer runs (``app.worker``).
+IN_ENVIRONMENT = "in "
 #: The shortest pause without a running epoch, in seconds, that the story mentions.
 LONG = 1.0
 
@@ -35,11 +38,12 @@ def sentence(
     metric: str,
     accepted: Mapping[tuple[int, int], EpochRow],
     attempts: Mapping[int, int],
+    several: Collection[str] = (),
 ) -> str:
     """``event`` as a sentence.
 
     ``accepted`` are the trial's epochs by (epoch, fence), ``attempts`` the numbers of its attempts
-    by fence.
+    by fence, ``several`` the devices with several slots.
     """
     attempt = f"attempt {attempts.get(fence_of(event) or 0)}"
     match event:
@@ -47,7 +51,11 @@ def sentence(
             last = (row for (epoch, _), row in accepted.items() if epoch == event.epoch - 1)
             before = next(last, None)
             row = accepted.get((event.epoch, event.fence))
-            text = _epoch(event, metric, row, before, attempt) + _signatures(event, before)
+            text = f"epoch {event.epoch} was reported by {attempt} and did not count"
+            if row is not None:
+                where = slot_name(row.device, row.slot, several)
+                text = _epoch(event, metric, row, before, where)
+            text += _signatures(event, before)
         case happened.Durable():
             text = f"the state after epoch {event.epoch} is in the store"
         case happened.Undurable():
@@ -74,13 +82,10 @@ def sentence(
 def _epoch(
     event: happened.EpochReported,
     metric: str,
-    row: EpochRow | None,
+    row: EpochRow,
     before: EpochRow | None,
-    attempt: str,
+    where: str,
 ) -> str:
-    if row is None:
-        return f"epoch {event.epoch} was reported by {attempt} and did not count"
-    where = row.device + (f", slot {row.slot}" if row.slot else "")
     if row.width > 1:
         where = ", ".join(device for device, _ in row.members)
     if row.system:
@@ -97,7 +102,8 @@ def _epoch(
 
 def _remark(event: happened.Replayed | happened.Remarked, attempt: str) -> str:
     if isinstance(event, happened.Remarked):
-        return f"{attempt} runs, but {event.text}"
+        expected = event.text.startswith(IN_ENVIRONMENT)
+        return f"{attempt} runs{' ' if expected else ', but '}{event.text}"
     epochs = f"epoch {event.first} is"
     if event.last > event.first:
         epochs = f"epochs {event.first} to {event.last} are"

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.base.errors import UsageError
+from ...profiling.devices.device import with_several_slots
 from ...scheduler.model import events as happened
 from ...scheduler.model.snapshot import POLICY_BACKOFF
 from ..common.text import duration, number
@@ -75,11 +76,12 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     fences = sorted({fence for _, event in events if (fence := fence_of(event)) is not None})
     attempts = {fence: number for number, fence in enumerate(fences, 1)}
     lengths = {row.fence: length_words(row.length) for row in accepted.values() if row.length}
+    several = with_several_slots(record.device for record in reader.devices())
     lines = tuple(
         Line(
             event.at - trial.created_at,
             seq,
-            sentence(event, study.shown_metric, accepted, attempts),
+            sentence(event, study.shown_metric, accepted, attempts, several),
             cause_words(event, trial.id, reasons),
             None if (fence := fence_of(event)) is None else attempts[fence],
             fence,

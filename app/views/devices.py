@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.devices.device import slot_name
 from ..common.console import PlainConsole
 from ..common.text import duration
 
@@ -183,7 +184,9 @@ def _slots(facts: Facts) -> str:
 def _work(facts: Facts, work: Facts, now: float) -> str:
     label = f"{work['study']}/{work['trial']} epoch {work['epoch']}"
     if facts["seats"] > 1:
-        label = f"lane {work['slot'] // facts['seats']}: {label}"
+        # The row begins with the device's name: its */5* is *cpu.n.0/5* elsewhere.
+        slot = slot_name("", work["slot"], ("",))
+        label = f"{slot} in lane {work['slot'] // facts['seats']}: {label}"
     return label if work["since"] is None else f"{label}, {duration(max(0.0, now - work['since']))}"
 
 

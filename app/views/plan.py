@@ -9,9 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ...scheduler.policies.waterfill import NARROW
+from ...scheduler.strategies.base import UNBOUNDED
 from ..common.text import count, duration, instead, number
 
 Facts = dict[str, Any]
+
+#: In place of the target of a trial that is trained until it is stopped.
+NO_TARGET = "none"
 
 
 def plan_view(plan: Facts) -> RenderableType:
@@ -54,12 +58,15 @@ class _Rows:
             return
         for trial, where, epoch, target, ends, why in self._rows:
             free = f", free in {ends}" if ends else ""
-            yield Text.assemble((trial, "bold"), f"  epoch {epoch} of {target}{free}: {why}")
+            of = "" if target == NO_TARGET else f" of {target}"
+            yield Text.assemble((trial, "bold"), f"  epoch {epoch}{of}{free}: {why}")
             yield Text(f"  {where}", style="dim")
 
 
 def _first(row: Facts, where: str) -> tuple[str, ...]:
-    return f"{row['study']}/{row['trial']}", where, str(row["epoch"]), str(row["target"])
+    target = row["target"]
+    aim = NO_TARGET if target >= UNBOUNDED else str(target)
+    return f"{row['study']}/{row['trial']}", where, str(row["epoch"]), aim
 
 
 def _head(plan: Facts) -> str:
@@ -75,8 +82,14 @@ def _head(plan: Facts) -> str:
     if plan["free"]:
         words.append(f"free now: {', '.join(plan['free'])}")
     else:
-        words.append(f"next slot free in {_time(plan['next_free'])}")
+        words.append(_next_free(plan["next_free"]))
     return "; ".join(words)
+
+
+def _next_free(seconds: float | None) -> str:
+    if seconds is None:
+        return "when the next slot is free is not known yet"
+    return f"next slot free in {_time(seconds)}"
 
 
 def _trouble(plan: Facts) -> str:

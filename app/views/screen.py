@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ...profiling.devices.device import slot_name, with_several_slots
 from ...scheduler.model.trial import TOLD, TrialState
 from ..common.text import count, duration, label, number, share_words, sparkline
 from .progress import (
@@ -173,6 +174,7 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
     table.expand = True
     low, high = _range(view.curves)
     front = {trial.id for trial in view.progress.front}
+    several = with_several_slots(record.device for record in view.devices)
     for trial in shown:
         mark, style = LOOKS[TrialState(trial.state)]
         best = trial.id in front
@@ -183,7 +185,9 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
             f"{trial.epoch}/{trial.target}" if 0 < trial.target < 10**6 else str(trial.epoch),
             *_values(view.study, trial, "bold" if best else ""),
             Text(sparkline(values, low, high), style="green" if best else "cyan"),
-            _where(trial) if trial.state == TrialState.RUNNING else "",
+            slot_name(trial.device, trial.slot, several)
+            if trial.state == TrialState.RUNNING
+            else "",
             _detail(trial),
         )
     return table
@@ -210,10 +214,6 @@ def _failure(trial: TrialRow) -> str:
 
 def _params(trial: TrialRow) -> str:
     return "  ".join(f"{name} {number(value, 3)}" for name, value in trial.params.items())
-
-
-def _where(trial: TrialRow) -> str:
-    return trial.device + (f" · {trial.slot}" if trial.slot else "")
 
 
 def _range(curves: dict[str, list[float]]) -> tuple[float, float]:

@@ -64,10 +64,15 @@ def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
 
 def _advice(environment: str) -> str:
     """How the environment gets the Penstock that the worker has."""
-    python = "python3"
-    if environment.startswith("venv:"):
-        python = f"{environment.removeprefix('venv:')}/bin/python"
-    return f"{python} -m pip install penstock=={VERSION}"
+    kind, _, where = environment.partition(":")
+    needed = f"penstock=={VERSION}"
+    match kind:
+        case "venv":
+            return f"{where}/bin/python -m pip install {needed}"
+        case "rootfs":  # the node's pip would install into the node, and bwrap mounts it read-only
+            return f"put {needed} into the root, where its own python3 finds it"
+        case _:
+            return f"the Python that it starts needs {needed}"
 
 
 def _signal(status: int) -> str:

@@ -225,9 +225,7 @@ class Session:
         op = line.get("op")
         if op == "ready":
             if trainer.versions and self.task.rank == 0:
-                # A story has it after `attempt 1 runs, but`.
-                words = f"not in its worker's environment: {trainer.environment} has"
-                words += f" {trainer.versions}"
+                words = f"in {trainer.environment}, which has {trainer.versions}"
                 self._reports.report({"kind": "remarked", "text": words}, closes=False)
             if not self._waiting:
                 self._set_due()

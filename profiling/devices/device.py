@@ -11,6 +11,7 @@ computes at a time.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 KINDS = ("cpu", "cuda")
@@ -55,3 +56,16 @@ class Device:
     def queue(self, slot: int) -> str:
         """The Celery queue that feeds ``slot`` (0 to ``slots`` - 1)."""
         return f"{self.name}.s{slot}"
+
+
+def slot_name(device: str, slot: int, several: Collection[str]) -> str:
+    """What a slot is called wherever one is shown: ``cpu.n.0/1``.
+
+    The slot of a device that is not among those with ``several`` has the device's name.
+    """
+    return f"{device}/{slot}" if slot or device in several else device
+
+
+def with_several_slots(devices: Iterable[Device]) -> set[str]:
+    """The names of the devices that have several slots."""
+    return {device.name for device in devices if device.slots > 1}

@@ -13,7 +13,7 @@ from ..model.study import ENDLESS
 from ..model.trial import TrialState
 from ..resources.lanes import free_seats, in_words, lane_need, seat_verdict
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
-from ..resources.turn_weights import why_without_turns
+from ..resources.turn_weights import who_measures, why_without_turns
 from ..state.lane_time import residents
 from ..state.state import Attempt, EngineState
 
@@ -162,6 +162,7 @@ def _lanes(state: EngineState, name: str) -> list[Facts]:
         trials = [state.trials[each.segment.trial] for each in there]
         known = device.device.memory is not None
         needed = lane_need(state, device.device, trials) if known else None
+        measuring = who_measures(state, there)
         found.append(
             {
                 "lane": lane,
@@ -170,7 +171,7 @@ def _lanes(state: EngineState, name: str) -> list[Facts]:
                     {
                         "study": state.studies[trial.study].spec.name,
                         "trial": trial.number,
-                        "part": each.part,
+                        "part": each.part if measuring is None else float(each is measuring),
                         "why": why_without_turns(state, each),
                     }
                     for each, trial in zip(there, trials, strict=True)

@@ -11,6 +11,9 @@ the weight 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...profiling.knobs.racing import PROBING
 from ..state.core import Core
 from ..state.lane_time import divide_lane, residents
 from ..state.state import Attempt, EngineState
@@ -57,8 +60,29 @@ def any_without_turns(state: EngineState) -> bool:
     return any(not each.part for each in state.attempts.values())
 
 
+def who_measures(state: EngineState, there: Sequence[Attempt]) -> Attempt | None:
+    """Which of a lane's residents has all turns until its segment ends, for a probe; None: none."""
+    probing = {workload.probing for workload in state.tuned.values()}
+    for each in there:
+        by_epoch = PROBING[state.studies[each.study].spec.probing].by_epoch
+        if each.part and each.segment.trial in probing and not by_epoch:
+            return each
+    return None
+
+
 def why_without_turns(state: EngineState, attempt: Attempt) -> str:
     """Why a resident has no turns for now; empty if it has."""
+    member = attempt.segment.members[0]
+    device = state.devices[member.device]
+    if attempt.counted_at is not None:
+        there = residents(state, device, device.device.lane(member.slot))
+        measuring = who_measures(state, there)
+        if measuring is attempt:
+            return ""
+        if measuring is not None:
+            trial = state.trials[measuring.segment.trial]
+            name = state.studies[trial.study].spec.name
+            return f"it waits for the end of a probe of {name}/{trial.number}"
     if attempt.part:
         return ""
     if state.cross_study:

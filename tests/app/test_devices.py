@@ -79,6 +79,12 @@ def test_a_device_with_lanes_says_how_many_seats_each_has(site):
     site.put(replace(A, device=replace(A.device, slots=8, seats=4)))
     _, line = text_of(device_facts(site.reader, served=True)).splitlines()
     assert line.split()[7:10] == ["2", "x", "4"]
+    [facts] = device_facts(site.reader, served=True)
+    work = {"study": "digits", "trial": 17, "epoch": 12, "since": None}
+    facts["running"] = [{"slot": slot, **work} for slot in (1, 4)]
+    shown = text_of([facts])
+    assert "/1 in lane 0: digits/17 epoch 12" in shown
+    assert "/4 in lane 1: digits/17 epoch 12" in shown
 
 
 MODEL = "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz"

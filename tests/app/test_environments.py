@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from penstock.app.launching import environments
 from penstock.app.launching.environments import ARGUMENTS, CannotStart, launch, why_no_rootfs
+from penstock.app.worker.endings import VERSION, unfit
 
 WORKERS = {"PATH": os.environ["PATH"], "PYTHONPATH": "/workers", "PYTHONHOME": "/x", "OURS": "1"}
 
@@ -25,6 +26,18 @@ def test_a_venv_does_not_see_what_is_on_the_workers_path(tmp_path):
         "OURS": "1",
         "PENSTOCK_TRAINER_ENVIRONMENT": f"venv:{tmp_path}",
     }
+
+
+@pytest.mark.parametrize(
+    ("environment", "advice"),
+    [
+        ("venv:/v", f"/v/bin/python -m pip install penstock=={VERSION}"),
+        ("rootfs:/r", f"put penstock=={VERSION} into the root, where its own python3 finds it"),
+        ("command:run", f"the Python that it starts needs penstock=={VERSION}"),
+    ],
+)
+def test_where_penstock_is_missing_the_advice_is_for_that_kind_of_environment(environment, advice):
+    assert str(unfit(environment, 1, "No module named 'penstock'")).endswith(advice)
 
 
 def test_the_trainer_is_appended_to_the_words_of_a_command():

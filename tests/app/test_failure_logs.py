@@ -1,11 +1,14 @@
 """``status`` shows how the logs end that say why: of dead trainers, of services that are gone."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from penstock.app.cli.main import app
 from penstock.app.host.settings import load
 from penstock.app.services import services
+from penstock.app.status.failure_logs import failure_logs
+from penstock.profiling.devices.device import Device
 from study_ledger import SomeFail, make_study, study_spec
 from typer.testing import CliRunner
 
@@ -38,11 +41,23 @@ def test_a_trainer_that_died_has_its_log_shown(settings):
     )
     (settings.logs / "trainer-cpu.other.0.s0.log").write_text("not this one\n")
     said = status(settings.home)
-    assert f"a trainer died on {trial.device}, slot {trial.slot}; {log} ends now with" in said
+    assert f"a trainer died on {trial.device}; {log} ends now with" in said
     assert "line 98\nFatal: Segmentation fault" in said
     assert "line 90" not in said
     assert "not this one" not in said
     assert "Fatal: Seg" not in status(settings.home, "--json")
+
+
+def test_the_log_of_a_seat_is_its_lanes(tmp_path):
+    settings = load(home=tmp_path)
+    settings.ensure_home()
+    reader = make_study(tmp_path, study_spec(n_trials=4), fails=(3,), devices=SomeDie)
+    trial = replace(reader.trials("digits-1a2b")[3], slot=5)
+    lanes = Device(trial.device, "n", "cpu", (0,), None, slots=8, seats=4)
+    (settings.logs / f"trainer-{trial.device}.s4.log").write_text("Fatal\n")
+    [(what, end)] = failure_logs(settings, reader.study("digits-1a2b"), [trial], [lanes])
+    assert what.startswith(f"a trainer died on {trial.device}/5; ")
+    assert end == "Fatal"
 
 
 def test_a_service_that_should_run_and_does_not_has_its_log_shown(settings):

@@ -168,6 +168,10 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
             "epochs 2 to 4 are computed again by attempt 2: checkpoint x is corrupt",
         ),
         (
+            events.Remarked(**FENCED, text="in venv:/v, which has Penstock 1"),
+            "attempt 2 runs in venv:/v, which has Penstock 1",
+        ),
+        (
             events.Remarked(**FENCED, text="its folder is not there"),
             "attempt 2 runs, but its folder is not there",
         ),
@@ -319,9 +323,15 @@ def test_an_epoch_says_for_how_long_its_trial_stood_and_at_which_widths_it_went_
         if isinstance(event, events.EpochReported) and event.epoch == 4
     )
 
-    def said(**changes):
+    def said(several=(), **changes):
         last, this = rows[3], replace(rows[4], **changes)
-        return sentence(event, "accuracy", {(3, last.fence): last, (4, this.fence): this}, {})
+        known = {(3, last.fence): last, (4, this.fence): this}
+        return sentence(event, "accuracy", known, {}, several)
+
+    device = rows[4].device
+    assert f" on {device} after " in said()
+    assert f" on {device}/0 after " in said((device,)), "as in `penstock plan`"
+    assert f" on {device}/5 after " in said(slot=5)
 
     begun = rows[3].at + rows[4].seconds
     assert "stood" not in said(at=begun + 0.9)

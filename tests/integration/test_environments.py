@@ -63,7 +63,7 @@ def test_two_studies_with_two_versions_run_on_one_device_at_once(site, venvs):
     first, second = ([row.at for row in site.reader.epochs(s.id)] for s in studies)
     assert min(second) < max(first), "neither waited for the other's end"
     said = site.penstock("story", f"{studies[1].id}/0")
-    assert f"runs, but not in its worker's environment: venv:{venvs[1]} has Penstock" in said
+    assert f"runs in venv:{venvs[1]}, which has Penstock" in said
 
 
 @NEEDS_BWRAP

@@ -28,6 +28,7 @@ from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.lanes import lane_need, seat_verdict
 from penstock.scheduler.resources.memory_fit import RESERVE
 from penstock.scheduler.state.lane_time import lane_seconds
+from penstock.scheduler.state.workloads import WorkloadTuning
 from rich.console import Console
 
 GIB = 2**30
@@ -462,6 +463,27 @@ def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
     assert f"has no turns for now: {why}" in shown
     assert f"turns: long/0 none, as {why}, short/0 100%" in shown
     assert "d0 is shared by 2 trials: it has one lane" in shown
+
+
+def test_who_waits_for_a_probe_is_said_to_wait_for_it_and_has_no_part_of_the_turns():
+    at = Laned()
+    at.study("a")
+    at.study("b")
+    at.state.tuned["a's"] = WorkloadTuning(probing="a-0000")
+    plan = outlook(at.engine, at.at)
+    [lane] = plan["shared"][0]["lanes"]
+    why = "it waits for the end of a probe of a/0"
+    assert [(r["study"], r["part"], r["why"]) for r in lane["residents"]] == [
+        ("a", 1.0, ""),
+        ("b", 0.0, why),
+    ]
+    assert [r["why"] for r in plan["running"]] == [
+        "until its target",
+        f"has no turns for now: {why}",
+    ]
+    at.state.tuned["a's"].probing = ""
+    [lane] = outlook(at.engine, at.at)["shared"][0]["lanes"]
+    assert [r["part"] for r in lane["residents"]] == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("seed", range(24))

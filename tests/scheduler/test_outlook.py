@@ -1,13 +1,17 @@
 """The scheduler's outlook: what is said of who runs, who waits, and when a slot is free."""
 
+import io
 import json
 
 import pytest
 from drive_world import World, spec
+from penstock.app.views.plan import plan_view
 from penstock.scheduler.model.events import DevicesTakenOut, PolicyChosen, StudyPaused
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.drain_choice import choose_devices
+from penstock.scheduler.strategies.base import UNBOUNDED
+from rich.console import Console
 
 
 @pytest.fixture
@@ -33,6 +37,18 @@ def test_a_running_trial_is_expected_to_keep_its_slot_until_its_target(world):
     ]
     assert seen["free"] == []
     assert json.loads(json.dumps(seen)) == seen
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_trial_without_a_target_is_shown_with_none(width):
+    world = World()
+    world.submit(spec(StrategySpec("full", max_epochs=UNBOUNDED), n_trials=1))
+    world.join("cpu.a.0")
+    console = Console(file=io.StringIO(), width=width)
+    console.print(plan_view(outlook(world.engine, world.at)))
+    shown = console.file.getvalue()
+    assert str(UNBOUNDED) not in shown
+    assert "when the next slot is free is not known yet" in " ".join(shown.split())
 
 
 def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
