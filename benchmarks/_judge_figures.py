@@ -11,6 +11,7 @@ from statistics import fmean
 from ._frozen import frozen_seed
 from ._judges import KINDS, POLICY, SIMPLE, Judge, judges, one
 
+_NARROW = tuple(name for name, wide in SIMPLE if not wide)
 _SIMPLE = tuple(f"{name}+wide" if wide else name for name, wide in SIMPLE)
 
 
@@ -25,8 +26,10 @@ def judge_figures(count: int, seed: str = "") -> dict[str, float]:
     print(f"{'makespan over':40} {'mean':>7} {'p99':>7} {'max':>7}")
     figures: dict[str, float] = {"judges": count}
     best = [min(row[name] for name in _SIMPLE) for row in rows]
+    narrow = [min(row[name] for name in _NARROW) for row in rows]
     columns = {
         "learned.over_best_simple": ("that of the best simple policy", "learned", best),
+        "learned.over_best_narrow": ("the same, one device per trial", "learned", narrow),
         "learned.over_known": ("that with known curves", "learned", [r["known"] for r in rows]),
         "known.over_best_simple": ("the best simple one's, known curves", "known", best),
     }

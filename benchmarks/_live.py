@@ -1,7 +1,8 @@
 """Runs studies for real, reads their placement from the ledger, and simulates them.
 
 Twelve trials of unequal cost under a full budget, and 27 under synchronous halving, on digits and
-on MNIST. Data is read once per trainer, so training and placement are measured.
+on MNIST; and five trials that do not scale. Data is read once per trainer, so training and
+placement are measured.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from statistics import median
 from typing import Any
 
 import penstock
+import torch
 from penstock.app.host.settings import Settings
 from penstock.app.ledger import codec
 from penstock.app.ledger.reader import Reader
@@ -23,6 +25,7 @@ from penstock.app.simulation.simulator import OVERHEAD, simulate
 from penstock.app.simulation.workload import STEPS_PER_EPOCH
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.events import WidthsMeasured
 from penstock.scheduler.model.study import StrategySpec, StudySpec
 from penstock.scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
 from penstock.scheduler.policies.planner.width_plan import Shape, curve_of
@@ -36,6 +39,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import mnist_lenet
 
 DEVICES = 2
+#: The workload that does not scale. Its epochs are long enough to measure widths.
+FLAT = "digits.flat"
 MIN_EPOCHS, MAX_EPOCHS, ETA = 1, 9, 3
 
 
@@ -56,6 +61,16 @@ class Digits(DigitsNet):
         return _digits()
 
 
+class Spectral(Digits):
+    """Is no faster on two devices: each has the singular values of the whole gradient to find."""
+
+    def clip(self, model):
+        for parameter in model.parameters():
+            if parameter.grad.dim() == 2:
+                norm = torch.linalg.matrix_norm(parameter.grad, 2)
+                parameter.grad.div_(norm.clamp(min=1.0))
+
+
 class LeNet(mnist_lenet.LeNet):
     """LeNet-5 on few or many of MNIST's images."""
 
@@ -72,6 +87,12 @@ SPACES: dict[Any, dict[str, Any]] = {
         "lr": penstock.Float(1e-3, 1e-1, log=True),
         "hidden": penstock.Int(64, 1024, log=True),
         "dropout": penstock.Float(0.0, 0.5),
+        "batch_size": [64],
+    },
+    Spectral: {
+        "lr": penstock.Float(1e-3, 1e-1, log=True),
+        "hidden": penstock.Int(384, 448),
+        "dropout": [0.1],
         "batch_size": [64],
     },
     LeNet: {
@@ -96,12 +117,14 @@ class Workload:
 class Ran:
     """A study that ran: its spec, seconds from submission to end, and its accepted epochs.
 
-    ``epochs`` are by trial number, in the order of acceptance.
+    ``epochs`` are by trial number, in the order of acceptance. ``windows`` is how many width
+    windows measured more than one width.
     """
 
     spec: StudySpec
     makespan: float
     epochs: tuple[tuple[int, EpochRow], ...]
+    windows: int
 
     @property
     def finals(self) -> dict[int, tuple[int, str]]:
@@ -121,6 +144,7 @@ def workloads(quick: bool) -> dict[str, Workload]:
     for name, code in codes.items():
         found[f"{name}.unequal"] = Workload(code, full, 12)
         found[f"{name}.sha27"] = Workload(code, halving, 9 if quick else 27)
+    found[FLAT] = Workload(Spectral, full, 5)
     return found
 
 
@@ -146,7 +170,11 @@ def run(settings: Settings, workload: Workload, widest: int) -> Ran:
     assert row.finished_at is not None
     numbers = {trial.id: trial.number for trial in reader.trials(study.id)}
     epochs = tuple((numbers[each.trial], each) for each in reader.epochs(study.id))
-    return Ran(codec.spec_from_json(row.spec_json), row.finished_at - row.created_at, epochs)
+    measured = [event for _, event in reader.of_trials(study.id, WidthsMeasured)]
+    windows = sum(len(event.seconds) > 1 for event in measured)
+    return Ran(
+        codec.spec_from_json(row.spec_json), row.finished_at - row.created_at, epochs, windows
+    )
 
 
 @dataclass(frozen=True)

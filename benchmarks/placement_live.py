@@ -6,28 +6,34 @@ Real studies on two devices of one core each, warm trainers. Ratio is makespan, 
 the end of the study, over the bound worked out from the epochs as they were measured in all runs:
 start, data and model of trials, dispatch, commits and resizes are in the former only. The
 simulation is given the costs of the runs before, one of them at random widths, and foretells those
-that come after.
+that come after. ``NAME.ratio.low`` and ``.high`` are the 95 % interval of a policy's mean over all
+studies, by its repeats. ``flat.wide`` is how many epochs of the workload that does not scale were
+on two devices under ``waterfill``, and ``flat.windows`` how many windows measured both widths.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import time
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any
 
 import penstock
 from penstock.app.services import services
 
-from ._live import DEVICES, Ran, Workload, bound, costs, foretold, run, workloads
+from ._live import DEVICES, FLAT, Ran, Workload, bound, costs, foretold, run, workloads
 from ._plans import policy
 from ._studies import installation
 from .random_widths import RANDOM_WIDTHS
 
+REPEATS = 5
+#: Of Student's t with so many repeats less one, for a 95 % interval.
+T_VALUE = 2.776
 #: On how many devices a trial may be: as in ``benchmarks.placement``, the first two stay narrow.
 POLICIES = {"fifo": 1, "longest_first": 1, "dynamic_fluid": 2, "waterfill": 2}
 #: Of makespans: the simulation may be off by as much as runs differ, and by this share anyway.
@@ -55,6 +61,14 @@ def spread(makespans: list[float]) -> float:
     return (max(makespans) - min(makespans)) / median(makespans)
 
 
+def interval(means: list[float]) -> tuple[float, float]:
+    """The 95 % interval of the mean of ``REPEATS`` repeats; nothing is known from one."""
+    if len(means) < REPEATS:
+        return -math.inf, math.inf
+    half = T_VALUE * stdev(means) / math.sqrt(len(means))
+    return fmean(means) - half, fmean(means) + half
+
+
 def summary(study: str, calibration: Ran, runs: dict[str, list[Ran]]) -> dict[str, Any]:
     """The figures of one study.
 
@@ -76,6 +90,7 @@ def summary(study: str, calibration: Ran, runs: dict[str, list[Ran]]) -> dict[st
         figures |= {
             f"{study}.{name}.makespan_s": median(makespans),
             f"{study}.{name}.ratio": median(makespans) / least,
+            f"{study}.{name}.ratios": [each / least for each in makespans],
             f"{study}.{name}.spread": spread(makespans),
             f"{study}.{name}.foretold_s": told,
             f"{study}.{name}.simulated_vs_real": told / median(later),
@@ -95,7 +110,7 @@ def main() -> None:
     print(f"load before {load:.1f}")
     calibration = one(RANDOM_WIDTHS, chosen, DEVICES)
     runs: dict[str, dict[str, list[Ran]]] = {s: defaultdict(list) for s in chosen}
-    for turn in range(1 if options.quick else 3):
+    for turn in range(1 if options.quick else REPEATS):
         # In turns and back: a machine that gets slower does so for all of them.
         for name in list(POLICIES)[:: 1 if turn % 2 == 0 else -1]:
             for study, ran in one(name, chosen, POLICIES[name]).items():
@@ -120,6 +135,13 @@ def main() -> None:
     figures["mismatches"] = sum(figures[f"{study}.mismatches"] for study in chosen)
     for name in POLICIES:
         figures[f"{name}.ratio"] = fmean(figures[f"{study}.{name}.ratio"] for study in chosen)
+        each = [figures[f"{study}.{name}.ratios"] for study in chosen]
+        low, high = interval([fmean(repeat) for repeat in zip(*each, strict=True)])
+        figures |= {f"{name}.ratio.low": low, f"{name}.ratio.high": high}
+        print(f"{name:15} mean ratio {figures[f'{name}.ratio']:.3f} ({low:.3f} to {high:.3f})")
+    flat = runs[FLAT]["waterfill"]
+    figures["flat.wide"] = sum(row.width > 1 for ran in flat for _, row in ran.epochs)
+    figures["flat.windows"] = sum(ran.windows for ran in flat)
     off = [
         f"{study}.{name}"
         for study in chosen
@@ -133,7 +155,7 @@ def main() -> None:
         "load_before": load,
         "load_after": os.getloadavg()[0],
     }
-    for key in ("mismatches", *(f"{name}.ratio" for name in POLICIES), "simulated_vs_real.within"):
+    for key in ("mismatches", "flat.wide", "flat.windows", "simulated_vs_real.within"):
         print(f"{key:28} {figures[key]:.3f}")
     print("foretold worse than allowed:", ", ".join(off) or "none")
     print(f"load after {figures['load_after']:.1f}, {figures['seconds']:.0f} s")

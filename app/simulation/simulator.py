@@ -227,7 +227,7 @@ class SimulatedTransport:
         per_epoch, meeting, met = self.work.steps(dispatch, spec), 0.0, False
         for width in window.remaining() if dispatch.probe_epochs * per_epoch >= MIN_STEPS else ():
             if width > 1 and not met:
-                left = window.limit - window.spent
+                left = window.meeting_seconds()
                 meeting = min(left, self.work.resize(dispatch, spec))
                 met = meeting < left
                 window.spent += meeting
@@ -236,8 +236,8 @@ class SimulatedTransport:
             members = tuple(segment.members[:width])
             narrow = replace(dispatch, segment=replace(segment, members=members))
             seconds = self.work.epoch(narrow, spec, segment.first)[0] / per_epoch
+            window.spent += seconds if window.is_hopeless(seconds) else STEPS * seconds
             window.found[width] = seconds * math.exp(chance.gauss(0.0, NOISE / COUNTED**0.5))
-            window.spent += STEPS * seconds
             ends.append(at + window.spent)
             if width == 1:
                 window.limit = dispatch.probe_epochs * per_epoch * seconds

@@ -5,7 +5,9 @@ measured, and to try a width for a whole epoch may cost more than a good width e
 costs a few steps at each width, on a copy of the trial that is thrown away. It begins with one
 device. Further widths are measured by doubling, then those between, as long as they promise
 something and ``limit`` seconds are not used up. So a trial that does not scale, or whose devices
-need long to meet, costs little more than what the first two widths take.
+need long to meet, costs little more than what the first two widths take. A curve may also jump: a
+step on two devices may take twenty times what it takes on one. Where the first step at a width says
+so the others are left out, and what is left of the limit is for other widths.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ STEPS = WARM_UP + COUNTED
 MIN_STEPS = STEPS + (STEPS + 1) // 2
 #: A width is a gain if its steps take at most this part of the best narrower width's.
 GAIN = 0.95
+#: A width is hopeless if one step there takes so many times what a step takes at the best width.
+HOPELESS = 3.0
+#: The part of a window's limit for which its members may meet. If it is over they did so in vain.
+MEETING = 0.3
 #: After so many widths without a gain no wider one is measured, unless that costs next to nothing:
 #: not more than ``CHEAP`` of the limit was used so far.
 PATIENCE = 2
@@ -54,6 +60,19 @@ class WidthWindow:
     spent: float = 0.0
     found: dict[int, float] = field(default_factory=dict)
 
+    def is_hopeless(self, seconds: float) -> bool:
+        """Whether a first step of ``seconds`` at the next width says enough of it.
+
+        The first step at a width has costs of its own, so others follow while they are cheap.
+        """
+        if not self.found or seconds <= HOPELESS * min(self.found.values()):
+            return False
+        return (STEPS - 1) * seconds > CHEAP * self.limit
+
+    def meeting_seconds(self) -> float:
+        """For how long the members may take to meet from now on, before they have done so."""
+        return max(0.0, min(MEETING * self.limit, self.limit - self.spent))
+
     def remaining(self) -> Iterator[int]:
         """The widths that are worth measuring, each when those before it are in ``found``."""
         silent = 0
@@ -81,5 +100,13 @@ class WidthWindow:
         return self.found[below] > best / GAIN or self.found[above] > GAIN * self.found[below]
 
     def _affords_one_more(self) -> bool:
-        """Whether a width that is twice as fast as the slowest would end within the limit."""
-        return not self.found or self.spent + STEPS * max(self.found.values()) / 2 <= self.limit
+        """Whether a width that is twice as fast as the slowest would end within the limit.
+
+        Hopeless ones do not count: what jumps up at one width jumps down at the next.
+        """
+        slowest = 0.0
+        for width, seconds in self.found.items():
+            best = min(self.found[at] for at in self.found if at <= width)
+            if seconds <= HOPELESS * best:
+                slowest = max(slowest, seconds)
+        return not self.found or self.spent + STEPS * slowest / 2 <= self.limit

@@ -66,7 +66,7 @@ def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Alloc
         fake.optimizer = fake_optimizer(run, fake)
         steps = min(2, -(-length(fake.data.train) // fake.batch_size))
         for _ in range(3 - steps):  # two of one step, where an epoch has no more
-            loop.time_steps(fake, steps, lambda: None)
+            list(loop.time_steps(fake, steps, lambda: None))
         evaluate(fake, "validation", fake.data.validation)
     recurrent = tracker.recurrent or _is_recurrent(run)
     stays = persistent(fake.model, fake.optimizer, *beside)

@@ -3,9 +3,9 @@
 Theory of operation. Each member makes the trial anew, so that nobody's state is touched and none
 has to be sent. Rank 0 measures alone first. So it knows how long the window may take, and the
 others have time to start. Then it says in one exchange after another which width is next
-(``profiling.costs.width_window``). The first so many members form a gang and take a few steps. Rank
-0 ends the window, also where the others do not come in time, or where a cut says that other trials
-want the devices.
+(``profiling.costs.width_window``). The first so many members form a gang and take a step. Where
+that does not say enough, rank 0 has them take some more. Rank 0 ends the window, also where the
+others do not come in time, or where a cut says that other trials want the devices.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 from ...profiling.costs.width_window import MIN_STEPS, STEPS, WARM_UP, WidthWindow
@@ -21,6 +22,9 @@ from ..process.pipe import Run
 from ..training.data import length
 from ..training.loop import time_steps
 from ..training.training import Training
+
+#: The topic on which rank 0 tells a gang whether it takes more steps.
+_GOES_ON = "goes on"
 
 
 class _TooLate(Exception):
@@ -53,16 +57,18 @@ def _lead(
 ) -> None:
     began = time.monotonic()
     window = WidthWindow(run.task.widths, math.inf)
-    meeting = _Meeting(run, handler, window, began)
+    meeting = _Meeting(run, handler, window)
     if passes >= MIN_STEPS and per_epoch >= STEPS:
-        time_steps(training, 1, run.check)  # whatever the first step of a process costs
+        list(time_steps(training, 1, run.check))  # whatever the first step of a process costs
         for width in window.remaining():
             training.gang = None
             if run.cut or (width > 1 and not meeting.agree(width, training)):
                 break
-            window.found[width] = _step_seconds(training, run.check)
+            window.found[width] = _step_seconds(
+                training, run.check, partial(meeting.goes_on, width)
+            )
             if width == 1:
-                began = meeting.began = time.monotonic() - STEPS * window.found[1]
+                began = time.monotonic() - STEPS * window.found[1]
                 window.limit = passes * window.found[1]
             window.spent = time.monotonic() - began
         meeting.end()
@@ -82,23 +88,38 @@ def _follow(
     while width := int(rendezvous.exchange(f"width {turn}", 0)[0]):
         turn += 1
         if run.task.rank < width:
-            training.gang = handler.gang(rendezvous.part(width))
-            _step_seconds(training, run.check)
+            gang = rendezvous.part(width)
+            training.gang = handler.gang(gang)
+            _step_seconds(training, run.check, partial(_told, gang))
 
 
-def _step_seconds(training: Training, check: Callable[[], None]) -> float:
-    return median(time_steps(training, STEPS, check)[WARM_UP:])
+def _told(gang: Rendezvous, _seconds: float) -> bool:
+    """Whether rank 0 has the gang take more steps."""
+    return bool(gang.exchange(_GOES_ON, 0)[0])
+
+
+def _step_seconds(
+    training: Training, check: Callable[[], None], goes_on: Callable[[float], bool]
+) -> float:
+    """Seconds of a step. ``goes_on`` is given those of the first; where false it is the only one.
+
+    It is asked once the first step is done.
+    """
+    found: list[float] = []
+    for seconds in time_steps(training, STEPS, check):
+        found.append(seconds)
+        if len(found) == 1 and not goes_on(seconds):
+            return seconds
+    return median(found[WARM_UP:])
 
 
 class _Meeting:
     """Rank 0's side of the exchanges with the other members."""
 
-    def __init__(
-        self, run: Run, handler: RendezvousHandler, window: WidthWindow, began: float
-    ) -> None:
+    def __init__(self, run: Run, handler: RendezvousHandler, window: WidthWindow) -> None:
         self._run, self._handler, self._window = run, handler, window
-        #: When the window began (monotonic seconds).
-        self.began = began
+        #: When whoever has not come is too late (monotonic seconds).
+        self._until = math.inf
         #: Seconds until the first gang had formed, or until it was given up.
         self.seconds = 0.0
         #: With all members, once they have met.
@@ -109,6 +130,7 @@ class _Meeting:
         """Form the gang for ``width``. False: the members did not meet in time."""
         first = self.rendezvous is None
         began = time.monotonic()
+        self._until = began + self._window.meeting_seconds()
         try:
             rendezvous = self.rendezvous or self._handler.begin(
                 self._run.members, self._run.task.fence, self._check if first else self._run.check
@@ -122,6 +144,15 @@ class _Meeting:
             self.rendezvous, self.seconds = rendezvous, time.monotonic() - began
         return True
 
+    def goes_on(self, width: int, seconds: float) -> bool:
+        """Tell the gang of ``width`` whether more steps follow a first one of ``seconds``."""
+        if width == 1:
+            return True
+        found = not self._window.is_hopeless(seconds)
+        assert self.rendezvous is not None
+        self.rendezvous.part(width).exchange(_GOES_ON, int(found))
+        return found
+
     def end(self) -> None:
         """Let the others go."""
         if self.rendezvous is not None:
@@ -133,5 +164,5 @@ class _Meeting:
 
     def _check(self) -> None:
         self._run.check()
-        if self._run.cut or time.monotonic() - self.began > self._window.limit:
+        if self._run.cut or time.monotonic() > self._until:
             raise _TooLate

@@ -127,17 +127,17 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
     return Result(metrics, run.clock() - began)
 
 
-def time_steps(run: Training, steps: int, check: Callable[[], None]) -> list[float]:
-    """Seconds of the first ``steps`` steps of an epoch. What they make of ``run`` is of no use.
+def time_steps(run: Training, steps: int, check: Callable[[], None]) -> Iterator[float]:
+    """Run the first ``steps`` steps of an epoch, and yield each one's seconds.
 
-    ``check`` is called before each step, and may raise. Empty: an epoch has fewer steps.
+    What they make of ``run`` is of no use. ``check`` is called before each step, and may raise.
+    There are no steps if an epoch has fewer.
     """
     batches = _batches(run)
     if len(batches) < steps:
-        return []
+        return
     window = StepWindow(run.system, 0, steps)
     gradients = (_by_shard if run.shards > 1 else _by_batch)(run, batches, window)
-    found = []
     with window.system.stepping():
         for _ in range(steps):
             check()
@@ -145,8 +145,7 @@ def time_steps(run: Training, steps: int, check: Callable[[], None]) -> list[flo
             _step(run, gradients)
             if run.device.type == "cuda":
                 torch.cuda.synchronize(run.device)
-            found.append(time.perf_counter() - began)
-    return found
+            yield time.perf_counter() - began
 
 
 def _batches(run: Training) -> tuple[Tensor, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from installation import Installation, variables_of
+from installation import Installation, serving, variables_of
 from penstock import FullBudget, Resources, create_study
 from penstock.scheduler.model.events import WidthsMeasured
-from users_trainables import PerShard
+from users_trainables import PerShard, WaitsInGangs
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 EPOCHS = 12
@@ -17,7 +17,7 @@ def two(tmp_path_factory):
     site = Installation(tmp_path_factory.mktemp("two"), devices="cpu:2x1")
     with variables_of(site):
         site.penstock("up")
-        site.until(lambda: len(site.reader.devices()) == 2, "both devices join")
+        site.until(lambda: serving(site) and len(site.reader.devices()) == 2, "both devices join")
         yield site
     site.close()
 
@@ -49,3 +49,17 @@ def test_a_trial_that_does_not_is_never_wider_than_one_device(two):
     [window], epochs = trained(two, "flat", scales=False)
     assert window.seconds[0][0] == 1
     assert [len(row.members) for row in epochs] == [1] * EPOCHS
+
+
+def test_a_window_takes_one_step_where_two_devices_take_many_times_as_long(two, tmp_path):
+    notes = tmp_path / "notes"
+    study = create_study(
+        study_name="jumps", metric="accuracy", direction="maximize", sampler="grid", seed=3,
+        strategy=FullBudget(EPOCHS), resources=Resources(max_width=2, shards=4),
+    )  # fmt: skip
+    study.submit(WaitsInGangs, {"notes": [str(notes)]}, 1)
+    assert two.wait(study.id).status == "complete"
+    [(_, window)] = two.reader.of_trials(study.id, WidthsMeasured)
+    assert [width for width, _ in window.seconds] == [1, 2]
+    assert len(notes.read_text().splitlines()) == 2, "one of each member"
+    assert [len(row.members) for row in two.reader.epochs(study.id)] == [1] * EPOCHS

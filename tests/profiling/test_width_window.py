@@ -8,6 +8,8 @@ import pytest
 from penstock.profiling.costs.segment_costs import SegmentStart
 from penstock.profiling.costs.table import FIRST_RESIZE, CostTable
 from penstock.profiling.costs.width_window import (
+    HOPELESS,
+    MEETING,
     MIN_STEPS,
     PATIENCE,
     STEPS,
@@ -26,8 +28,9 @@ def measured(widest, step_seconds, limit=math.inf, meeting=0.0):
     for width in window.remaining():
         if width == 2:
             window.spent += meeting
-        window.found[width] = step_seconds(width)
-        window.spent += STEPS * step_seconds(width)
+        seconds = step_seconds(width)
+        window.spent += seconds if window.is_hopeless(seconds) else STEPS * seconds
+        window.found[width] = seconds
         if width == 1:
             window.limit = limit * step_seconds(1)
     return list(window.found), window.spent
@@ -77,6 +80,46 @@ def test_a_width_between_is_left_out_where_its_neighbours_promise_nothing():
     """Four are no faster than two, so three are not measured; eight are, so six may be."""
     curve = {1: 1.0, 2: 0.5, 4: 0.5, 8: 0.25, 3: 0.4, 6: 0.3}.get
     assert measured(8, curve, limit=20)[0] == [1, 2, 4, 8, 6]
+
+
+def jagged(width):
+    return {2: 20.0}.get(width, 1.0 / width)
+
+
+def test_one_step_says_enough_of_a_width_that_takes_many_times_as_long():
+    """Else the steps at two devices would use all of it up, and nobody would look at four."""
+    widths, spent = measured(4, jagged, limit=30)
+    assert widths == [1, 2, 4]
+    assert spent == STEPS + 20.0 + STEPS / 4
+
+
+def test_further_steps_follow_a_long_first_one_while_they_are_cheap():
+    """A first step at a width may have costs that no later one has."""
+    window = WidthWindow((1, 2), math.inf, found={1: 1.0})
+    window.limit = 400.0
+    assert not window.is_hopeless(20.0)
+    window.limit = 390.0
+    assert window.is_hopeless(20.0)
+    assert not window.is_hopeless(HOPELESS)
+
+
+def test_members_may_take_a_part_of_the_limit_to_meet_and_no_more_than_is_left():
+    """Where a resize takes longer the trial has waited for nothing."""
+    window = WidthWindow((1, 2), math.inf)
+    assert window.meeting_seconds() == math.inf
+    window.found, window.limit, window.spent = {1: 1.0}, 100.0, 3.0
+    assert window.meeting_seconds() == MEETING * 100.0
+    window.spent = 90.0
+    assert window.meeting_seconds() == 10.0
+    window.spent = 101.0
+    assert window.meeting_seconds() == 0.0
+
+
+def test_two_hopeless_widths_in_a_row_end_it():
+    curve = {2: 4.0, 4: 5.0}
+    widths, spent = measured(64, lambda width: curve.get(width, 1.0), limit=50)
+    assert widths == [1, 2, 4]
+    assert spent == STEPS + 9.0
 
 
 @pytest.mark.parametrize("limit", [0, MIN_STEPS - 1, MIN_STEPS, 6, 9, 12, 20, 40])

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ....profiling.costs.width_window import widths_up_to
+from ....profiling.costs.width_window import MEETING, widths_up_to
 from ...model.snapshot import Candidate, WindowPlan
 from .widen import MIN_EPOCH_SECONDS
 from .width_plan import Job
@@ -124,7 +124,7 @@ def _is_worthwhile(candidate: Candidate, job: Job, epochs: float, width: int, wi
         return False
     if candidate.level is None:
         return True
-    return candidate.level >= MIN_EPOCH_SECONDS and job.resize_cost <= epochs * job.level
+    return candidate.level >= MIN_EPOCH_SECONDS and job.resize_cost <= MEETING * epochs * job.level
 
 
 def _has_hope(candidate: Candidate, width: int, wider: int) -> bool:
