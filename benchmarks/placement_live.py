@@ -62,9 +62,7 @@ def spread(makespans: list[float]) -> float:
 
 
 def interval(means: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of ``REPEATS`` repeats; nothing is known from one."""
-    if len(means) < REPEATS:
-        return -math.inf, math.inf
+    """The 95 % interval of the mean of ``REPEATS`` repeats."""
     half = T_VALUE * stdev(means) / math.sqrt(len(means))
     return fmean(means) - half, fmean(means) + half
 
@@ -136,9 +134,12 @@ def main() -> None:
     for name in POLICIES:
         figures[f"{name}.ratio"] = fmean(figures[f"{study}.{name}.ratio"] for study in chosen)
         each = [figures[f"{study}.{name}.ratios"] for study in chosen]
-        low, high = interval([fmean(repeat) for repeat in zip(*each, strict=True)])
-        figures |= {f"{name}.ratio.low": low, f"{name}.ratio.high": high}
-        print(f"{name:15} mean ratio {figures[f'{name}.ratio']:.3f} ({low:.3f} to {high:.3f})")
+        print(f"{name:15} mean ratio {figures[f'{name}.ratio']:.3f}", end="")
+        if not options.quick:
+            low, high = interval([fmean(repeat) for repeat in zip(*each, strict=True)])
+            figures |= {f"{name}.ratio.low": low, f"{name}.ratio.high": high}
+            print(f" ({low:.3f} to {high:.3f})", end="")
+        print()
     flat = runs[FLAT]["waterfill"]
     figures["flat.wide"] = sum(row.width > 1 for ran in flat for _, row in ran.epochs)
     figures["flat.windows"] = sum(ran.windows for ran in flat)
