@@ -142,9 +142,10 @@ class Resumption:
         with self.lend(state_name(task.trial, task.expect), epoch) as state:
             if state is None:
                 return
-            # The optimiser takes over the tensors that it is given.
-            own = map_tensors(state["optimizer"], lambda tensor: tensor.detach().clone())
-            warm.training.load(state | {"optimizer": own}, epoch)
+            # Optimiser and schedule take over the tensors and lists that they are given.
+            kept = {name: state[name] for name in ("optimizer", "schedule")}
+            own = map_tensors(kept, lambda tensor: tensor.detach().clone())
+            warm.training.load(state | own, epoch)
         warm.state_hash = task.expect
 
     @contextmanager
