@@ -20,9 +20,11 @@ from ...profiling.devices.device import with_several_slots
 from ...scheduler.model import events as happened
 from ...scheduler.model.snapshot import POLICY_BACKOFF
 from ..common.text import duration, number
+from ..ledger.codec import spec_from_json
 from ..views.progress import final_metrics, origins
 from .lengths import length_words
 from .sentences import fence_of, planless, sentence
+from .taken_over import taken_over, waits_as_companion
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
@@ -32,12 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event of a trial."""
+    """One event of a trial, or epochs that it took over."""
 
     #: Seconds since the trial was proposed.
     after: float
-    #: The event's number in the ledger.
-    seq: int
+    #: The event's number in the ledger; None where the trial took epochs over, since the event is
+    #: another trial's.
+    seq: int | None
     #: What happened, and why; ``cause`` may be empty.
     what: str
     cause: str
@@ -55,7 +58,8 @@ class Line:
 class Story:
     """A trial, its study, its events in order, and all metrics of its last accepted epoch.
 
-    ``origins`` says which trial a forked trial continues, and which trials continue this one.
+    ``origins`` says which trial a forked trial continues, which trials continue this one, and for
+    which one it waits as a companion.
     """
 
     study: StudyRow
@@ -100,9 +104,24 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         for seq, event in reader.policy_failures()
         if max(study.created_at, trial.created_at - POLICY_BACKOFF) <= event.at <= until
     )
-    lines = tuple(sorted(lines, key=lambda line: line.seq))
-    parts = origins(trial, reader.trials(study.id))
-    return Story(study, trial, lines, final_metrics(trial, epochs), tuple(parts))
+    lines = tuple(sorted(lines, key=lambda line: line.seq or 0))
+    trials, spec = reader.trials(study.id), spec_from_json(study.spec_json)
+    taken = [
+        Line(each.at - trial.created_at, None, each.what, each.cause)
+        for each in taken_over(spec, trial, trials, epochs)
+    ]
+    waits = waits_as_companion(spec, trial, trials)
+    parts = (*origins(trial, trials), *([waits] if waits else []))
+    return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), parts)
+
+
+def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
+    """``lines`` in their order, with each of ``taken`` behind all that was before it."""
+    found = list(lines)
+    for each in taken:
+        later = (n for n, line in enumerate(found) if line.after > each.after)
+        found.insert(next(later, len(found)), each)
+    return tuple(found)
 
 
 def cause_words(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
@@ -192,8 +211,10 @@ def render(story: Story) -> RenderableType:
             table.add_row("", "", Text(why, style="dim"))
             if line.length:
                 table.add_row("", "", Text(line.length, style="dim"))
+        if line.seq is None:
+            table.add_row("", "", Text(line.cause, style="dim"))
         after = f"+{duration(max(0.0, line.after))}"
-        table.add_row(after, f"#{line.seq}", Text(line.what))
+        table.add_row(after, "" if line.seq is None else f"#{line.seq}", Text(line.what))
     parts.append(table)
     # A repeated attempt often fails in the same place; such a traceback is shown once.
     for trace in dict.fromkeys(line.traceback for line in story.lines if line.traceback):

@@ -45,21 +45,29 @@ class Link(NamedTuple):
 Chain = tuple[Link, ...]
 
 
-def has_prefixes(spec: StudySpec) -> bool:
-    """Whether trials of the study may have bits in common.
+def obstacle(spec: StudySpec) -> str:
+    """Why no trials of the study have bits in common; empty if they may have.
 
-    Their random numbers have common keys, epochs are a function of the trial, and neither the
-    machine nor a system parameter may change what comes out. An objective's and an epoch function's
-    state is not known, so where one stops no other one can go on.
+    They may where their random numbers have common keys, epochs are a function of the trial, and
+    neither the machine nor a system parameter may change what comes out. An objective's and an
+    epoch function's state is not known, so where one stops no other one can go on.
     """
-    return (
-        spec.seeding == "shared"
-        and spec.contract in ("torch", "empty")
-        and spec.exactness == "bitwise"
-        and spec.on_signature_change == "refuse"
-        # Tuned, a trial may keep a knob that rounds.
-        and spec.system != "tune"
-    )
+    if spec.seeding != "shared":
+        return 'seeding="trial" gives each trial random numbers of its own'
+    if spec.contract not in ("torch", "empty"):
+        return "Penstock cannot copy the state of code that has a training loop of its own"
+    if spec.exactness != "bitwise":
+        return f"exactness={spec.exactness!r} does not promise equal bits"
+    if spec.on_signature_change != "refuse":
+        return "its trials may go on on machines that compute other bits"
+    if spec.system == "tune":
+        return 'system="tune" may keep a system parameter that rounds differently'
+    return ""
+
+
+def has_prefixes(spec: StudySpec) -> bool:
+    """Whether trials of the study may have bits in common (else see ``obstacle``)."""
+    return not obstacle(spec)
 
 
 def chain_of(spec: StudySpec, trial: Trial) -> Chain:

@@ -1,0 +1,79 @@
+"""The part of a trial's story that other trials trained: epochs that it took over, in sentences.
+
+A trial that took an epoch over when the other one ended it waited beside it, as its companion. If
+the other one had ended it before, it was trained before this trial needed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...scheduler.model.study import number_of
+from ...scheduler.model.trial import TrialState
+from ...scheduler.prefixes.chain import common_epochs, has_prefixes
+from ...scheduler.prefixes.tree import companions
+from ..common.text import duration
+from ..prefixes.ways import ways_of
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StudySpec
+    from ..ledger.rows import EpochRow, TrialRow
+
+
+class TakenOver(NamedTuple):
+    """Epochs in a row that the trial took over: when the last one was (seconds), what, and why."""
+
+    at: float
+    what: str
+    cause: str
+
+
+def taken_over(
+    spec: StudySpec, trial: TrialRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> list[TakenOver]:
+    """What ``trial`` took over, in order. ``epochs`` are those of all ``trials`` of the study."""
+    numbers = {row.id: row for row in trials}
+    trained = {(row.trial, row.epoch): row for row in epochs}
+    mine = sorted((row for row in epochs if row.trial == trial.id), key=lambda row: row.epoch)
+
+    def waited(row: EpochRow) -> bool:
+        source = trained.get((row.taken_from, row.epoch))
+        return source is not None and source.at == row.at
+
+    found = []
+    for (source, beside), run in groupby(mine, lambda row: (row.taken_from, waited(row))):
+        if source:
+            rows = list(run)
+            sources = [trained.get((source, row.epoch)) for row in rows]
+            cause = _cause(spec, trial, numbers.get(source), beside=beside)
+            found.append(TakenOver(rows[-1].at, _what(source, rows, sources), cause))
+    return found
+
+
+def _what(source: str, rows: Sequence[EpochRow], sources: Sequence[EpochRow | None]) -> str:
+    first, last = rows[0].epoch, rows[-1].epoch
+    which, them = (f"epochs {first} to {last}", "them") if last > first else (f"epoch {last}", "it")
+    seconds = sum(row.seconds for row in sources if row is not None)
+    saved = f" ({duration(seconds)} saved)" if all(sources) else ""
+    return f"{which}: taken over from trial {number_of(source)}, which trained {them}{saved}"
+
+
+def _cause(spec: StudySpec, trial: TrialRow, source: TrialRow | None, *, beside: bool) -> str:
+    if source is None:
+        return ""
+    one, other = ways_of(spec, (trial, source))
+    until = common_epochs(one.chain, other.chain)
+    same = "both have the same hyperparameters" + ("" if until is None else f" up to epoch {until}")
+    if beside:
+        return f"it waited as a companion of trial {source.number}: {same}"
+    return f"trial {source.number} had trained that before: {same}"
+
+
+def waits_as_companion(spec: StudySpec, trial: TrialRow, trials: Sequence[TrialRow]) -> str:
+    """A sentence that ``trial`` waits for another one at the moment; empty if it does not."""
+    if trial.state != TrialState.WAITING or not has_prefixes(spec):
+        return ""
+    mine = [each for each in companions(ways_of(spec, trials)) if each.trial == trial.number]
+    return next((f"it {each.why}" for each in mine), "")

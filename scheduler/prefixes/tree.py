@@ -1,0 +1,182 @@
+"""The tree of a study's prefixes: which epochs its trials have in common, and which not.
+
+Theory of operation. An *edge* is a run of consecutive epochs that the same trials have, with equal
+bits. It ends where some of these trials part, and where one of them ends. So each epoch of an edge
+is trained once for all of its trials, the epochs of all edges are the *distinct* ones, and each
+trial's epochs are one path through the tree. A forked trial is an edge of its own.
+
+Counted are the epochs that trials have and, for a trial that waits or runs, those up to its
+target. Nothing is known yet of trials to be proposed, and of promotions to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ...profiling.base.pieces import entering, in_force
+from ..model.study import Params, StudySpec
+from ..model.trial import Trial, TrialState
+from .chain import Chain, chain_of, common_epochs, is_checked, link_at
+
+_AT_WORK = (TrialState.WAITING, TrialState.RUNNING)
+
+
+class Way(NamedTuple):
+    """A trial's epochs: it has those after ``begin`` up to ``reached``, and is to have ``last``.
+
+    ``checked``: it trains all of them itself. ``chain`` is empty if it was forked.
+    """
+
+    number: int
+    chain: Chain
+    params: Params
+    begin: int
+    reached: int
+    last: int
+    running: bool = False
+    checked: bool = False
+
+    def key(self, epoch: int) -> str:
+        """Equal for trials that have equal bits after ``epoch``."""
+        link = link_at(self.chain, epoch)
+        return f"trial {self.number}" if link is None else link.key
+
+    def until(self, epoch: int) -> int:
+        """The last epoch of the trial that ``epoch``'s link governs."""
+        link = link_at(self.chain, epoch)
+        return self.last if link is None or link.until is None else min(self.last, link.until)
+
+
+class Edge(NamedTuple):
+    """The epochs ``after`` + 1 to ``until`` of these trials, which have the same bits in them.
+
+    ``above`` is the index of the edge that they come from; None: it is the first. ``entering`` are
+    the hyperparameters that come into force at its begin.
+    """
+
+    above: int | None
+    depth: int
+    after: int
+    until: int
+    entering: Params
+    ways: tuple[Way, ...]
+
+    @property
+    def epochs(self) -> int:
+        return self.until - self.after
+
+    @property
+    def forked(self) -> bool:
+        """Whether it begins with the state of another trial (population based training)."""
+        return not self.ways[0].chain
+
+
+class Epochs(NamedTuple):
+    """Numbers of epochs: of all trials, the distinct ones, those to come, and what needs training.
+
+    ``to_train`` are the fewest of those to come that have to be trained.
+    """
+
+    total: int
+    distinct: int
+    to_come: int
+    to_train: int
+
+
+class Companion(NamedTuple):
+    """A trial that waits while ``trainee`` trains epochs that both have in common.
+
+    ``until`` is the last of these epochs; None: all.
+    """
+
+    trial: int
+    trainee: int
+    until: int | None
+
+    @property
+    def why(self) -> str:
+        """That it waits, and for what, in words."""
+        how_far = "" if self.until is None else f" (up to epoch {self.until})"
+        return (
+            f"waits for trial {self.trainee}, which trains epochs that both have in common{how_far}"
+        )
+
+
+def way_of(spec: StudySpec, trial: Trial) -> Way:
+    at_work = trial.state in _AT_WORK
+    return Way(
+        trial.number,
+        chain_of(spec, trial),
+        trial.params,
+        trial.begin,
+        trial.epoch,
+        max(trial.epoch, trial.target) if at_work else trial.epoch,
+        trial.state is TrialState.RUNNING,
+        is_checked(spec, trial),
+    )
+
+
+def tree(ways: Iterable[Way]) -> list[Edge]:
+    """The edges, each behind the one above it and before that one's next."""
+    edges: list[Edge] = []
+    todo = list(_parting(None, 0, ways))[::-1]
+    while todo:
+        edge = todo.pop()
+        edges.append(edge)
+        todo += list(_parting(len(edges) - 1, edge.depth + 1, edge.ways, edge.until))[::-1]
+    return edges
+
+
+def _parting(
+    above: int | None, depth: int, ways: Iterable[Way], done: int | None = None
+) -> Iterator[Edge]:
+    """The edges on which ``ways`` go on after ``done`` epochs (None: where each begins)."""
+    parted: dict[tuple[int, str], list[Way]] = {}
+    for way in ways:
+        after = way.begin if done is None else done
+        if after < way.last:
+            parted.setdefault((after, way.key(after + 1)), []).append(way)
+    for (after, _), together in parted.items():
+        until = min(way.until(after + 1) for way in together)
+        edge = Edge(above, depth, after, until, (), tuple(together))
+        params = dict(together[0].params)
+        new = in_force(params, after) if edge.forked else entering(params, after)
+        yield edge._replace(entering=tuple(new.items()))
+
+
+def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:
+    """What the tree has of epochs. Not ``merged``: every trial trains all of its own."""
+    total = distinct = to_come = to_train = 0
+    for edge in edges:
+        total += edge.epochs * len(edge.ways)
+        distinct += edge.epochs
+        left = [edge.until - min(edge.until, max(edge.after, way.reached)) for way in edge.ways]
+        to_come += sum(left)
+        if not merged:
+            to_train += sum(left)
+            continue
+        checks = [n for way, n in zip(edge.ways, left, strict=True) if way.checked]
+        to_train += sum(checks) if checks else min(left)
+    return Epochs(total, distinct, to_come, to_train)
+
+
+def companions(ways: Sequence[Way]) -> list[Companion]:
+    """Who waits for whom, where epochs are merged.
+
+    Where several could train the common epochs and none of them runs, it is taken to be the first.
+    """
+    together: dict[tuple[int, str], list[Way]] = {}
+    for way in ways:
+        if way.reached < way.last:
+            key = way.reached, way.key(way.reached + 1)
+            together.setdefault(key, []).append(way)
+    found = []
+    for each in together.values():
+        trainee = next((way for way in each if way.running), each[0])
+        found += [
+            Companion(way.number, trainee.number, common_epochs(way.chain, trainee.chain))
+            for way in each
+            if way is not trainee and not way.running and not way.checked
+        ]
+    return sorted(found)
