@@ -22,7 +22,7 @@ from .environments import environments
 from .history import history, similar
 from .life import cancel, extend, pause, resume, weight
 from .machine import backup, dashboard, doctor, down, flower, gc, metrics, plan, restore, up, worker
-from .results import best, export, import_study, memory
+from .results import best, export, import_study, memory, prefixes
 from .simulate import simulate
 from .terminal import (
     FAILED,
@@ -234,6 +234,7 @@ def report(
 for command, does in (
     ("best", best),
     ("memory", memory),
+    ("prefixes", prefixes),
     ("export", export),
     ("import", import_study),
     ("pause", pause),

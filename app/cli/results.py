@@ -1,4 +1,4 @@
-"""``penstock best``, ``export``, ``import``: a study's results, and how to move them."""
+"""``penstock best``, ``memory``, ``prefixes``, ``export``, ``import``: results, and their moves."""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ def memory(name: Name = None, as_json: Json = False) -> None:
 
     reader = reader_of()
     present(memory_of(reader, study_of(reader, name)), as_json, memory_view, memory_facts)
+
+
+def prefixes(name: Name = None, as_json: Json = False) -> None:
+    """Show which epochs a study's trials have in common, what that saved, and the tree of them."""
+    from ..prefixes.common import prefix_facts, prefixes_of
+    from ..prefixes.view import prefixes_view
+
+    reader = reader_of()
+    present(prefixes_of(reader, study_of(reader, name)), as_json, prefixes_view, prefix_facts)
 
 
 def export(

@@ -29,6 +29,7 @@ from ...scheduler.model.events import Event, FootprintReported, PolicyChosen, St
 from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.registry import CROSS_STUDY
+from ...scheduler.prefixes.chain import has_prefixes, link_at, links_of
 from ...scheduler.state.state import EngineState
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy
@@ -171,10 +172,12 @@ class SimulatedTransport:
             self._measure(dispatch, spec, at)
             return
         slowdown = self.work.slowdown(at_work)
+        chain = links_of(spec, dispatch.number, dict(dispatch.params)) if has_prefixes(spec) else ()
         for epoch in range(segment.first, segment.last + 1):
             seconds, value = self.work.epoch(dispatch, spec, epoch)
             seconds *= slowdown
             at += seconds
+            link = link_at(chain, epoch)
             body = {
                 "kind": "epoch",
                 "trial": segment.trial,
@@ -182,7 +185,7 @@ class SimulatedTransport:
                 "cause": dispatch.id,
                 "epoch": epoch,
                 "metrics": {spec.metric: value},
-                "state_hash": f"simulated {dispatch.number}@{epoch}",
+                "state_hash": f"simulated {link.key if link else dispatch.number}@{epoch}",
                 "signature": "simulated",
                 "seconds": seconds,
                 "memory": peak,

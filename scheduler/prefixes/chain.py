@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
 from ...profiling.base.pieces import entering, pieces
-from ..model.study import StudySpec, replicate_of
+from ..model.study import Scalar, StudySpec, replicate_of
 from ..model.trial import Trial
 
 #: One trial in so many trains its epochs itself, whatever others have trained, as a check.
@@ -72,12 +73,14 @@ def has_prefixes(spec: StudySpec) -> bool:
 
 def chain_of(spec: StudySpec, trial: Trial) -> Chain:
     """The trial's chain; empty if it was forked."""
-    if trial.origin is not None:
-        return ()
-    params = dict(trial.params)
+    return () if trial.origin is not None else links_of(spec, trial.number, dict(trial.params))
+
+
+def links_of(spec: StudySpec, number: int, params: Mapping[str, Scalar]) -> Chain:
+    """The chain of the trial with this number and these hyperparameters, which was not forked."""
     starts = sorted({start for _, start, _ in pieces(params)} | {0})
     links = list[Link]()
-    key = _digest("replicate", replicate_of(spec, trial.number))
+    key = _digest("replicate", replicate_of(spec, number))
     for after, until in pairwise((*starts, None)):
         assert after is not None
         key = _digest(key, after, [*entering(params, after).items()])

@@ -130,6 +130,7 @@ def test_nothing_is_wrapped_or_cut_where_there_is_no_terminal(long_names, colour
     assert failed.endswith(f"exception: {message}")
     assert any(line.startswith(f"{device} ") for line in lines("devices"))
     assert any(line.startswith(f"{LONG}: no trial was") for line in lines("memory"))
+    assert any(line.startswith(f"{LONG}: 20 epochs of 9 trials") for line in lines("prefixes"))
     assert any(line.endswith(message) for line in lines("story", f"{LONG}/3"))
 
 

@@ -1,9 +1,7 @@
 """Epochs that trials have in common are trained once, and are every trial's own."""
 
-from itertools import product
-
 import pytest
-from drive_world import World, check_invariants, spec
+from drive_world import check_invariants
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Dispatch
@@ -11,7 +9,6 @@ from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     Durable,
-    Proposed,
     StudyCancelled,
     StudyPaused,
     StudyResumed,
@@ -19,47 +16,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial, TrialState
 from penstock.scheduler.prefixes.chain import chain_of, common_epochs, is_checked, link_at
-
-FULL = StrategySpec("full", max_epochs=6)
-#: No trial of a small study with this seed is one that trains its epochs as a check.
-UNCHECKED = 5
-
-
-class Grid(World):
-    """A world whose sampler proposes these configurations, in their order."""
-
-    def __init__(self, configs, **kwargs):
-        super().__init__(**kwargs)
-        self.configs = [tuple(config.items()) for config in configs]
-
-    def propose(self, ask, n=None):
-        taken, self.configs = self.configs[: ask.n], self.configs[ask.n :]
-        fields = {"study": ask.study, "index": ask.index, "exhausted": len(taken) < ask.n}
-        self.send(Proposed(at=self.at, cause=ask.id, trials=tuple(taken), **fields))
-
-    def run(self):
-        while self.open:
-            self.run_segment()
-            check_invariants(self.engine)
-
-    def trial(self, number):
-        return self.engine.state.trials[f"s-1-{number:04d}"]
-
-    @property
-    def trained(self):
-        """How many epochs were trained."""
-        return sum(self.epochs_by_trial().values())
-
-
-def grid(*starts, values=(1, 2, 3)):
-    """All configurations of a schedule with pieces at 0 and at these epochs."""
-    names = ["lr", *(f"lr@{start}" for start in starts)]
-    return [dict(zip(names, each, strict=True)) for each in product(values, repeat=len(names))]
-
-
-def shared(n_trials, strategy=FULL, **fields):
-    fields = {"seed": UNCHECKED, "seeding": "shared", "max_segment": 2} | fields
-    return spec(strategy, n_trials=n_trials, **fields)
+from prefix_world import Grid, grid, shared
 
 
 def begun(configs, *devices, **fields):

@@ -1,0 +1,151 @@
+"""What the trials of a study have in common, in numbers (``penstock prefixes``).
+
+Counted are the epochs that the study's trials have, and those that trials which wait or run are to
+have up to their targets. So the numbers of a study that runs grow with each promotion and each new
+trial.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...scheduler.model.study import number_of
+from ...scheduler.prefixes.chain import obstacle
+from ...scheduler.prefixes.tree import Companion, Edge, Epochs, companions, count_epochs, tree
+from ..ledger.codec import spec_from_json
+from .ways import ways_of
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StudySpec
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+
+
+class Difference(NamedTuple):
+    """Two trials that trained the same epoch, and got other bits."""
+
+    trial: int
+    other: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPrefixes:
+    """The prefixes of one study. Trials are given by their numbers."""
+
+    study: str
+    #: Why no epochs are merged; empty if they may be.
+    obstacle: str
+    trials: int
+    #: How many of them began with the state of another trial (population based training).
+    forked: int
+    #: The epochs that they have and are to have.
+    epochs: Epochs
+    #: How many accepted epochs were trained, and how many were taken over.
+    trained: int
+    taken: int
+    #: What those that were taken over took the trials that trained them: seconds of training, and
+    #: joules of those that were measured (None: none was).
+    seconds: float
+    joules: float | None
+    companions: tuple[Companion, ...]
+    #: The trials that train all of their epochs, as a check.
+    checked: tuple[int, ...]
+    #: How many epochs of several trials were trained by more than one, and so compared.
+    compared: int
+    #: Where bits differed. Then no epochs are taken over any more.
+    differences: tuple[Difference, ...]
+    edges: tuple[Edge, ...]
+
+
+def prefixes_of(reader: Reader, study: StudyRow) -> StudyPrefixes:
+    """The prefixes of a study of the ledger."""
+    epochs = reader.epochs(study.id)  # before the trials, so that the trial of every one is known
+    return study_prefixes(spec_from_json(study.spec_json), reader.trials(study.id), epochs)
+
+
+def study_prefixes(
+    spec: StudySpec, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> StudyPrefixes:
+    """The prefixes of the study that has these rows."""
+    why, ways = obstacle(spec), ways_of(spec, trials)
+    edges = tree(ways)
+    compared, differences = (0, []) if why else _compare(edges, epochs)
+    merged = not why and not differences
+    taken = [row for row in epochs if row.taken_from]
+    trained = {(row.trial, row.epoch): row for row in epochs if not row.taken_from}
+    sources = [trained[key] for row in taken if (key := (row.taken_from, row.epoch)) in trained]
+    joules = [row.joules for row in sources if row.joules is not None]
+    return StudyPrefixes(
+        study=spec.name,
+        obstacle=why,
+        trials=len(trials),
+        forked=sum(trial.origin_trial is not None for trial in trials),
+        epochs=count_epochs(edges, merged=merged),
+        trained=len(trained),
+        taken=len(taken),
+        seconds=sum(row.seconds for row in sources),
+        joules=sum(joules) if joules else None,
+        companions=tuple(companions(ways)) if merged else (),
+        checked=() if why else tuple(way.number for way in ways if way.checked and way.chain),
+        compared=compared,
+        differences=tuple(differences),
+        edges=tuple(edges),
+    )
+
+
+def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
+    """How many epochs up to the trials' targets need no training, since others train them."""
+    if obstacle(spec):
+        return 0
+    edges = tree(ways_of(spec, trials))
+    found = count_epochs(edges, merged=not _compare(edges, epochs)[1])
+    return found.to_come - found.to_train
+
+
+def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, list[Difference]]:
+    """How many epochs more than one trial trained, and where these got other bits."""
+    hashes: defaultdict[int, dict[int, str]] = defaultdict(dict)
+    for row in epochs:
+        if not row.taken_from:
+            hashes[row.epoch][number_of(row.trial)] = row.state_hash
+    compared, found = 0, list[Difference]()
+    for edge in edges:
+        for epoch in range(edge.after + 1, edge.until + 1) if len(edge.ways) > 1 else ():
+            of_epoch = hashes[epoch]
+            first, *others = [way.number for way in edge.ways if way.number in of_epoch] or [-1]
+            compared += bool(others)
+            found += [
+                Difference(first, other, epoch)
+                for other in others
+                if of_epoch[other] != of_epoch[first]
+            ]
+    return compared, found
+
+
+def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
+    """``found`` as plain values for scripts. ``above`` is the index of an edge in ``tree``."""
+    names = ("study", "trials", "forked", "trained", "taken", "checked", "compared")
+    return {
+        **{name: getattr(found, name) for name in names},
+        "why_none": found.obstacle,
+        **found.epochs._asdict(),
+        "saved_seconds": found.seconds,
+        "saved_joules": found.joules,
+        "companions": [each._asdict() for each in found.companions],
+        "differences": [each._asdict() for each in found.differences],
+        "tree": [
+            {
+                "above": edge.above,
+                "first": edge.after + 1,
+                "last": edge.until,
+                "entering": dict(edge.entering),
+                "forked": edge.forked,
+                "trials": [way.number for way in edge.ways],
+            }
+            for edge in found.edges
+        ],
+    }

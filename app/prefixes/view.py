@@ -1,0 +1,126 @@
+"""The prefixes of a study for the terminal: numbers in sentences, and the tree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...scheduler.prefixes.chain import CHECKED_ONE_IN
+from ..common.text import count, duration, number
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.tree import Tree
+
+    from ...scheduler.prefixes.tree import Edge
+    from .common import StudyPrefixes
+
+#: The most edges that are shown, those near the root first; trials named in a line.
+MAX_EDGES, NAMED = 40, 6
+
+
+def prefixes_view(found: StudyPrefixes) -> RenderableType:
+    """``found`` for the terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    head, *lines = sentences(found)
+    parts: list[RenderableType] = [Text(head), *(Text(line, style="dim") for line in lines)]
+    if found.edges and not found.obstacle:
+        parts += [Text(), _tree(found.edges)]
+    return Group(*parts)
+
+
+def sentences(found: StudyPrefixes) -> Iterator[str]:
+    """What is known of the study's prefixes, one fact a line; the first one is the headline."""
+    epochs = found.epochs
+    what = f"of {count(found.trials, 'trial')}"
+    if found.obstacle:
+        yield f"{found.study}: {count(epochs.total, 'epoch')} {what}, none in common"
+        yield f"it has no prefixes: {found.obstacle}"
+        return
+    yield f"{found.study}: {count(epochs.total, 'epoch')} {what}, {epochs.distinct} distinct"
+    if epochs.total == epochs.distinct and found.trials:
+        yield "no two of its trials have equal hyperparameters from their first epoch on"
+    if found.taken:
+        joules = "" if found.joules is None else f" and {found.joules:,.1f} J"
+        yield (
+            f"{found.trained} were trained, {found.taken} were taken over, which saved about"
+            f" {duration(found.seconds)} of training{joules}: so much they took where they were"
+            " trained"
+        )
+    elif found.trained:
+        yield f"{found.trained} were trained, none was taken over"
+    if epochs.to_come:
+        yield (
+            f"up to the targets of its trials {epochs.to_come} are to come, of which"
+            f" {epochs.to_train} need training"
+        )
+    waiting: defaultdict[int, list[int]] = defaultdict(list)
+    for each in found.companions:
+        waiting[each.trainee].append(each.trial)
+    for trainee, trials in waiting.items():
+        verb = "waits as a companion" if len(trials) == 1 else "wait as companions"
+        yield f"{_trials(trials)} {verb} of trial {trainee}"
+    yield from _checks(found)
+    if found.forked:
+        yield f"{count(found.forked, 'trial')} began with another one's state and merged nothing"
+
+
+def _checks(found: StudyPrefixes) -> Iterator[str]:
+    if found.checked:
+        verb = "trains" if len(found.checked) == 1 else "train"
+        yield (
+            f"{_trials(found.checked)} {verb} all epochs as a check (one in {CHECKED_ONE_IN});"
+            f" {count(found.compared, 'epoch')} could be compared"
+        )
+    if not found.differences:
+        return
+    first = found.differences[0]
+    yield (
+        f"bits differed in {count(len(found.differences), 'comparison')}, first in epoch"
+        f" {first.epoch} of trials {first.trial} and {first.other}: since then every trial trains"
+        " its epochs itself"
+    )
+
+
+def _trials(numbers: Sequence[int]) -> str:
+    """``trial 3``, ``trials 1, 2``, ``trials 1, 2, 3, 4, 5, 6 and 9 more``."""
+    shown = ", ".join(map(str, numbers[:NAMED]))
+    more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
+    return f"{'trial' if len(numbers) == 1 else 'trials'} {shown}{more}"
+
+
+def _tree(edges: Sequence[Edge]) -> Tree:
+    """The tree, without the deepest edges where there are many."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    order = sorted(range(len(edges)), key=lambda index: (edges[index].depth, index))
+    shown = set(order[:MAX_EDGES])
+    root = Tree("", hide_root=True, guide_style="dim")
+    nodes: dict[int | None, Tree] = {None: root}
+    hidden: defaultdict[int | None, int] = defaultdict(int)
+    for index, edge in enumerate(edges):
+        if index in shown:
+            nodes[index] = nodes[edge.above].add(Text(edge_words(edge)))
+        else:
+            above = edge.above
+            while above is not None and above not in shown:
+                above = edges[above].above
+            hidden[above] += 1
+    for index, n in hidden.items():
+        nodes[index].add(Text(f"and {n} more, not shown", style="dim"))
+    return root
+
+
+def edge_words(edge: Edge) -> str:
+    """*epochs 1 to 9: lr 0.1, 27 trials*."""
+    first = edge.after + 1
+    which = f"epoch {first}" if edge.epochs == 1 else f"epochs {first} to {edge.until}"
+    values = "  ".join(f"{name} {number(value)}" for name, value in edge.entering)
+    if edge.forked:
+        values = f"with another trial's state  {values}"
+    who = count(len(edge.ways), "trial") if len(edge.ways) > 1 else f"trial {edge.ways[0].number}"
+    return f"{which}: {values or 'as before'}, {who}"
