@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial import Trial
+from penstock.scheduler.prefixes.chain import is_checked
 from study_ledger import make_study, study_spec
 
 ID = "digits-1a2b"
@@ -28,3 +30,10 @@ def shared_study(home, turns=None, **fields):
     """The reader of such a study, and its row."""
     reader = make_study(home, shared_spec(**fields), turns=turns)
     return reader, reader.study(ID)
+
+
+def checked(seed, n_trials=9):
+    """The numbers of the trials that train their epochs as a check, with this seed."""
+    spec = shared_spec(n_trials, seed=seed)
+    trials = (Trial("", "", number, (), 0.0) for number in range(n_trials))
+    return [trial.number for trial in trials if is_checked(spec, trial)]

@@ -61,6 +61,8 @@ class Epoch(Body):
     at: Moment
     joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     system: list[tuple[str, Value]] = Field(default=[])
+    #: The id of the trial that trained it, if it was taken over; else empty.
+    taken_from: str = ""
 
 
 class Checkpoint(Body):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import BackendError
 from ...profiling.base.extras import missing_extra
 from ...profiling.knobs.knobs import config_text
+from ...scheduler.model.study import number_of
 from ..common.plain import encodable, plain
 from ..views.energy import joules_of
 
@@ -74,6 +75,7 @@ def epoch_table(archive: Archive) -> Table:
             "slot": epoch.slot,
             "width": max(1, len(epoch.members)),
             "at": _time(epoch.at),
+            **({"taken_from": number_of(epoch.taken_from)} if epoch.taken_from else {}),
             "state_hash": epoch.state_hash,
             "signature": epoch.signature,
         }

@@ -20,7 +20,7 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Proposed, StudyImported
 from ...scheduler.model.finished import FinishedStudy
-from ...scheduler.model.study import StudyRecord
+from ...scheduler.model.study import Metrics, StudyRecord
 from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
 from . import codec
 from .databases.digests import EVENTS
@@ -52,22 +52,26 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
         event = codec.decode(row.kind, row.body)
         assert isinstance(event, Proposed)
         notes += event.notes or [""] * len(event.trials)
+    spec = codec.spec_from_json(head.spec)
+    shared = spec.seeding == "shared"
     trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
     past = FinishedStudy(
         created_at=head.created_at,
         trials=tuple(
             replace(
-                _trial(row, epochs[row.id], parents[row.id]),
+                _trial(row, epochs[row.id], parents[row.id], shared=shared),
                 notes=notes[row.number] if row.number < len(notes) else "",
             )
             for row in trials
         ),
     )
-    spec = codec.spec_from_json(head.spec)
     return StudyRecord(spec, head.status, head.created_at, head.finished_at, head.message), past
 
 
-def _trial(row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent]) -> Trial:
+def _trial(
+    row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, shared: bool
+) -> Trial:
+    """``shared``: other trials may take its epochs over, so what was reported of them is read."""
     failure = None
     if row.failure_kind is not None:
         failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback or "")
@@ -97,7 +101,13 @@ def _trial(row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent])
         origin=origin,
         values={each.epoch: _value(each.value) for each in epochs},
         hashes={each.epoch: each.state_hash for each in epochs},
+        reports={each.epoch: _metrics(each) for each in epochs if shared},
+        taken={each.epoch: each.taken_from for each in epochs if each.taken_from},
     )
+
+
+def _metrics(row: Row[Any]) -> Metrics:
+    return tuple(json.loads(row.metrics).items())
 
 
 def _value(stored: float | None) -> float:

@@ -101,6 +101,8 @@ class Results:
             self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
             self._metrics[epoch.trial] = epoch.metrics
             self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
+            if epoch.taken_from:  # its joules are those of the trial that trained it
+                continue
             before = self._joules.get(epoch.trial, 0.0)
             whole = None if before is None or epoch.joules is None else before + epoch.joules
             self._joules[epoch.trial] = whole

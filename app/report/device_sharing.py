@@ -71,7 +71,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
     """
     last: dict[tuple[str, int], tuple[float, float, TrialSlot]] = {}
     found = []
-    for row in sorted(epochs, key=lambda row: row.at):
+    for row in sorted((row for row in epochs if not row.taken_from), key=lambda row: row.at):
         begin = row.begin
         for slot in row.slots:
             trial_slot, known = (*slot, row.trial), last.get(slot)

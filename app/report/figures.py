@@ -221,6 +221,7 @@ def timeline(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
     """Which device and slot ran which trial when: a bar for each run of epochs without a gap."""
+    epochs = [row for row in epochs if not row.taken_from]
     if not epochs:
         return None
     known = {trial.id: trial for trial in trials}

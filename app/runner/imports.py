@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ...profiling.base.errors import UsageError
@@ -42,6 +43,7 @@ def check_imported(event: StudyImported) -> None:
         raise UsageError.refuse("trials.number", sorted(numbers), allowed)
     for trial in trials:
         _check_trial(spec, trial, len(trials))
+    _check_taken_over(spec, trials)
     for name in ("user_attrs", "system_attrs"):
         try:
             History().apply({name: getattr(event, name)})
@@ -77,6 +79,23 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
     if (trial.failure is None) == (trial.state is TrialState.FAILED):
         raise refuse("failure", trial.failure, "one of a trial that failed, and of no other")
     _check_params(spec, trial, refuse)
+
+
+def _check_taken_over(spec: StudySpec, trials: Sequence[FinishedTrial]) -> None:
+    """An epoch can only be taken over from a trial that has trained it, with its bits."""
+    trained = {
+        (each.trial, each.epoch): each.state_hash
+        for trial in trials
+        for each in trial.epochs
+        if not each.taken_from
+    }
+    for trial in trials:
+        for each in trial.epochs:
+            known = trained.get((each.taken_from, each.epoch))
+            if each.taken_from and (known != each.state_hash or spec.seeding != "shared"):
+                field = f"taken_from of epoch {each.epoch} of trial {trial.number}"
+                allowed = "a trial of a study with shared seeding that trained it to the same bits"
+                raise UsageError.refuse(field, each.taken_from, allowed)
 
 
 def _check_value(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:

@@ -1,15 +1,16 @@
 """Turns a finished study into a workload, to simulate how it would run on other devices.
 
 Trial number k is the study's trial k: each of its epochs takes the recorded seconds and has the
-recorded value. The strategy decides again from those values, in the order in which they arrive in
-the simulation. An epoch that was never trained takes the trial's mean seconds and has its last
-value. Seconds at widths that were not measured come from the fitted model.
+recorded value. One that it took over from another trial takes no time. The strategy decides again
+from those values, in the order in which they arrive in the simulation. An epoch that was never
+trained takes the trial's mean seconds and has its last value. Seconds at widths that were not
+measured come from the fitted model.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -105,7 +106,8 @@ def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
     """How seconds change with the width, and sentences about what was not measured."""
     seconds: dict[int, list[float]] = defaultdict(list)
     for row in epochs:
-        seconds[row.width].append(row.seconds)
+        if not row.taken_from:
+            seconds[row.width].append(row.seconds)
     known = {width: median(each) for width, each in sorted(seconds.items())}
     missing = [width for width in range(1, widest + 1) if width not in known]
     _, shape = shape_of(known.items(), max(widest, *known))
@@ -121,23 +123,32 @@ def _trials(
 ) -> tuple[TrialWork, ...]:
     """Each trial as recorded; one without an epoch takes the mean time and has the worst value."""
     factors = dict(shape)
-    found: list[TrialWork | None] = []
-    for rows in curves:
+    trained = [[row for row in rows if not row.taken_from] for rows in curves]
+    means = [fmean(_levels(rows, factors)) if rows else None for rows in trained]
+    mean = fmean(each for each in means if each is not None)
+    found = []
+    for rows, own in zip(curves, means, strict=True):
         order = sorted(rows, key=lambda row: row.epoch)
-        levels = tuple(max(row.seconds, 1e-6) / factors[row.width] for row in order)
+        level = mean if own is None else own
         values = tuple(row.value for row in order)
         found.append(
-            TrialWork(fmean(levels), shape, len(levels), levels, values) if levels else None
+            TrialWork(level, shape, len(order), _levels(order, factors), values)
+            if order
+            else TrialWork(level, shape, values=(worst,))
         )
-    mean = fmean(trial.level for trial in found if trial)
-    return tuple(trial or TrialWork(mean, shape, values=(worst,)) for trial in found)
+    return tuple(found)
+
+
+def _levels(rows: Iterable[EpochRow], factors: Mapping[int, float]) -> tuple[float, ...]:
+    """The seconds of each epoch, on one device."""
+    return tuple(max(row.seconds, 1e-6) / factors[row.width] for row in rows)
 
 
 def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
     """Seconds from a segment's last step to the next one's first, on the same slot."""
     slots: dict[tuple[str, int], list[EpochRow]] = defaultdict(list)
     for row in epochs:
-        for slot in row.members:
+        for slot in () if row.taken_from else row.members:
             slots[slot].append(row)
     found = []
     for rows in slots.values():
@@ -154,7 +165,7 @@ def _resizes(curves: Iterable[Sequence[EpochRow]]) -> list[float]:
         after.at - after.seconds - before.at
         for rows in curves
         for before, after in pairwise(sorted(rows, key=lambda row: row.epoch))
-        if before.width != after.width
+        if before.width != after.width and not after.taken_from
     ]
 
 

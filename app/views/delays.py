@@ -8,6 +8,9 @@ Times begin with the submission of the trial's study, in seconds:
 - the *completion* ends with the trial's last epoch;
 - the *slowdown* is the completion divided by the training time of the trial's epochs.
 
+An epoch that a trial took over took as long as where it was trained. A trial that waited for it as
+a companion did not wait for a device meanwhile.
+
 A start delay alone says little: whoever gives every trial one epoch at once makes it small and the
 completion large. So the four are always shown together.
 """
@@ -44,6 +47,8 @@ class Epoch(Protocol):
     def seconds(self) -> float: ...
     @property
     def begin(self) -> float: ...
+    @property
+    def taken_from(self) -> str: ...
 
 
 class TrialDelays(NamedTuple):
@@ -90,9 +95,14 @@ def trial_delays(
     ``submitted`` is when the study was submitted. ``over`` are the trials that are over, all by
     default. Between an epoch of ``rungs`` and the next one a trial does not wait for a device.
     """
+    rows = list(epochs)
+    known = {(row.trial, row.epoch): row for row in rows}
     chains: defaultdict[str, list[Epoch]] = defaultdict(list)
-    for row in epochs:
-        chains[row.trial].append(row)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        source = known.get((row.taken_from, row.epoch), row)
+        seconds[row.trial] += source.seconds
+        chains[row.trial].append(source if source.at == row.at else row)
     found = []
     for name, chain in chains.items():
         chain.sort(key=lambda row: row.epoch)
@@ -104,9 +114,8 @@ def trial_delays(
         ]
         gaps.append(max(0.0, chain[0].at - chain[0].seconds - chain[0].begin))
         ended = over is None or name in over
-        trained = math.fsum(row.seconds for row in chain)
         completion = max(0.0, chain[-1].at - submitted) if ended else None
-        found.append(TrialDelays(start, start + math.fsum(gaps), completion, trained))
+        found.append(TrialDelays(start, start + math.fsum(gaps), completion, seconds[name]))
     return found
 
 

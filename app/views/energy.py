@@ -17,17 +17,26 @@ class Metered(Protocol):
 
     @property
     def joules(self) -> float | None: ...
+    @property
+    def taken_from(self) -> str: ...
 
 
 def joules_of(epochs: Iterable[Metered]) -> float | None:
-    """The joules of all ``epochs`` together; None if one was not measured or there are none."""
-    each = [row.joules for row in epochs]
+    """The joules of all ``epochs`` together; None if one was not measured or there are none.
+
+    One that was taken over took none: its joules are those of the trial that trained it.
+    """
+    each = [row.joules for row in epochs if not row.taken_from]
     known = [joules for joules in each if joules is not None]
     return sum(known) if each and len(known) == len(each) else None
 
 
 def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) -> str:
     """A sentence: the joules measured, for which share of device-seconds, and why not for all."""
+    trained = [row for row in epochs if not row.taken_from]
+    if epochs and not trained:
+        return "none of its own: other trials trained its epochs"
+    epochs = trained
     seconds = sum(row.seconds * row.width for row in epochs)
     beside = f"{duration(seconds)} of device time"
     measured = [row for row in epochs if row.joules is not None]

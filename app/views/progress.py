@@ -18,6 +18,8 @@ from ...scheduler.state.configurations import best_replicates
 from ...scheduler.strategies.base import rungs_of
 from ...scheduler.strategies.hyperband import brackets
 from ..common.text import count, number
+from ..ledger.codec import spec_from_json
+from ..prefixes.common import left_to_others
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec
@@ -363,10 +365,11 @@ def _time_left(
     epochs: Sequence[EpochRow],
     expected: int | None,
 ) -> float | None:
-    """Epochs to go times the recent seconds per epoch, divided by the slots at work."""
+    """Epochs to be trained times the recent seconds of one, divided by the slots at work."""
     if study.finished_at is not None or study.status == "paused" or study.endless or not epochs:
         return None
-    recent = sorted(epochs, key=lambda row: row.at)[-RECENT:]
+    trained = [row for row in epochs if not row.taken_from]
+    recent = sorted(trained, key=lambda row: row.at)[-RECENT:]
     slots = _at_once(recent)
     seconds = sum(row.seconds for row in recent) / len(recent)
     if expected is None:
@@ -375,4 +378,7 @@ def _time_left(
         if not over:
             return None
         expected = math.ceil(study.n_trials * sum(over) / len(over))
-    return max(0, expected - len(epochs)) * seconds / slots
+    left = expected - len(epochs)
+    if study.seeding == "shared":
+        left -= left_to_others(spec_from_json(study.spec_json), trials, epochs)
+    return max(0, left) * seconds / slots

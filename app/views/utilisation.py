@@ -11,7 +11,8 @@ of the study, unless the slot trained for another study. Its cause is the first 
 - ``barrier``: nothing was ready, and trials of a rung waited for others that were running;
 - ``no work``: nothing was ready.
 
-A trial is ready from its proposal to its first epoch, and between two epochs of one rung.
+A trial is ready from its proposal to its first epoch, and between two epochs of one rung, but not
+while another one trains an epoch for it.
 
 Where trials take turns in a lane, a slot is a lane, and an epoch has its turns of it
 (``lane_spans``).
@@ -89,6 +90,7 @@ def usage(
     if not epochs:
         return None
     chains = _chains(epochs)
+    trained_rows = [row for row in epochs if not row.taken_from]
     rungs = frozenset(rungs_of(plan))
     ready = _union(_ready(trials, chains, rungs))
     rests = _union(_at_rungs(chains, rungs))
@@ -114,7 +116,7 @@ def usage(
         trained,
         taken,
         idle,
-        _over_bound(plan, chains, _available_until(busy, away), began),
+        _over_bound(plan, _chains(trained_rows), _available_until(busy, away), began),
     )
 
 
@@ -179,10 +181,10 @@ def _ready(
 ) -> Iterable[Span]:
     for trial in trials:
         rows = chains.get(trial.id, [])
-        if rows:
+        if rows and not rows[0].taken_from:
             yield trial.created_at, rows[0].at - rows[0].seconds
         for before, after in itertools.pairwise(rows):
-            if before.epoch not in rungs:
+            if before.epoch not in rungs and not after.taken_from:
                 yield before.at, after.at - after.seconds
 
 
@@ -200,7 +202,7 @@ def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
         (slot, after.at - after.seconds)
         for rows in chains.values()
         for before, after in itertools.pairwise(rows)
-        if before.width != after.width
+        if before.width != after.width and not after.taken_from
         for slot in after.slots
     }
 

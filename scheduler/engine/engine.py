@@ -71,6 +71,7 @@ from ..model.events import (
 from ..model.study import StudySpec
 from ..prefixes.chain import has_prefixes
 from ..prefixes.prefixes import Prefixes
+from ..prefixes.tree import Companion
 from ..resources.fair_share import FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
@@ -108,7 +109,7 @@ class Engine:
         strategies: Callable[[StudySpec], Strategy] = make_strategy,
     ) -> None:
         self._core = core = Core(state or EngineState(), strategies)
-        prefixes = Prefixes(core)
+        self._prefixes = prefixes = Prefixes(core)
         self._checkpoints = checkpoints = Checkpoints(core, prefixes=prefixes)
         self._shares = shares = FairShare(core)
         self._planning = planning = Planning(core)
@@ -159,7 +160,11 @@ class Engine:
         )
         self._devices = Devices(core, proposals=proposals, dispatcher=dispatcher, attempts=attempts)
         self._lifecycle = Lifecycle(
-            core, proposals=proposals, dispatcher=dispatcher, attempts=attempts
+            core,
+            proposals=proposals,
+            dispatcher=dispatcher,
+            attempts=attempts,
+            prefixes=prefixes,
         )
         self._trials = Trials(
             core, checkpoints=checkpoints, proposals=proposals, dispatcher=dispatcher
@@ -230,6 +235,15 @@ class Engine:
     def queue(self) -> tuple[str, ...]:
         """All waiting trials in the order in which they would get one slot each."""
         return self._shares.queue()
+
+    def companions(self) -> dict[str, Companion]:
+        """The trials that wait for epochs that another one trains, in no queue; by their ids."""
+        found = {
+            name: self._prefixes.companion(study, self.state.trials[name])
+            for study in self.state.studies.values()
+            for name in study.companions
+        }
+        return {name: companion for name, companion in found.items() if companion is not None}
 
     def outstanding(self) -> tuple[Ask, ...]:
         """Asks without an answer. A restarted runner sends them again."""

@@ -40,6 +40,7 @@ from ..model.finished import FinishedStudy
 from ..model.study import DELETED, OVER, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..policies.retention import best_completed
+from ..prefixes.prefixes import Prefixes
 from ..resources.environments import exclude_unable
 from ..state.core import Core, Refused
 from ..state.state import StudyState
@@ -65,12 +66,14 @@ class Lifecycle:
         proposals: Proposals,
         dispatcher: Dispatcher,
         attempts: Attempts,
+        prefixes: Prefixes,
     ) -> None:
         self._core = core
         self._state = core.state
         self._proposals = proposals
         self._dispatcher = dispatcher
         self._attempts = attempts
+        self._prefixes = prefixes
 
     def on_study_paused(self, event: StudyPaused) -> None:
         study = self._core.study(event.study)
@@ -189,6 +192,7 @@ class Lifecycle:
             self._state.trials[trial.id] = self._core.changes.trials[trial.id] = trial
         del self._state.finished[spec.id]
         self._state.ended.pop(spec.id, None)
+        self._prefixes.compare_all(study)
         return study
 
     def on_study_submitted(self, event: StudySubmitted) -> None:
@@ -247,7 +251,14 @@ def _reopened(trial: Trial, rungs: Sequence[int]) -> Trial:
 
     It is paused if it may still be promoted.
     """
-    copy = replace(trial, values=dict(trial.values), hashes=dict(trial.hashes), story=[])
+    copy = replace(
+        trial,
+        values=dict(trial.values),
+        hashes=dict(trial.hashes),
+        reports=dict(trial.reports),
+        taken=dict(trial.taken),
+        story=[],
+    )
     newest = next(iter(trial.parents), None)
     durable = newest is not None and newest.state_hash == trial.state_hash
     if trial.state is TrialState.STOPPED and trial.epoch in rungs and durable:

@@ -6,7 +6,7 @@ times. It only reads the state and promises nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..model.study import ENDLESS
@@ -19,6 +19,7 @@ from ..state.state import Attempt, EngineState
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
+    from ..prefixes.tree import Companion
 
 Facts = dict[str, Any]
 
@@ -46,7 +47,10 @@ def _outlook(engine: Engine, at: float) -> Facts:
         "trouble": state.plan_error,
         "aside": max(0.0, state.aside_until - at),
         "running": running,
-        "waiting": _waiting(state, engine.queue(), at),
+        "waiting": [
+            *_waiting(state, engine.queue(), at),
+            *_accompanying(state, engine.companions(), at),
+        ],
         "free": [f"{slot.device}/{slot.slot}" for slot in free_slots(state)],
         "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
         "studies": [_study(state, name) for name in state.studies],
@@ -123,18 +127,31 @@ def _waiting(state: EngineState, queue: Sequence[str], at: float) -> list[Facts]
         elif position == 0 and (seats := free_seats(state)):
             reason += f"; no seat beside others: {seat_verdict(state, seats[0], trial).why}"
         position += study.runnable
-        found.append(
-            {
-                "study": study.spec.name,
-                "trial": trial.number,
-                "epoch": trial.epoch,
-                "target": trial.target,
-                "width": state.widths.get(name, 1),
-                "waited": at - trial.since,
-                "why": reason,
-            }
-        )
+        found.append(_waits(state, name, at, reason))
     return found
+
+
+def _accompanying(state: EngineState, waiting: Mapping[str, Companion], at: float) -> list[Facts]:
+    """The trials that are in no queue, since others train their next epochs."""
+    found = []
+    for name, companion in waiting.items():
+        runs = state.studies[state.trials[name].study].runnable
+        reason = companion.why if runs else "its study is paused"
+        found.append(_waits(state, name, at, reason))
+    return found
+
+
+def _waits(state: EngineState, name: str, at: float, reason: str) -> Facts:
+    trial = state.trials[name]
+    return {
+        "study": state.studies[trial.study].spec.name,
+        "trial": trial.number,
+        "epoch": trial.epoch,
+        "target": trial.target,
+        "width": state.widths.get(name, 1),
+        "waited": at - trial.since,
+        "why": reason,
+    }
 
 
 def _shared(state: EngineState) -> list[Facts]:

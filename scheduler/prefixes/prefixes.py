@@ -26,6 +26,7 @@ from ..model.trial import FINAL, AcceptedEpoch, Trial, TrialState
 from ..state.core import Core
 from ..state.state import StudyState
 from .chain import Chain, chain_of, common_epochs, has_prefixes, is_checked, link_at
+from .tree import Companion
 
 #: A study with so many companions is not asked for more trials.
 MAX_COMPANIONS = 256
@@ -112,6 +113,15 @@ class Prefixes:
                 return other
         return None
 
+    def companion(self, study: StudyState, trial: Trial) -> Companion | None:
+        """For whom the companion ``trial`` waits, and how far; None once it waits no more."""
+        trainee = self.trainee_of(study, trial)
+        if trainee is None:
+            return None
+        chains = self._index(study).chains
+        until = common_epochs(chains[trial.id], chains[trainee.id])
+        return Companion(trial.number, trainee.number, until)
+
     def with_state(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
         """The other trials that took ``epoch`` over from ``trial``, and so have its state."""
         if has_prefixes(study.spec):
@@ -162,6 +172,13 @@ class Prefixes:
                 )
                 self._core.touch_study(study)
                 return
+
+    def compare_all(self, study: StudyState) -> None:
+        """The same for all epochs that the trials of a study that is back have trained."""
+        for name in study.trials if has_prefixes(study.spec) else ():
+            trial = self._state.trials[name]
+            for epoch in sorted(trial.hashes.keys() - trial.taken.keys()):
+                self.compare(study, trial, epoch)
 
     def forget_study(self, study: str) -> None:
         self._indices.pop(study, None)

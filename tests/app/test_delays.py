@@ -30,6 +30,7 @@ class Row:
     at: float
     seconds: float
     began: float | None = None
+    taken_from: str = ""
 
     @property
     def begin(self):
@@ -51,6 +52,23 @@ def test_time_without_a_turn_is_waiting_and_an_epoch_begins_with_its_first_turn(
     [found] = trial_delays(2.0, rows)
     assert found == TrialDelays(start=4.0, waiting=4.0 + 9.0 + 15.0, completion=38.0, trained=10.0)
     assert found.waiting + found.trained == found.completion
+
+
+def test_a_companion_did_not_wait_for_a_device_while_its_epochs_were_trained():
+    rows = [
+        *ROWS[:2],
+        Row("c", 1, 15.0, 0.0, taken_from="a"),
+        Row("c", 2, 30.0, 0.0, taken_from="a"),
+        Row("c", 3, 45.0, 5.0),
+    ]
+    one, other = trial_delays(2.0, rows)
+    assert (other.start, other.trained) == (one.start, 15.0)
+    assert other.waiting == one.waiting + 10.0, "then it waited for one"
+
+
+def test_epochs_that_were_trained_before_the_trial_came_began_when_it_took_them_over():
+    late = [Row("d", 1, 50.0, 0.0, taken_from="a"), Row("d", 2, 50.0, 0.0, taken_from="a")]
+    assert trial_delays(2.0, [*ROWS[:2], *late])[1] == TrialDelays(48.0, 48.0, 48.0, 10.0)
 
 
 def test_a_pause_at_a_rung_is_no_waiting():

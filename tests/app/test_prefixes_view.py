@@ -11,10 +11,9 @@ from penstock.app.cli.main import app
 from penstock.app.prefixes.common import left_to_others, prefixes_of, study_prefixes
 from penstock.app.prefixes.view import MAX_EDGES, prefixes_view, sentences
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.prefixes.chain import is_checked
 from penstock.scheduler.prefixes.tree import Edge
 from rich.console import Console
-from shared_ledger import ID, shared_spec, shared_study
+from shared_ledger import ID, checked, shared_spec, shared_study
 from typer.testing import CliRunner
 
 ASHA = StrategySpec("asha", max_epochs=9, eta=3)
@@ -84,7 +83,7 @@ def test_trials_that_end_at_rungs_have_only_their_own_epochs_counted(tmp_path):
 
 
 def test_checks_are_named_and_what_could_be_compared_is_counted(tmp_path):
-    seed = next(s for s in range(999) if [*_checked(s)] == [4])
+    seed = next(s for s in range(999) if checked(s) == [4])
     found = prefixes_of(*shared_study(tmp_path, seed=seed))
     assert found.checked == (4,)
     assert (found.compared, found.differences) == (3, ())
@@ -93,17 +92,8 @@ def test_checks_are_named_and_what_could_be_compared_is_counted(tmp_path):
     assert words in [*sentences(found)]
 
 
-def _checked(seed):
-    class Numbered:
-        number = 0
-
-    for Numbered.number in range(9):
-        if is_checked(shared_spec(seed=seed), Numbered):
-            yield Numbered.number
-
-
 def test_bits_that_differed_are_told(tmp_path):
-    seed = next(s for s in range(999) if [*_checked(s)] == [4])
+    seed = next(s for s in range(999) if checked(s) == [4])
     reader, study = shared_study(tmp_path, seed=seed)
     epochs = [
         replace(row, state_hash="other") if (row.trial[-1], row.epoch) == ("4", 2) else row

@@ -1,0 +1,167 @@
+"""Epochs that were taken over come back as such: in exports, imports and extended studies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.common.versioned_file import to_text
+from penstock.app.exports.archive import Archive, archive_of, to_event
+from penstock.app.exports.tables import epoch_table
+from penstock.app.ledger.codec import encode
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.restore import restore
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.prefixes.common import prefixes_of
+from penstock.app.runner.commands import to_event as command_to_event
+from penstock.app.runner.runner import Runner
+from penstock.app.simulation.simulator import SimulatedTransport
+from penstock.app.stories.story import find_trial, trial_story
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.devices.device import Device
+from shared_ledger import ID, checked, shared_spec, shared_study
+from study_ledger import START, Curves, SomeFail, make_study
+
+
+class Site:
+    """The scheduler of a ledger, later."""
+
+    def __init__(self, home):
+        home.mkdir(parents=True, exist_ok=True)
+        url = f"sqlite:///{home / 'ledger.db'}"
+        self.reader, self.ledger = Reader(url), SqlLedger.open(url)
+        self.engine = restore(self.ledger)
+        clock = SimulatedClock(START + 1e6)
+        devices = [Device(f"cpu.node.{n}", "node", "cpu", (n,), None) for n in range(2)]
+        transport = SimulatedTransport(clock, devices, Curves())
+        self.runner = Runner(self.engine, self.ledger, transport, SamplerHost(), clock)
+
+    def tell(self, **body):
+        event = command_to_event(body, self.engine.state, START + 1e6, self.ledger.past)
+        self.runner.start(event)
+        return event
+
+    def take_in(self, exported):
+        event = to_event(Archive.model_validate(exported))
+        return self.tell(kind="import", imported=encode(event)[1])
+
+    def run(self):
+        while self.engine.state.studies:
+            self.runner.turn(1.0)
+
+
+def taken(reader):
+    return {(row.trial, row.epoch): row.taken_from for row in reader.epochs(ID) if row.taken_from}
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory):
+    return shared_study(tmp_path_factory.mktemp("there"))[0]
+
+
+@pytest.fixture
+def exported(there):
+    return json.loads(to_text(archive_of(there, ID)))
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = Site(tmp_path / "here")
+    yield site
+    site.ledger.close()
+
+
+def test_an_imported_study_knows_who_trained_its_epochs(there, exported, site):
+    site.take_in(exported)
+    assert taken(site.reader) == taken(there)
+    assert len(taken(there)) == 18
+    study = site.reader.study(ID)
+    assert prefixes_of(site.reader, study) == prefixes_of(there, there.study(ID))
+    story = trial_story(site.reader, *find_trial(site.reader, "digits/1"))
+    told = [line.what for line in story.lines]
+    assert told[0].startswith("epochs 1 to 3: taken over from trial 0, which trained them")
+    assert "it was imported" in told[1]
+
+
+def test_an_export_from_before_prefixes_has_none(exported, site):
+    for trial in exported["trials"]:
+        for epoch in trial["epochs"]:
+            del epoch["taken_from"]
+    site.take_in(exported)
+    assert taken(site.reader) == {}
+
+
+@pytest.mark.parametrize("source", ["nobody", f"{ID}-0003", f"{ID}-0002", f"{ID}-0001", "-"])
+def test_nobody_takes_over_what_was_not_trained_so(exported, site, source):
+    """Not from someone unknown, a trial with other bits, one that took it over, or itself."""
+    exported["trials"][1]["epochs"][2]["taken_from"] = source
+    with pytest.raises(UsageError, match="taken_from of epoch 3 of trial 1 = "):
+        site.take_in(exported)
+
+
+def test_a_study_with_seeds_by_trial_takes_nothing_over(exported, site):
+    exported["spec"]["seeding"] = "trial"
+    with pytest.raises(UsageError, match="a trial of a study with shared seeding"):
+        site.take_in(exported)
+
+
+def test_a_table_of_epochs_names_the_trial_that_trained_each(there):
+    table = epoch_table(archive_of(there, ID))
+    first = {
+        (n, e): t
+        for n, e, t in zip(*map(table.get, ("number", "epoch", "taken_from")), strict=True)
+    }
+    assert (first[0, 1], first[1, 1], first[1, 4], first[5, 3]) == (None, 0, None, 3)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_extended_study_takes_over_what_was_trained_before(tmp_path, restarted):
+    """Trial 3 has trained the first three epochs of the trials 4 and 5, which come later."""
+    shared_study(tmp_path, n_trials=4)
+    site = Site(tmp_path)
+    event = site.tell(kind="extend", study=ID, by=2)
+    back = event.past.trials[1]
+    assert back.taken == dict.fromkeys((1, 2, 3), f"{ID}-0000")
+    assert dict(back.reports[6]) == {"accuracy": back.values[6]}
+    if restarted:
+        site.ledger.close()
+        site = Site(tmp_path)
+    site.run()
+    site.ledger.close()
+    rows = {(row.trial[-1], row.epoch): row.taken_from for row in site.reader.epochs(ID)}
+    for trial in "45":
+        assert [rows[trial, n] for n in range(1, 7)] == [f"{ID}-0003"] * 3 + [""] * 3
+    assert site.reader.study(ID).status == "complete"
+
+
+def test_a_study_with_seeds_by_trial_comes_back_without_reports(tmp_path):
+    shared_study(tmp_path, n_trials=4, seeding="trial")
+    site = Site(tmp_path)
+    event = site.tell(kind="extend", study=ID, by=2)
+    site.ledger.close()
+    assert all(not trial.reports for trial in event.past.trials)
+
+
+class OtherBits(SomeFail):
+    """Simulated devices on which trial 4 comes out differently."""
+
+    def _dispatch(self, dispatch, spec):
+        super()._dispatch(dispatch, spec)
+        for _, _, fence, body in self._heap:
+            if fence == dispatch.segment.fence and dispatch.number == 4:
+                body["state_hash"] = f"other {body['epoch']}"
+
+
+def test_a_study_whose_bits_differed_shares_nothing_when_it_is_extended(tmp_path):
+    seed = next(s for s in range(999) if checked(s) == [4])
+    make_study(tmp_path, shared_spec(n_trials=6, seed=seed), devices=OtherBits)
+    site = Site(tmp_path)
+    before = taken(site.reader)
+    site.tell(kind="extend", study=ID, by=2)
+    assert site.engine.state.studies[ID].apart
+    site.run()
+    site.ledger.close()
+    assert taken(site.reader) == before
+    assert prefixes_of(site.reader, site.reader.study(ID)).differences
