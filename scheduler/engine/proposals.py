@@ -85,11 +85,16 @@ class Proposals:
         or has a new epoch.
         """
         some = False
+        # Where one was found to go on waiting for its trainee, all others do.
+        waited_at = set[tuple[str, int]]()
         for name in list(study.companions):
             trial = self._state.trials[name]
             if trial.state is TrialState.WAITING:
+                if self._prefixes.place(study, trial) in waited_at:
+                    continue
                 self._take_over(study, trial)
                 if trial.epoch < trial.target and self._prefixes.trainee_of(study, trial):
+                    waited_at.add(self._prefixes.place(study, trial))
                     continue
             study.companions.remove(name)
             some = True

@@ -90,7 +90,10 @@ def links_of(spec: StudySpec, number: int, params: Mapping[str, Scalar]) -> Chai
 
 def link_at(chain: Chain, epoch: int) -> Link | None:
     """The link that governs ``epoch`` (from 1); None without a chain."""
-    return next((link for link in chain if link.governs(epoch)), None)
+    for link in chain:
+        if link.governs(epoch):
+            return link
+    return None
 
 
 def common_epochs(one: Chain, other: Chain) -> int | None:

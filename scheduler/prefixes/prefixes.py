@@ -34,10 +34,15 @@ MAX_COMPANIONS = 256
 
 @dataclass(slots=True)
 class _Index:
-    """The chains of a study's trials, and the trials by the keys of their links."""
+    """What is known of a study's trials; all of it follows from their parameters."""
 
     chains: dict[str, Chain] = field(default_factory=dict)
-    by_key: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    #: By the key of a link: the trials that have it, and up to which epoch it governs theirs.
+    by_key: defaultdict[str, dict[str, int | None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    #: The trials that take over nothing.
+    checked: set[str] = field(default_factory=set)
 
 
 class Prefixes:
@@ -61,8 +66,9 @@ class Prefixes:
         return source
 
     def _merges(self, study: StudyState, trial: Trial) -> bool:
-        spec = study.spec
-        return has_prefixes(spec) and not study.apart and not is_checked(spec, trial)
+        if not has_prefixes(study.spec) or study.apart:
+            return False
+        return trial.id not in self._index(study).checked
 
     def _trained(self, study: StudyState, trial: Trial) -> Trial | None:
         """A trial that has trained the next epoch of ``trial``."""
@@ -99,6 +105,11 @@ class Prefixes:
             )
         )
 
+    def place(self, study: StudyState, trial: Trial) -> tuple[str, int]:
+        """Which epoch the trial needs next. Who are at the same place need the same one."""
+        link = link_at(self._index(study).chains[trial.id], trial.epoch + 1)
+        return ("" if link is None else link.key), trial.epoch
+
     def trainee_of(self, study: StudyState, trial: Trial) -> Trial | None:
         """The trial that trains, or is about to train, the next epoch of ``trial``."""
         if not self._merges(study, trial):
@@ -132,10 +143,11 @@ class Prefixes:
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
         """After which epochs of the segment a copy of the trial's state is to be kept.
 
-        There other trials go on in another way, or pause.
+        There other trials go on in another way, or pause. They may take over the epochs of a trial
+        that takes over none itself.
         """
         first, last = segment.first, segment.last
-        if not self._merges(study, trial):
+        if not has_prefixes(study.spec) or study.apart:
             return ()
         index = self._index(study)
         chain = index.chains[trial.id]
@@ -189,9 +201,8 @@ class Prefixes:
         link = link_at(index.chains[trial.id], epoch)
         if link is None:
             return
-        for name in index.by_key[link.key]:
-            theirs = link_at(index.chains[name], epoch)
-            if name != trial.id and theirs is not None and theirs.key == link.key:
+        for name, until in index.by_key[link.key].items():
+            if name != trial.id and (until is None or epoch <= until):
                 yield self._state.trials[name]
 
     def _index(self, study: StudyState) -> _Index:
@@ -200,10 +211,14 @@ class Prefixes:
         if name in self._core.reparametrised:
             self._core.reparametrised.discard(name)
             self.forget_study(name)
-        index = self._indices.setdefault(name, _Index())
-        for trial in study.trials[len(index.chains) :]:
-            chain = chain_of(study.spec, self._state.trials[trial])
-            index.chains[trial] = chain
+        index = self._indices.get(name)
+        if index is None:
+            index = self._indices[name] = _Index()
+        for known in range(len(index.chains), len(study.trials)):
+            trial = self._state.trials[study.trials[known]]
+            index.chains[trial.id] = chain = chain_of(study.spec, trial)
             for link in chain:
-                index.by_key[link.key].append(trial)
+                index.by_key[link.key][trial.id] = link.until
+            if is_checked(study.spec, trial):
+                index.checked.add(trial.id)
         return index

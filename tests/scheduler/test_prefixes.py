@@ -88,6 +88,18 @@ def test_where_trials_part_copies_are_kept():
     assert sorted(epoch for each in kept for epoch in each) == [3, 3, 5, 5, 5, 5]
 
 
+def test_a_trial_that_trains_its_epochs_as_a_check_keeps_copies_for_those_who_take_them_over():
+    seed = next(
+        s for s in range(999) if [is_checked(shared(9, seed=s), t) for t in _two()] == [1, 0]
+    )
+    world = begun([{"lr": 1, "lr@3": 1}, {"lr": 1, "lr@3": 2}], "a", seed=seed, max_segment=9)
+    world.run()
+    dispatches = [each for each in world.trace if isinstance(each, Dispatch)]
+    kept = {(each.number, epoch) for each in dispatches for epoch in each.copies}
+    assert (0, 3) in kept
+    assert world.trained == 6 + 3
+
+
 @pytest.mark.parametrize("how", ["failed", "lost", "cancelled"])
 def test_if_the_trainee_goes_the_first_companion_takes_its_place(how):
     world = begun([{"x": 1}] * 3, "a")
