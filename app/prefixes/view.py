@@ -106,7 +106,7 @@ def _tree(edges: Sequence[Edge]) -> Tree:
         if index in shown:
             nodes[index] = nodes[edge.above].add(Text(edge_words(edge)))
         else:
-            above = edge.above
+            above: int | None = edge.above
             while above is not None and above not in shown:
                 above = edges[above].above
             hidden[above] += 1
