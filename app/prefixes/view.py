@@ -25,22 +25,26 @@ def prefixes_view(found: StudyPrefixes) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    head, *lines = sentences(found)
-    parts: list[RenderableType] = [Text(head), *(Text(line, style="dim") for line in lines)]
+    parts: list[RenderableType] = [Text(f"{found.study}: {count_words(found)}")]
+    parts += [Text(line, style="dim") for line in facts_in_words(found)]
     if found.edges and not found.obstacle:
         parts += [Text(), _tree(found.edges)]
     return Group(*parts)
 
 
-def sentences(found: StudyPrefixes) -> Iterator[str]:
-    """What is known of the study's prefixes, one fact a line; the first one is the headline."""
+def count_words(found: StudyPrefixes) -> str:
+    """*810 epochs of 81 trials, 390 distinct*."""
     epochs = found.epochs
-    what = f"of {count(found.trials, 'trial')}"
+    distinct = "none in common" if found.obstacle else f"{epochs.distinct} distinct"
+    return f"{count(epochs.total, 'epoch')} of {count(found.trials, 'trial')}, {distinct}"
+
+
+def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
+    """What else is known of the study's prefixes, a sentence each."""
+    epochs = found.epochs
     if found.obstacle:
-        yield f"{found.study}: {count(epochs.total, 'epoch')} {what}, none in common"
         yield f"it has no prefixes: {found.obstacle}"
         return
-    yield f"{found.study}: {count(epochs.total, 'epoch')} {what}, {epochs.distinct} distinct"
     if epochs.total == epochs.distinct and found.trials:
         yield "no two of its trials have equal hyperparameters from their first epoch on"
     if found.taken:

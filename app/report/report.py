@@ -20,6 +20,7 @@ from ..common.atomic_file import write_atomic
 from ..common.text import count, duration, label, number
 from ..ledger.codec import spec_from_json
 from ..optuna_bridge.importances import LEAST, Importances, importances
+from ..prefixes.common import study_prefixes
 from ..views.delays import delay_words, delays_of, summary
 from ..views.energy import energy_words
 from ..views.progress import (
@@ -35,7 +36,7 @@ from ..views.progress import (
     study_progress,
 )
 from ..views.utilisation import beside, usage_of, words
-from . import device_sharing, figures, lineage, parameter_figures
+from . import device_sharing, figures, lineage, parameter_figures, prefixes
 from .html import Markup, pairs, table
 from .page import moment, page
 from .system_section import SystemSection, configurations_line, system_section
@@ -74,7 +75,9 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     shares = _importances(reader, study, trials, epochs)
     used = usage_of(reader, study)
     sharing = _shared(reader, study, epochs)
-    system = system_section(reader, spec_from_json(study.spec_json), trials)
+    spec = spec_from_json(study.spec_json)
+    system = system_section(reader, spec, trials)
+    common = prefixes.section(study_prefixes(spec, trials, epochs))
     energy = energy_words(epochs, reader.devices())
     written = _attributes(reader, study)
     now = datetime.now(UTC)
@@ -89,6 +92,7 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
         energy,
         sharing,
         written,
+        common,
     )
     write_atomic(path, text, "report")
     return path
@@ -126,10 +130,12 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     energy: str = "",
     sharing: str = "",
     written: str = "",
+    common: str = "",
 ) -> str:
     """The page as text; ``now`` is when it was created.
 
-    ``sharing`` is HTML of shared devices, ``written`` of the study's note and attributes.
+    ``sharing`` is HTML of shared devices, ``written`` of the study's note and attributes,
+    ``common`` of the epochs that trials have in common.
     """
     spec = spec_from_json(study.spec_json)
     progress = study_progress(study, spec.strategy, trials, epochs)
@@ -159,7 +165,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "facts": _facts(study, spec, trials, epochs, used, energy) + written,
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
-        "sections": system.html + sharing,
+        "sections": common + system.html + sharing,
         "table": table(study, trials, epochs),
     }
     return page("report.html", parts, charts, now)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 from penstock.app.cli.main import app
 from penstock.app.prefixes.common import left_to_others, prefixes_of, study_prefixes
-from penstock.app.prefixes.view import MAX_EDGES, prefixes_view, sentences
+from penstock.app.prefixes.picture import MAX_ROWS, tree_picture
+from penstock.app.prefixes.view import MAX_EDGES, count_words, facts_in_words, prefixes_view
+from penstock.app.report.report import write_report
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.prefixes.tree import Edge
 from rich.console import Console
@@ -27,8 +31,8 @@ def shown(found):
 
 def test_a_finished_study_says_what_was_trained_and_what_that_saved(tmp_path):
     found = prefixes_of(*shared_study(tmp_path))
-    head, told, *rest = sentences(found)
-    assert head == "digits: 54 epochs of 9 trials, 36 distinct"
+    told, *rest = facts_in_words(found)
+    assert count_words(found) == "54 epochs of 9 trials, 36 distinct"
     assert told.startswith("36 were trained, 18 were taken over, which saved about 1.8 s of")
     assert rest == []
     assert (found.joules, found.companions, found.differences) == (None, (), ())
@@ -48,7 +52,7 @@ def test_joules_are_those_of_the_trials_that_trained(tmp_path):
     ]
     found = study_prefixes(shared_spec(), reader.trials(study.id), epochs)
     assert found.joules == pytest.approx(18 * 2.0)
-    assert "1.8 s of training and 36.0 J" in "".join(sentences(found))
+    assert "1.8 s of training and 36.0 J" in "".join(facts_in_words(found))
 
 
 def test_a_study_that_runs_says_what_is_to_come_and_who_waits_for_whom(tmp_path):
@@ -59,9 +63,9 @@ def test_a_study_that_runs_says_what_is_to_come_and_who_waits_for_whom(tmp_path)
     assert found.trained + found.taken == have
     assert found.epochs.to_come == 54 - have
     assert found.epochs.to_train == 36 - found.trained
-    lines = [*sentences(found)]
+    lines = [*facts_in_words(found)]
     assert "trials 1, 2 wait as companions of trial 0" in lines
-    assert lines[2] == "up to the targets of its trials 45 are to come, of which 33 need training"
+    assert lines[1] == "up to the targets of its trials 45 are to come, of which 33 need training"
     left = left_to_others(shared_spec(), trials, reader.epochs(study.id))
     assert left == 45 - 33
 
@@ -89,7 +93,7 @@ def test_checks_are_named_and_what_could_be_compared_is_counted(tmp_path):
     assert (found.compared, found.differences) == (3, ())
     assert found.trained == 36 + 3
     words = "trial 4 trains all epochs as a check (one in 50); 3 epochs could be compared"
-    assert words in [*sentences(found)]
+    assert words in [*facts_in_words(found)]
 
 
 def test_bits_that_differed_are_told(tmp_path):
@@ -101,7 +105,7 @@ def test_bits_that_differed_are_told(tmp_path):
     ]
     found = study_prefixes(shared_spec(seed=seed), reader.trials(study.id), epochs)
     assert found.differences == ((3, 4, 2),)
-    assert [*sentences(found)][-1] == (
+    assert [*facts_in_words(found)][-1] == (
         "bits differed in 1 comparison, first in epoch 2 of trials 3 and 4: since then every trial"
         " trains its epochs itself"
     )
@@ -117,8 +121,8 @@ def test_a_study_without_prefixes_says_why(tmp_path):
 
 def test_a_study_of_which_no_two_trials_are_alike_says_so(tmp_path):
     found = prefixes_of(*shared_study(tmp_path, n_trials=3, space=("x",)))
-    told = [*sentences(found)]
-    assert told[0] == "digits: 18 epochs of 3 trials, 18 distinct"
+    told = [*facts_in_words(found)]
+    assert count_words(found) == "18 epochs of 3 trials, 18 distinct"
     assert "no two of its trials have equal hyperparameters from their first epoch on" in told
     assert "18 were trained, none was taken over" in told
 
@@ -156,3 +160,42 @@ def test_the_command_prints_the_tree_and_its_facts(tmp_path):
         "forked": False,
         "trials": [0],
     }
+
+
+def test_the_report_draws_the_tree_of_a_study_whose_trials_have_epochs_in_common(tmp_path):
+    reader, study = shared_study(tmp_path)
+    text = write_report(reader, study.id, tmp_path / "report.html").read_text()
+    [section] = re.findall(r'<section id="prefixes">.*?</section>', text, re.DOTALL)
+    assert "54 epochs of 9 trials, 36 distinct. A bar is a run of epochs" in section
+    assert "36 were trained, 18 were taken over" in section
+    root = ElementTree.fromstring(re.search(r"<svg.*</svg>", section).group())
+    bars = [each for each in root if each.tag.endswith("rect")]
+    titles = [bar[0].text for bar in bars]
+    assert len(titles) == 12
+    assert titles[0] == "epochs 1 to 3 of 3 trials: x = 0.2"
+    assert titles[1] == "epochs 4 to 6 of trial 0: x = 0.2"
+    thick = [float(bar.get("height")) for bar in bars]
+    assert thick[0] > thick[1]
+    ends = [float(bar.get("x")) + float(bar.get("width")) for bar in bars]
+    assert max(ends) < float(root.get("viewBox").split()[2])
+    assert [each.text for each in root if each.text == "trial 8"]
+
+
+@pytest.mark.parametrize("fields", [{"seeding": "trial"}, {"n_trials": 3, "space": ("x",)}])
+def test_the_report_says_nothing_of_it_where_nothing_is_in_common(tmp_path, fields):
+    reader, study = shared_study(tmp_path, **fields)
+    text = write_report(reader, study.id, tmp_path / "report.html").read_text()
+    assert "Epochs in common" not in text
+
+
+def test_a_huge_tree_is_drawn_in_part_and_says_so(tmp_path):
+    small = prefixes_of(*shared_study(tmp_path))
+    [way, *_] = small.edges[0].ways
+    many = [Edge(None, 0, 0, 2, (("x", "<b>" * 20),), (way,)) for _ in range(MAX_ROWS + 7)]
+    picture = tree_picture(many)
+    root = ElementTree.fromstring(picture)
+    assert sum(each.tag.endswith("rect") for each in root) == MAX_ROWS
+    assert root[-1].text == "and 7 edges more, not drawn"
+    assert "<b>" not in picture
+    assert "<b>" not in tree_picture(many[:3])
+    assert tree_picture([]) == ""

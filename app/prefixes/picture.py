@@ -1,0 +1,134 @@
+"""Draws the tree of a study's prefixes as SVG: epochs to the right, a row for each last edge.
+
+A bar is an edge. It is the thicker the more trials have its epochs, and those of several trials are
+in the strong colour. Text and lines have the colours of the page (``.drawn`` in its style).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from math import sqrt
+from typing import TYPE_CHECKING
+
+from ..common.text import count, number
+
+if TYPE_CHECKING:
+    from ...scheduler.prefixes.tree import Edge
+
+#: Pixels: of the picture's width, left and right of the bars, of a row that is labelled and one
+#: that is not, of the axis below, and of a bar of one trial and the thickest.
+WIDTH, LEFT, RIGHT, LABELLED, PLAIN, AXIS, THIN, THICK = 900, 12, 90, 26, 5, 34, 3.0, 10.0
+#: With more rows than the first number there are no labels; only so many rows are drawn.
+MAX_LABELLED, MAX_ROWS = 60, 400
+#: Widths of a label's letter, and the most letters.
+LETTER, LONGEST = 6.2, 40
+SHARED, ALONE = "#3070d6", "#4aaa9e"
+
+
+def tree_picture(edges: Sequence[Edge]) -> str:
+    """The tree as an ``svg`` element, with a word where it is cut; empty without edges."""
+    if not edges:
+        return ""
+    kept, hidden = _cut(edges)
+    rows = _rows(kept)
+    leaves = 1 + max(map(round, rows))
+    step = LABELLED if leaves <= MAX_LABELLED else PLAIN
+    longest = max(edge.until for edge in kept)
+    most = max(len(edge.ways) for edge in kept)
+
+    def x(epoch: int) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * epoch / longest
+
+    def y(index: int) -> float:
+        return step * (rows[index] + 0.6)
+
+    bottom = step * leaves + 8
+    parts = [*_axis(longest, x, bottom)]
+    for index, edge in enumerate(kept):
+        if edge.above is not None:
+            parts.append(
+                f'<path d="M{x(edge.after):.1f} {y(edge.above):.1f}V{y(index):.1f}" fill="none"'
+                ' stroke="currentColor" stroke-opacity=".4"/>'
+            )
+    for index, edge in enumerate(kept):
+        room = THICK if step == LABELLED else PLAIN - 1
+        thick = max(THIN if step == LABELLED else 1.5, room * sqrt(len(edge.ways) / most))
+        left, right = x(edge.after) + 1, x(edge.until) - 1
+        colour = SHARED if len(edge.ways) > 1 else ALONE
+        parts.append(
+            f'<rect x="{left:.1f}" y="{y(index) - thick / 2:.1f}" width="{right - left:.1f}"'
+            f' height="{thick:.1f}" rx="1" fill="{colour}">'
+            f"<title>{escape(_words(edge))}</title></rect>"
+        )
+        if step == LABELLED:
+            parts += _labels(edge, left, right, y(index), thick)
+    if hidden:
+        cut = f"and {count(hidden, 'edge')} more, not drawn"
+        parts.append(_text(WIDTH - 4, bottom + 27, cut, "e"))
+    what = f"the tree of prefixes: {count(len(edges), 'edge')} over {count(longest, 'epoch')}"
+    return (
+        f'<svg class="drawn" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{what}"'
+        f' viewBox="0 0 {WIDTH} {bottom + AXIS}">{"".join(parts)}</svg>'
+    )
+
+
+def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
+    """The first edges, up to ``MAX_ROWS`` last ones, and how many are left out."""
+    inner = {edge.above for edge in edges}
+    leaves = 0
+    for index in range(len(edges)):
+        leaves += index not in inner
+        if leaves > MAX_ROWS:
+            return list(edges[:index]), len(edges) - index
+    return list(edges), 0
+
+
+def _rows(edges: Sequence[Edge]) -> list[float]:
+    """The row of each edge: a last one has its own, any other is amid those that come of it."""
+    below: list[list[int]] = [[] for _ in edges]
+    for index, edge in enumerate(edges):
+        if edge.above is not None:
+            below[edge.above].append(index)
+    rows, row = [0.0] * len(edges), 0
+    for index, children in enumerate(below):
+        if not children:
+            rows[index], row = row, row + 1
+    for index in reversed(range(len(edges))):
+        if below[index]:
+            rows[index] = (rows[below[index][0]] + rows[below[index][-1]]) / 2
+    return rows
+
+
+def _labels(edge: Edge, left: float, right: float, y: float, thick: float) -> Iterable[str]:
+    """What enters and for how many trials, where there is room; one trial behind the bar."""
+    parts = [f"{name} {number(value, 3)}" for name, value in edge.entering]
+    parts += [count(len(edge.ways), "trial")] if len(edge.ways) > 1 else []
+    words = "  ".join(parts)
+    room = min(LONGEST, int((right - left) / LETTER))
+    shown = words if len(words) <= room else words[: max(0, room - 1)] + "…"
+    if len(shown) > 1:
+        yield _text(left + 2, y - thick / 2 - 2, shown)
+    if len(edge.ways) == 1:
+        yield _text(right + 5, y + 4, f"trial {edge.ways[0].number}")
+
+
+def _words(edge: Edge) -> str:
+    numbers = [way.number for way in edge.ways]
+    who = f"trial {numbers[0]}" if len(numbers) == 1 else count(len(numbers), "trial")
+    values = ", ".join(f"{name} = {number(value)}" for name, value in edge.entering)
+    return f"epochs {edge.after + 1} to {edge.until} of {who}" + (f": {values}" if values else "")
+
+
+def _axis(longest: int, x: Callable[[int], float], bottom: float) -> Iterable[str]:
+    every = max(1, -(-longest // 12))
+    for epoch in (*range(0, longest, every), longest):
+        if epoch == longest or longest - epoch >= every / 2:
+            yield f'<line x1="{x(epoch):.1f}" y1="0" x2="{x(epoch):.1f}" y2="{bottom:.0f}"/>'
+            yield _text(x(epoch), bottom + 13, str(epoch), "m")
+    yield _text(LEFT, bottom + 27, "epochs")
+
+
+def _text(x: float, y: float, text: str, kind: str = "") -> str:
+    of_kind = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{of_kind}>{escape(text)}</text>'
