@@ -48,12 +48,13 @@ class Pair:
 def pairs(settings: Settings, grid: Grid, runs: int) -> list[Pair]:
     """``runs`` pairs, each with a seed of its own, so that trials are checked as often as usual."""
     found = []
-    run(settings, grid, runs, alone=True)  # trainers load the code and the data
+    run(settings, grid, runs, alone=False)  # trainers load the code and the data
     for seed in range(runs):
         both = {}
         for alone in (True, False) if seed % 2 else (False, True):
             both[alone] = run(settings, grid, seed, alone=alone)
         found.append(Pair(both[False], both[True]))
+        print(f"  {both[True].seconds:.2f} s alone, {both[False].seconds:.2f} s merged", flush=True)
     return found
 
 

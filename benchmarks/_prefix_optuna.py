@@ -11,7 +11,7 @@ import torch
 
 from ._digits import SteppedNet
 from ._optuna_sides import Work
-from ._prefix_studies import PIECE, RATES
+from ._prefix_studies import BATCH, PIECE, RATES
 
 NAMES = [f"piece{number}" for number in range(len(RATES))]
 
@@ -35,7 +35,7 @@ def objective(trial: optuna.Trial) -> float:
         for group in optimizer.param_groups:
             group["lr"] = rate
         for _ in range(PIECE):
-            for batch in torch.randperm(len(labels)).split(code.batch_size):
+            for batch in torch.randperm(len(labels)).split(BATCH):
                 optimizer.zero_grad()
                 code.loss(model, (pixels[batch], labels[batch])).backward()
                 optimizer.step()

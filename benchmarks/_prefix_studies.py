@@ -27,8 +27,10 @@ from ._live import LeNet
 #: Epochs of a piece.
 PIECE = 10
 RATES = [[0.1, 0.05, 0.02], [0.05, 0.02, 0.01], [0.01, 0.005, 0.001]]
+#: Examples of a step on digits.
+BATCH = 32
 #: MNIST's images that a trial has.
-IMAGES = 500
+IMAGES = 300
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Ran:
 def grids() -> dict[str, Grid]:
     """By name; MNIST's is left out, with a word, where its files are not here."""
     full = penstock.FullBudget(3 * PIECE)
-    digits = {"hidden": [64], "dropout": [0.2]}
+    digits = {"hidden": [64], "dropout": [0.2], "batch_size": [BATCH]}
     asha = penstock.ASHA(max_epochs=27, eta=3)
     found = {"digits": Grid(SteppedNet, full, digits), "asha": Grid(SteppedNet, asha, digits, 9)}
     if mnist_is_here():

@@ -156,6 +156,8 @@ class Prefixes:
             other = self._state.trials[name]
             if other is trial or other.state in FINAL or other.epoch > last:
                 continue
+            if name in index.checked:
+                continue
             common = common_epochs(chain, index.chains[name])
             if common is not None and other.epoch <= common:
                 found.add(common)
