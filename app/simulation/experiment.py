@@ -159,8 +159,9 @@ def _outcome(
     widths: dict[str, list[int]] = defaultdict(list)
     for row in done.epochs:
         ends[row.trial] = row.at
-        trained[row.trial] += 1
-        widths[row.trial].append(len(row.members))
+        if not row.taken_from:
+            trained[row.trial] += 1
+            widths[row.trial].append(len(row.members))
     study_of = {trial: trial.rpartition("-")[0] for trial in ends}
     last = {study_of[trial]: at for trial, at in sorted(ends.items(), key=lambda item: item[1])}
     rows: dict[str, list[AcceptedEpoch]] = defaultdict(list)

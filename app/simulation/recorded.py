@@ -1,16 +1,19 @@
 """Turns a finished study into a workload, to simulate how it would run on other devices.
 
 Trial number k is the study's trial k: each of its epochs takes the recorded seconds and has the
-recorded value. One that it took over from another trial takes no time. The strategy decides again
-from those values, in the order in which they arrive in the simulation. An epoch that was never
-trained takes the trial's mean seconds and has its last value. Seconds at widths that were not
-measured come from the fitted model.
+recorded value. The strategy decides again from those values, in the order in which they arrive in
+the simulation. An epoch that was never trained takes the trial's mean seconds and has its last
+value. Seconds at widths that were not measured come from the fitted model.
+
+Where trials have epochs in common they keep their hyperparameters, so that the simulated engine
+finds these epochs anew. One that was taken over takes what it took the trial that trained it.
+Replicates do not keep theirs: what they took over takes no time.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ...profiling.base.errors import UsageError
 from ...profiling.costs.table import FIRST_RESIZE
+from ...scheduler.prefixes.chain import has_prefixes
 from ..common.text import count, duration
 from ..ledger.codec import spec_from_json
 from ..views.utilisation import beside
@@ -46,19 +50,25 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
         raise UsageError(f"study {study.name} is not over: its results are not known yet")
     if spec.strategy.name == "pbt":
         raise UsageError(f"study {study.name} forks trials: other plans fork others, unrecorded")
-    rows: dict[str, list[EpochRow]] = {trial.id: [] for trial in reader.trials(study.id)}
+    params = {trial.id: tuple(trial.params.items()) for trial in reader.trials(study.id)}
+    rows: dict[str, list[EpochRow]] = {trial: [] for trial in params}
     epochs = reader.epochs(study.id)
-    for row in epochs:
+    merges = has_prefixes(spec) and spec.replicates == 1
+    for row in _as_if_trained(epochs) if merges else epochs:
         rows[row.trial].append(row)
     if not epochs:
         raise UsageError(f"study {study.name} has no epoch: there is nothing to simulate")
     # Under full budget a trial ends where it ended before; otherwise the strategy decides.
     budgets = spec.strategy.name == "full"
-    curves = [each for each in rows.values() if each or not budgets]
-    spec = _spec(spec, len(curves), max_width)
+    kept = [trial for trial, each in rows.items() if each or not budgets]
+    curves = [rows[trial] for trial in kept]
+    spec = _spec(spec, len(curves), max_width, merges=merges)
     shape, assumed = _shape(epochs, spec.max_width)
     worst = max((each[-1].value for each in curves if each), key=lambda value: -spec.sign * value)
     trials = _trials(curves, shape, worst)
+    if merges:
+        pairs = zip(trials, kept, strict=True)
+        trials = tuple(replace(work, params=params[trial]) for work, trial in pairs)
     overhead = _median(_gaps(epochs), OVERHEAD)
     prices = [gap - overhead for gap in _resizes(curves)]
     if spec.max_width > 1 and not prices:
@@ -82,13 +92,21 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     )
 
 
-def _spec(spec: StudySpec, trials: int, max_width: int | None) -> StudySpec:
+def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
+    """The epochs; those that were taken over with the seconds and devices of their training."""
+    known = {(row.trial, row.epoch): row for row in epochs}
+    for row in known.values():
+        source = known.get((row.taken_from, row.epoch), row)
+        yield replace(row, seconds=source.seconds, members=source.members)
+
+
+def _spec(spec: StudySpec, trials: int, max_width: int | None, *, merges: bool) -> StudySpec:
     """The same study with a contract that needs no code, state or sampler."""
+    space = {} if merges else {"space": SPACE, "conditions": ()}
     return replace(
         spec,
         contract="empty",
         n_trials=trials,
-        space=SPACE,
         sampler="random",
         sampler_options="{}",
         exactness="bitwise",
@@ -98,7 +116,7 @@ def _spec(spec: StudySpec, trials: int, max_width: int | None) -> StudySpec:
         observations=(),
         further=(),
         constraints=(),
-        conditions=(),
+        **space,
     )
 
 
