@@ -52,8 +52,8 @@ def tree_picture(edges: Sequence[Edge]) -> str:
                 ' stroke="currentColor" stroke-opacity=".4"/>'
             )
     for index, edge in enumerate(kept):
-        room = THICK if step == LABELLED else PLAIN - 1
-        thick = max(THIN if step == LABELLED else 1.5, room * sqrt(len(edge.ways) / most))
+        thickest = THICK if step == LABELLED else PLAIN - 1
+        thick = max(THIN if step == LABELLED else 1.5, thickest * sqrt(len(edge.ways) / most))
         left, right = x(edge.after) + 1, x(edge.until) - 1
         colour = SHARED if len(edge.ways) > 1 else ALONE
         parts.append(
@@ -105,8 +105,8 @@ def _labels(edge: Edge, left: float, right: float, y: float, thick: float) -> It
     parts = [f"{name} {number(value, 3)}" for name, value in edge.entering]
     parts += [count(len(edge.ways), "trial")] if len(edge.ways) > 1 else []
     words = "  ".join(parts)
-    room = min(LONGEST, int((right - left) / LETTER))
-    shown = words if len(words) <= room else words[: max(0, room - 1)] + "…"
+    letters = min(LONGEST, int((right - left) / LETTER))
+    shown = words if len(words) <= letters else words[: max(0, letters - 1)] + "…"
     if len(shown) > 1:
         yield _text(left + 2, y - thick / 2 - 2, shown)
     if len(edge.ways) == 1:
