@@ -90,11 +90,11 @@ class Proposals:
         for name in list(study.companions):
             trial = self._state.trials[name]
             if trial.state is TrialState.WAITING:
-                if self._prefixes.place(study, trial) in waited_at:
+                if self._prefixes.next_key(study, trial) in waited_at:
                     continue
                 self._take_over(study, trial)
                 if trial.epoch < trial.target and self._prefixes.trainee_of(study, trial):
-                    waited_at.add(self._prefixes.place(study, trial))
+                    waited_at.add(self._prefixes.next_key(study, trial))
                     continue
             study.companions.remove(name)
             some = True

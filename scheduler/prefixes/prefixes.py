@@ -105,7 +105,7 @@ class Prefixes:
             )
         )
 
-    def place(self, study: StudyState, trial: Trial) -> tuple[str, int]:
+    def next_key(self, study: StudyState, trial: Trial) -> tuple[str, int]:
         """Which epoch the trial needs next. Who are at the same place need the same one."""
         link = link_at(self._index(study).chains[trial.id], trial.epoch + 1)
         return ("" if link is None else link.key), trial.epoch
