@@ -110,12 +110,12 @@ def _tree(edges: Sequence[Edge]) -> Tree:
         if index in shown:
             nodes[index] = nodes[edge.above].add(Text(edge_words(edge)))
         else:
-            above: int | None = edge.above
+            above = edge.above
             while above is not None and above not in shown:
                 above = edges[above].above
             hidden[above] += 1
-    for index, n in hidden.items():
-        nodes[index].add(Text(f"and {n} more, not shown", style="dim"))
+    for parent, n in hidden.items():
+        nodes[parent].add(Text(f"and {n} more, not shown", style="dim"))
     return root
 
 

@@ -102,8 +102,7 @@ def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
 
 def _spec(spec: StudySpec, trials: int, max_width: int | None, *, merges: bool) -> StudySpec:
     """The same study with a contract that needs no code, state or sampler."""
-    space = {} if merges else {"space": SPACE, "conditions": ()}
-    return replace(
+    plain = replace(
         spec,
         contract="empty",
         n_trials=trials,
@@ -116,8 +115,8 @@ def _spec(spec: StudySpec, trials: int, max_width: int | None, *, merges: bool) 
         observations=(),
         further=(),
         constraints=(),
-        **space,
     )
+    return plain if merges else replace(plain, space=SPACE, conditions=())
 
 
 def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
