@@ -35,6 +35,7 @@ PURE = {
     "json",  # distributions are texts
     "math",
     "numpy",
+    "re",
     "operator",
     "shlex",  # a command is a text in words
     "statistics",
