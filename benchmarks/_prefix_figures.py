@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean, median, stdev
 from typing import Any
@@ -48,7 +48,8 @@ class Pair:
 def pairs(settings: Settings, grid: Grid, runs: int) -> list[Pair]:
     """``runs`` pairs, each with a seed of its own, so that trials are checked as often as usual."""
     found = []
-    run(settings, grid, runs, alone=False)  # trainers load the code and the data
+    first = replace(grid, strategy=penstock.FullBudget(len(grid.rates)), piece=1)
+    run(settings, first, runs, alone=True)  # trainers load the code and the data
     for seed in range(runs):
         both = {}
         for alone in (True, False) if seed % 2 else (False, True):

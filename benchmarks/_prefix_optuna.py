@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from math import prod
 from typing import Any
 
 import optuna
@@ -49,6 +50,5 @@ def objective(trial: optuna.Trial) -> float:
 def work() -> Work:
     """The study, as many trials as the grid has points."""
     points: dict[str, Any] = dict(zip(NAMES, RATES, strict=True))
-    n_trials = len(RATES[0]) * len(RATES[1]) * len(RATES[2])
     sampler = partial(optuna.samplers.GridSampler, points)
-    return Work(objective, n_trials, sampler, others={"direction": "maximize"})
+    return Work(objective, prod(map(len, RATES)), sampler, others={"direction": "maximize"})

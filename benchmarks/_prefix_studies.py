@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import penstock
@@ -26,7 +27,8 @@ from ._live import LeNet
 
 #: Epochs of a piece.
 PIECE = 10
-RATES = [[0.1, 0.05, 0.02], [0.05, 0.02, 0.01], [0.01, 0.005, 0.001]]
+RATES = ((0.1, 0.05, 0.02), (0.05, 0.02, 0.01), (0.01, 0.005, 0.001))
+FOURTH = (0.002, 0.001, 0.0005)
 #: Examples of a step on digits.
 BATCH = 32
 #: MNIST's images that a trial has.
@@ -41,15 +43,16 @@ class Grid:
     strategy: StrategySpec
     others: Mapping[str, Any]
     piece: int = PIECE
+    rates: tuple[tuple[float, ...], ...] = RATES
 
     @property
     def space(self) -> dict[str, Any]:
-        pieces = {self.piece * number: rates for number, rates in enumerate(RATES)}
+        pieces = {self.piece * number: list(rates) for number, rates in enumerate(self.rates)}
         return {"lr": penstock.Steps(pieces), **self.others}
 
     @property
     def n_trials(self) -> int:
-        return len(RATES[0]) * len(RATES[1]) * len(RATES[2])
+        return prod(map(len, self.rates))
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,12 @@ def grids() -> dict[str, Grid]:
     full = penstock.FullBudget(3 * PIECE)
     digits = {"hidden": [64], "dropout": [0.2], "batch_size": [BATCH]}
     asha = penstock.ASHA(max_epochs=27, eta=3)
-    found = {"digits": Grid(SteppedNet, full, digits), "asha": Grid(SteppedNet, asha, digits, 9)}
+    half, four = penstock.FullBudget(2 * PIECE), (*RATES, FOURTH)
+    found = {
+        "digits": Grid(SteppedNet, full, digits),
+        "asha": Grid(SteppedNet, asha, digits, 9),
+        "four": Grid(SteppedNet, half, digits, PIECE // 2, four),
+    }
     if mnist_is_here():
         others = {"momentum": [0.9], "examples": [IMAGES], "batch_size": [64]}
         found["mnist"] = Grid(LeNet, full, others)
