@@ -45,6 +45,7 @@ RAN = Ran(
         epoch(0, 2, 1.0, 2.3, ("a",)),
         epoch(1, 2, 1.0, 3.5, ("a", "b")),
     ),
+    windows=0,
 )
 
 
@@ -58,7 +59,7 @@ def test_costs_are_levels_by_trial_and_gaps_by_kind():
 
 
 def test_a_trial_that_was_only_wide_has_its_level_by_the_shape():
-    wide = Ran(RAN.spec, 1.0, (*RAN.epochs, epoch(2, 1, 0.5, 4.0, ("a", "b"))))
+    wide = Ran(RAN.spec, 1.0, (*RAN.epochs, epoch(2, 1, 0.5, 4.0, ("a", "b"))), windows=0)
     assert costs([wide]).level[2] == 1.0
 
 
@@ -68,7 +69,7 @@ def test_the_bound_of_one_rung_and_of_two():
     assert bound(RAN, known) == pytest.approx(3.0), "six device-seconds that can be split"
     narrow = Costs({0: 1.0, 1: 2.0}, ((1, 1.0), (2, 1.0)), {}, free)
     assert bound(RAN, narrow) == pytest.approx(4.0), "the longer one alone"
-    halving = Ran(spec(2, StrategySpec("halving", 2, eta=2)), 0.0, RAN.epochs[:3])
+    halving = Ran(spec(2, StrategySpec("halving", 2, eta=2)), 0.0, RAN.epochs[:3], windows=0)
     assert bound(halving, narrow) == pytest.approx(2.0 + 1.0), "a rung of both, and one of one"
 
 
@@ -81,8 +82,8 @@ def test_the_simulation_takes_what_the_costs_say():
 
 
 def test_a_state_that_differs_is_counted():
-    other = Ran(RAN.spec, 1.0, (*RAN.epochs[:3], epoch(1, 2, 1.0, 3.5, state="other")))
-    short = Ran(RAN.spec, 1.0, RAN.epochs[:3])
+    other = Ran(RAN.spec, 1.0, (*RAN.epochs[:3], epoch(1, 2, 1.0, 3.5, state="other")), windows=0)
+    short = Ran(RAN.spec, 1.0, RAN.epochs[:3], windows=0)
     assert mismatches([RAN, RAN]) == 0
     assert mismatches([RAN, other]) == 1
     assert mismatches([RAN, short]) == 1, "its last epoch is missing"
