@@ -5,22 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import Any
 
 import penstock
 import psutil
 from penstock.app.host.locks import pid_of
 from penstock.app.host.settings import Settings
-from scipy.stats import t as student
 
 from ._digits import SPACE, DigitsNet
+from ._intervals import half_interval
 from ._prefix_studies import Grid, Ran, run, wrong
 
 #: Trials and epochs of the study where nothing merges.
 TRIALS, EPOCHS, DEVICES = 8, 40, 2
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def nothing_merges(settings: Settings, runs: int) -> dict[str, float]:
         shares.append((shared_cpu - plain_cpu) / (DEVICES * plain))
     figures = {}
     for name, each in (("time", times), ("scheduler_cpu", shares)):
-        half = float(student.ppf((1 + CONFIDENCE) / 2, runs - 1) * stdev(each) / sqrt(runs))
+        half = half_interval(each)
         figures |= {name: fmean(each), f"{name}.half_interval": half}
         print(f"nothing merges: {name} {fmean(each):+.3%} +- {half:.3%}", flush=True)
     return {f"nothing_merges.{name}": each for name, each in figures.items()}

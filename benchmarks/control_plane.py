@@ -21,21 +21,18 @@ import argparse
 import json
 import os
 import tempfile
-import time
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import repeat
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from penstock.profiling.devices.device import Device
-from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.model.decisions import Ask, Dispatch
-from penstock.scheduler.model.events import DeviceJoined, EpochReported, Proposed, StudySubmitted
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 
 from benchmarks import _task_cpu
 from benchmarks._checkouts import Checkout, pairs
+from benchmarks._engine_drive import Drive
 from benchmarks._plane import SLOTS, Plane, plane
 from benchmarks._postgres import server
 from benchmarks._studies import EPOCHS, idle_memory, installation, overhead, start_up
@@ -80,46 +77,14 @@ def throughput(at: Plane, runs: int, tasks: int) -> dict[str, float]:
 
 def engine_event(events: int = 2000, trials: int = 200, devices: int = 64) -> dict[str, float]:
     """Microseconds for an epoch that ends a segment and goes on under the standing plan."""
-    engine, queue, at = Engine(), [], 0.0
-
-    def handle(event: Any) -> float:
-        started = time.perf_counter()
-        decisions = engine.handle(event)
-        seconds = time.perf_counter() - started
-        for decision in decisions:
-            if isinstance(decision, Dispatch):
-                queue.append(decision)
-            if isinstance(decision, Ask):
-                proposals = ((),) * decision.n
-                handle(Proposed(at=at, study="s", index=decision.index, trials=proposals))
-        return seconds
-
     plan = StrategySpec("full", max_epochs=10 * events)
     code = Code("nowhere:nothing", "", "")
     spec = StudySpec("s", "s", "empty", code, "v", "minimize", trials, (), "random", "{}", plan)
-    handle(StudySubmitted(at=at, study=spec))
-    for number in range(devices):
-        device = Device(f"cpu.bench.{number}", "bench", "cpu", (number,), None)
-        handle(DeviceJoined(at=at, device=device, incarnation="1"))
-    spans = []
-    for number in range(events):
-        at += 0.01
-        dispatch = queue.pop(0)
-        segment = dispatch.segment
-        for epoch in range(segment.first, segment.last + 1):
-            report = EpochReported(
-                at=at,
-                cause=dispatch.id,
-                trial=segment.trial,
-                fence=segment.fence,
-                epoch=epoch,
-                metrics=(("v", 1.0),),
-                state_hash=f"{number}",
-                signature="",
-                seconds=1.0,
-                closes=epoch == segment.last,
-            )
-            spans.append(handle(report))
+    drive = Drive(repeat(()), lambda _, epoch: str(epoch))
+    drive.begin(spec, devices)
+    for _ in range(events):
+        drive.segment()
+    spans = drive.spans
     return {"event_us": median(spans) * 1e6, "event_us.p99": quantiles(spans, n=100)[98] * 1e6}
 
 

@@ -15,25 +15,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import time
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import Any
 
 import penstock
 from penstock.app.services import services
 
+from ._intervals import half_interval
 from ._live import DEVICES, FLAT, Ran, Workload, bound, costs, foretold, run, workloads
 from ._plans import policy
 from ._studies import installation
 from .random_widths import RANDOM_WIDTHS
 
 REPEATS = 5
-#: Of Student's t with so many repeats less one, for a 95 % interval.
-T_VALUE = 2.776
 #: On how many devices a trial may be: as in ``benchmarks.placement``, the first two stay narrow.
 POLICIES = {"fifo": 1, "longest_first": 1, "dynamic_fluid": 2, "waterfill": 2}
 #: Of makespans: the simulation may be off by as much as runs differ, and by this share anyway.
@@ -59,12 +57,6 @@ def mismatches(runs: list[Ran]) -> int:
 def spread(makespans: list[float]) -> float:
     """Of repeated runs: from the shortest to the longest, over the median."""
     return (max(makespans) - min(makespans)) / median(makespans)
-
-
-def interval(means: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of ``REPEATS`` repeats."""
-    half = T_VALUE * stdev(means) / math.sqrt(len(means))
-    return fmean(means) - half, fmean(means) + half
 
 
 def summary(study: str, calibration: Ran, runs: dict[str, list[Ran]]) -> dict[str, Any]:
@@ -136,7 +128,9 @@ def main() -> None:
         each = [figures[f"{study}.{name}.ratios"] for study in chosen]
         print(f"{name:15} mean ratio {figures[f'{name}.ratio']:.3f}", end="")
         if not options.quick:
-            low, high = interval([fmean(repeat) for repeat in zip(*each, strict=True)])
+            means = [fmean(repeat) for repeat in zip(*each, strict=True)]
+            half = half_interval(means)
+            low, high = fmean(means) - half, fmean(means) + half
             figures |= {f"{name}.ratio.low": low, f"{name}.ratio.high": high}
             print(f" ({low:.3f} to {high:.3f})", end="")
         print()

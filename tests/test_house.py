@@ -35,8 +35,8 @@ PURE = {
     "json",  # distributions are texts
     "math",
     "numpy",
-    "re",
     "operator",
+    "re",
     "shlex",  # a command is a text in words
     "statistics",
     "typing",

@@ -144,9 +144,8 @@ class RedisTransport:
         # A ledger that was restored may release more trials at once than are usually kept.
         kept = max(RELEASES_KEPT, 2 * len(effects.releases))
         for release in effects.releases:
-            commands.append(
-                ("XADD", protocol.RELEASES, "MAXLEN", "~", kept, "*", "t", release.trial)
-            )
+            fields = ("t", release.trial, "s", release.study)
+            commands.append(("XADD", protocol.RELEASES, "MAXLEN", "~", kept, "*", *fields))
             # A copy of an old message then finds no attempt, and is stale.
             commands.append(("DEL", protocol.attempt_key(release.trial)))
         for study in effects.ended:

@@ -22,6 +22,7 @@ from ...scheduler.model.events import Proposed, StudyImported
 from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import Metrics, StudyRecord
 from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
+from ...scheduler.prefixes.chain import has_prefixes
 from . import codec
 from .databases.digests import EVENTS
 from .databases.tables import DURABLE, EPOCH, EVENT, STUDY, TRIAL
@@ -53,13 +54,13 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
         assert isinstance(event, Proposed)
         notes += event.notes or [""] * len(event.trials)
     spec = codec.spec_from_json(head.spec)
-    shared = spec.seeding == "shared"
+    merges = has_prefixes(spec)
     trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
     past = FinishedStudy(
         created_at=head.created_at,
         trials=tuple(
             replace(
-                _trial(row, epochs[row.id], parents[row.id], shared=shared),
+                _trial(row, epochs[row.id], parents[row.id], merges=merges),
                 notes=notes[row.number] if row.number < len(notes) else "",
             )
             for row in trials
@@ -69,9 +70,9 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
 
 
 def _trial(
-    row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, shared: bool
+    row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, merges: bool
 ) -> Trial:
-    """``shared``: other trials may take its epochs over, so what was reported of them is read."""
+    """``merges``: other trials may take its epochs over, so what was reported of them is read."""
     failure = None
     if row.failure_kind is not None:
         failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback or "")
@@ -101,7 +102,7 @@ def _trial(
         origin=origin,
         values={each.epoch: _value(each.value) for each in epochs},
         hashes={each.epoch: each.state_hash for each in epochs},
-        reports={each.epoch: _metrics(each) for each in epochs if shared},
+        reports={each.epoch: _metrics(each) for each in epochs if merges},
         taken={each.epoch: each.taken_from for each in epochs if each.taken_from},
     )
 

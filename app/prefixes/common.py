@@ -40,8 +40,6 @@ class StudyPrefixes:
     #: Why no epochs are merged; empty if they may be.
     obstacle: str
     trials: int
-    #: How many of them began with the state of another trial (population based training).
-    forked: int
     #: The epochs that they have and are to have.
     epochs: Epochs
     #: How many accepted epochs were trained, and how many were taken over.
@@ -83,7 +81,6 @@ def study_prefixes(
         study=spec.name,
         obstacle=why,
         trials=len(trials),
-        forked=sum(trial.origin_trial is not None for trial in trials),
         epochs=count_epochs(edges, merged=merged),
         trained=len(trained),
         taken=len(taken),
@@ -128,7 +125,7 @@ def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, li
 
 def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
     """``found`` as plain values for scripts. ``above`` is the index of an edge in ``tree``."""
-    names = ("study", "trials", "forked", "trained", "taken", "checked", "compared")
+    names = ("study", "trials", "trained", "taken", "checked", "compared")
     return {
         **{name: getattr(found, name) for name in names},
         "why_none": found.obstacle,
@@ -143,7 +140,6 @@ def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
                 "first": edge.after + 1,
                 "last": edge.until,
                 "entering": dict(edge.entering),
-                "forked": edge.forked,
                 "trials": [way.number for way in edge.ways],
             }
             for edge in found.edges

@@ -68,8 +68,6 @@ def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
         verb = "waits as a companion" if len(trials) == 1 else "wait as companions"
         yield f"{_trials(trials)} {verb} of trial {trainee}"
     yield from _checks(found)
-    if found.forked:
-        yield f"{count(found.forked, 'trial')} began with another one's state and merged nothing"
 
 
 def _checks(found: StudyPrefixes) -> Iterator[str]:
@@ -124,7 +122,5 @@ def edge_words(edge: Edge) -> str:
     first = edge.after + 1
     which = f"epoch {first}" if edge.epochs == 1 else f"epochs {first} to {edge.until}"
     values = "  ".join(f"{name} {number(value)}" for name, value in edge.entering)
-    if edge.forked:
-        values = f"with another trial's state  {values}"
     who = count(len(edge.ways), "trial") if len(edge.ways) > 1 else f"trial {edge.ways[0].number}"
     return f"{which}: {values or 'as before'}, {who}"

@@ -47,7 +47,7 @@ MAX_MESSAGES = 10_000
 class Listener(Protocol):
     """The keeper reports what it has seen to this. Called on the keeper's thread."""
 
-    def released(self, trial: str) -> None: ...
+    def released(self, trial: str, study: str) -> None: ...
 
     def agent_gone(self) -> None: ...
 
@@ -215,9 +215,9 @@ class Keeper(threading.Thread):
     def _take(self, answers: list[Any], sessions: list[Session]) -> None:
         for entry, fields in answers[2]:
             self._seen_release = entry
-            trial = protocol.pairs(fields).get("t")
-            if trial:
-                self._listener.released(trial)
+            named = protocol.pairs(fields)
+            if trial := named.get("t"):
+                self._listener.released(trial, named.get("s", ""))
         for session, answer in zip(sessions, answers[3:], strict=True):
             session.on_beat(int(answer))
 

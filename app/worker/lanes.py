@@ -105,11 +105,11 @@ class Lane:
         names.update(studies[:-STUDIES_KEPT])
         return [self._trainers[name] for name in names if not self._trainers[name].runs]
 
-    def release(self, trial: str) -> None:
-        """The trial is over. The trainers that keep it may drop it."""
+    def release(self, trial: str, study: str = "") -> None:
+        """The trial is over, and ``study``, if given. Trainers may drop what they keep of them."""
         for trainer in self.trainers():
-            if trainer.causes.pop(trial, None) is not None:
-                trainer.send({"op": "release", "trial": trial})
+            if trainer.causes.pop(trial, None) is not None or study:
+                trainer.send({"op": "release", "trial": trial, "study": study})
 
     def ended(self) -> list[Trainer]:
         """The trainers whose processes have ended."""

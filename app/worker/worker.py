@@ -292,10 +292,10 @@ class Worker:
         log.warning("an idle trainer of %s ended: %s", lane.name, how)
         self._close_unused_if_free(lane)
 
-    def released(self, trial: str) -> None:
-        """The trial will not run again."""
+    def released(self, trial: str, study: str) -> None:
+        """The trial will not run again, nor will any of ``study``, if that is given."""
         for lane in self._lanes:
-            lane.release(trial)
+            lane.release(trial, study)
 
     def tidy(self) -> None:
         """Time has passed. Trainers that nothing needs any more are closed."""

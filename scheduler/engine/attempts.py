@@ -80,22 +80,15 @@ class Attempts:
         elif trial.value is None:
             trial.failure = Failure("metric", "the objective returned None and reported nothing")
             self._core.move(study, trial, Step.FAIL)
+        elif trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+            self._core.invalidate_plan()
+            self._proposals.enter(study, self._proposals.reached(study, trial))
+            self._proposals.settle(study)
+            self._dispatcher.fill()
+            return
         else:
             self._core.move(study, trial, Step.FINISH)
-            if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
-                self._end_at_last_rung(study, trial)
-                return
         self._end_trial(study, trial)
-
-    def _end_at_last_rung(self, study: StudyState, trial: Trial) -> None:
-        """The objective has reached its last epoch, and then returned."""
-        self._core.invalidate_plan()
-        self._checkpoints.trial_over(study, trial)
-        self._core.decide(Release, trial=trial.id)
-        curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
-        self._proposals.enter(study, study.strategy.reached(trial.id, trial.epoch, curve))
-        self._proposals.settle(study)
-        self._dispatcher.fill()
 
     def on_attempt_failed(self, event: AttemptFailed) -> None:
         trial = self._core.trial(event.trial)

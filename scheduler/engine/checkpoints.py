@@ -51,6 +51,8 @@ class Checkpoints:
 
     def copy(self, study: StudyState, trial: Trial, source: Trial) -> None:
         """Record the durable states of ``source`` that are states of ``trial``, too."""
+        if trial.state in FINAL and trial.id not in study.best:
+            return  # it keeps none
         known = {state.epoch for state in trial.parents}
         for state in source.parents:
             if state.epoch not in known and trial.hashes.get(state.epoch) == state.state_hash:

@@ -156,8 +156,7 @@ class Lifecycle:
         study.spec = replace(study.spec, n_trials=strategy.asked)
         for trial in self._core.trials_of(study):
             # Samplers that need no results have proposed all trials already.
-            begun = trial.dispatched_at is not None or trial.epoch
-            if trial.state is TrialState.WAITING and not begun:
+            if trial.state is TrialState.WAITING and not trial.begun:
                 self._core.move(study, trial, Step.CANCEL)
         self._core.touch_study(study)
         self._proposals.settle(study)

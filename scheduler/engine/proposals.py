@@ -17,6 +17,7 @@ from ..model.decisions import Ask, Finish, Release
 from ..model.study import OVER, trial_id
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.trial_group import Entry, Fork, Pull
+from ..prefixes.chain import has_prefixes
 from ..prefixes.prefixes import MAX_COMPANIONS, Prefixes
 from ..resources.slots import free_slots
 from ..state.configurations import configurations, new_configurations
@@ -233,6 +234,8 @@ class Proposals:
             if trial.state in _ENDED_WITH_STUDY and trial.id not in study.waiting:
                 self._core.move(study, trial, Step.STOP)
                 self._core.decide(Release, trial=trial.id)
+        if has_prefixes(study.spec) and study.trials:
+            self._core.decide(Release, trial=study.trials[-1], study=study.spec.id)
         study.status = status
         if study.finished_at is None:
             study.finished_at = self._core.at

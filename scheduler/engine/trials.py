@@ -138,5 +138,4 @@ class Trials:
 
 def _not_started(trial: Trial) -> bool:
     """Whether the trial waits for its first segment."""
-    begun = trial.dispatched_at is not None or trial.epoch > trial.begin
-    return trial.state is TrialState.WAITING and not begun
+    return trial.state is TrialState.WAITING and not trial.begun

@@ -142,9 +142,13 @@ class Revoke(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release(Decision):
-    """The trial will not run again. Devices may drop the state that they keep in memory."""
+    """The trial will not run again. Devices may drop the state that they keep in memory.
+
+    ``study``: if given, that study is over, and copies of states of all its trials may go, too.
+    """
 
     trial: str
+    study: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

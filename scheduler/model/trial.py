@@ -269,6 +269,11 @@ class Trial:
         return 0 if self.origin is None else self.origin.epoch
 
     @property
+    def begun(self) -> bool:
+        """Whether any of its own epochs was sent somewhere, or taken over from another trial."""
+        return self.dispatched_at is not None or self.epoch > self.begin
+
+    @property
     def device(self) -> str:
         return self.members[0].device if self.members else ""
 

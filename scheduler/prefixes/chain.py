@@ -51,24 +51,39 @@ def obstacle(spec: StudySpec) -> str:
 
     They may where their random numbers have common keys, epochs are a function of the trial, and
     neither the machine nor a system parameter may change what comes out. An objective's and an
-    epoch function's state is not known, so where one stops no other one can go on.
+    epoch function's state is not known, so where one stops no other one can go on. Where trials are
+    forked, an epoch counts only with a durable state of its own trial, and who takes it over late
+    may find none.
     """
-    if spec.seeding != "shared":
-        return 'seeding="trial" gives each trial random numbers of its own'
-    if spec.contract not in ("torch", "empty"):
-        return "Penstock cannot copy the state of code that has a training loop of its own"
-    if spec.exactness != "bitwise":
-        return f"exactness={spec.exactness!r} does not promise equal bits"
-    if spec.on_signature_change != "refuse":
-        return "its trials may go on on machines that compute other bits"
-    if spec.system == "tune":
-        return 'system="tune" may keep a system parameter that rounds differently'
-    return ""
+    reasons = (
+        (spec.seeding != "shared", 'seeding="trial" gives each trial random numbers of its own'),
+        (
+            spec.contract not in ("torch", "empty"),
+            "Penstock cannot copy the state of code that has a training loop of its own",
+        ),
+        (
+            spec.strategy.name == "pbt",
+            "population based training goes on from states that must be in the store",
+        ),
+        (
+            spec.exactness != "bitwise",
+            f"exactness={spec.exactness!r} does not promise equal bits",
+        ),
+        (
+            spec.on_signature_change != "refuse",
+            "its trials may go on on machines that compute other bits",
+        ),
+        (
+            spec.system == "tune",
+            'system="tune" may keep a system parameter that rounds differently',
+        ),
+    )
+    return next((why for holds, why in reasons if holds), "")
 
 
 def has_prefixes(spec: StudySpec) -> bool:
     """Whether trials of the study may have bits in common (else see ``obstacle``)."""
-    return not obstacle(spec)
+    return spec.seeding == "shared" and not obstacle(spec)  # asked at every event
 
 
 def chain_of(spec: StudySpec, trial: Trial) -> Chain:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..model.decisions import Segment
+from ..model.study import Metrics
 from ..model.trial import FINAL, AcceptedEpoch, Trial, TrialState
 from ..state.core import Core
 from ..state.state import StudyState
@@ -83,7 +84,7 @@ class Prefixes:
         trainee = source.taken.get(epoch, source.id)
         metrics, state_hash = source.reports[epoch], source.hashes[epoch]
         self._core.accept(study, trial, epoch, metrics, state_hash)
-        trial.taken[epoch] = trainee
+        trial.reports[epoch], trial.taken[epoch] = metrics, trainee
         trial.signature, trial.holder = source.signature, source.holder
         trial.trained_with = source.trained_with
         self._core.changes.epochs.append(
@@ -165,12 +166,18 @@ class Prefixes:
                 found.add(other.target)
         return tuple(sorted(epoch for epoch in found if first <= epoch <= last))
 
-    def compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
+    def record(self, study: StudyState, trial: Trial, metrics: Metrics) -> None:
+        """Keep what was reported of the epoch that ``trial`` has trained, for others to take."""
+        if has_prefixes(study.spec):
+            trial.reports[trial.epoch] = metrics
+            self._compare(study, trial, trial.epoch)
+
+    def _compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
         """Compare an accepted epoch of ``trial`` with the same epoch of a trial like it.
 
         If bits differ, every trial trains its own epochs from now on, and the user is told.
         """
-        if not has_prefixes(study.spec) or study.apart:
+        if study.apart:
             return
         for other in self._alike(study, trial, epoch):
             known = other.hashes.get(epoch, "")
@@ -188,11 +195,11 @@ class Prefixes:
                 return
 
     def compare_all(self, study: StudyState) -> None:
-        """The same for all epochs that the trials of a study that is back have trained."""
+        """Compare all epochs that the trials of a study that is back have trained."""
         for name in study.trials if has_prefixes(study.spec) else ():
             trial = self._state.trials[name]
             for epoch in sorted(trial.hashes.keys() - trial.taken.keys()):
-                self.compare(study, trial, epoch)
+                self._compare(study, trial, epoch)
 
     def forget_study(self, study: str) -> None:
         self._indices.pop(study, None)

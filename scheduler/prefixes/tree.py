@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...profiling.base.pieces import entering, in_force
+from ...profiling.base.pieces import entering
 from ..model.study import Params, StudySpec
 from ..model.trial import Trial, TrialState
 from .chain import Chain, chain_of, common_epochs, is_checked, link_at
@@ -65,11 +65,6 @@ class Edge(NamedTuple):
     @property
     def epochs(self) -> int:
         return self.until - self.after
-
-    @property
-    def forked(self) -> bool:
-        """Whether it begins with the state of another trial (population based training)."""
-        return not self.ways[0].chain
 
 
 class Epochs(NamedTuple):
@@ -139,10 +134,8 @@ def _parting(
             parted.setdefault((after, way.key(after + 1)), []).append(way)
     for (after, _), together in parted.items():
         until = min(way.until(after + 1) for way in together)
-        edge = Edge(above, depth, after, until, (), tuple(together))
-        params = dict(together[0].params)
-        new = in_force(params, after) if edge.forked else entering(params, after)
-        yield edge._replace(entering=tuple(new.items()))
+        new = entering(dict(together[0].params), after)
+        yield Edge(above, depth, after, until, tuple(new.items()), tuple(together))
 
 
 def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:

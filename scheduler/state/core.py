@@ -102,8 +102,6 @@ class Core:
                 (name, named[name] - bound) for name, bound in study.spec.constraints
             )
         trial.state_hash = trial.hashes[epoch] = state_hash
-        if study.spec.seeding == "shared":
-            trial.reports[epoch] = metrics
         self.changes.trials[trial.id] = trial
         self.moved[study.spec.id] = None
 

@@ -44,9 +44,10 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTrial:
-    """The trial will not run again."""
+    """The trial will not run again, nor will any of ``study``, if that is given."""
 
     trial: str
+    study: str
 
 
 @dataclass(slots=True)
@@ -307,7 +308,7 @@ class Pipe:
                 case "share":
                     self.metering.share(message["trials"])
                 case "release":
-                    self.inbox.put(ReleaseTrial(message["trial"]))
+                    self.inbox.put(ReleaseTrial(message["trial"], message["study"]))
                 case op:
                     run = self._open.get((message["trial"], message["fence"]))
                     if run is not None:

@@ -98,7 +98,7 @@ class TrainerProcess:
 
     def _handle(self, work: Run | ReleaseTrial) -> None:
         if isinstance(work, ReleaseTrial):
-            self._release(work.trial)
+            self._release(work)
             return
         if not self._pipe.begin(work):
             return
@@ -194,10 +194,12 @@ class TrainerProcess:
             forks.end_child(error)
             raise failure_of(error, "code") from error
 
-    def _release(self, trial: str) -> None:
+    def _release(self, work: ReleaseTrial) -> None:
         for kept in (self._objectives, self._functions, self._segments):
             if kept is not None:
-                kept.release(trial)
+                kept.release(work.trial)
+        if work.study and self._segments is not None:
+            self._segments.drop_copies(work.study)
         _trim_heap()
 
 

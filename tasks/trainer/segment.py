@@ -177,7 +177,7 @@ class Segments:
         """Keep a copy of the state for trials that go on from it, if the engine knows of any."""
         epoch = warm.training.epoch
         if epoch in task.copies and task.memory_limit is None:
-            self._copies.keep(warm.state_hash, epoch, warm.training.state())
+            self._copies.keep(task.study, warm.state_hash, epoch, warm.training.state())
 
     def _estimate(self, run: Run, code: type[TorchTrainable]) -> None:
         """Estimate the memory of the trials that the segment names, as far as there is time."""
@@ -209,6 +209,10 @@ class Segments:
     def release(self, trial: str) -> None:
         self._warm.drop(trial)
         self._writer.forget(trial)
+
+    def drop_copies(self, study: str) -> None:
+        """The study is over: no trial begins at a copied state of it any more."""
+        self._copies.drop(study)
 
     def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:
         self._pipe.say(

@@ -11,13 +11,14 @@ from ..checkpoints.state import map_tensors, state_bytes
 
 
 class _Copy(NamedTuple):
+    study: str
     epoch: int
     state: dict[str, Any]
     bytes: int
 
 
 class StateCopies:
-    """States by their hash. The oldest go when ``capacity`` is exceeded.
+    """States by their hash. They go with their study, the oldest when ``capacity`` is exceeded.
 
     Whoever misses one finds the state in a store, or computes it again.
     """
@@ -28,11 +29,11 @@ class StateCopies:
         self._copies: OrderedDict[str, _Copy] = OrderedDict()
         self._changing = threading.Lock()
 
-    def keep(self, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
-        """Keep a copy of the state after ``epoch``, on its own device."""
+    def keep(self, study: str, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
+        """Keep a copy of the state after ``epoch`` of a trial of ``study``, on its own device."""
         copied = map_tensors(state, lambda tensor: tensor.detach().clone())
         with self._changing:
-            self._copies[state_hash] = _Copy(epoch, copied, state_bytes(copied))
+            self._copies[state_hash] = _Copy(study, epoch, copied, state_bytes(copied))
             held = sum(each.bytes for each in self._copies.values())
             while self._copies and held > self._capacity(held):
                 _, gone = self._copies.popitem(last=False)
@@ -43,3 +44,9 @@ class StateCopies:
         with self._changing:
             found = self._copies.get(state_hash)
         return found.state if found is not None and found.epoch == epoch else None
+
+    def drop(self, study: str) -> None:
+        """Drop all copies of the study's states."""
+        with self._changing:
+            for state_hash in [name for name, each in self._copies.items() if each.study == study]:
+                del self._copies[state_hash]

@@ -157,7 +157,6 @@ def test_the_command_prints_the_tree_and_its_facts(tmp_path):
         "first": 4,
         "last": 6,
         "entering": {"x": 0.2},
-        "forked": False,
         "trials": [0],
     }
 

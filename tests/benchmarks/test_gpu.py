@@ -43,5 +43,5 @@ def test_a_switch_is_timed_from_one_trial_to_another(threads, monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_lanes_train_the_same_trials_as_one():
+def test_two_lanes_are_timed_beside_one():
     assert 0.1 < _gpu_lanes.two_lanes(CPU, "mlp") < 10.0

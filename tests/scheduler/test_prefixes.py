@@ -4,7 +4,7 @@ import pytest
 from drive_world import check_invariants
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.decisions import Dispatch, Release
 from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
@@ -16,6 +16,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial, TrialState
 from penstock.scheduler.prefixes.chain import chain_of, common_epochs, is_checked, link_at
+from penstock.scheduler.prefixes.prefixes import MAX_COMPANIONS
 from prefix_world import Grid, grid, shared
 
 
@@ -229,3 +230,32 @@ def test_a_state_that_was_stored_goes_on_as_it_would():
     world.engine = Engine(state_from_json(state_to_json(world.engine.state)))
     world.run()
     assert world.trained == 3 * 2 + 9 * 2 + 27 * 2
+
+
+def test_a_study_with_many_companions_is_not_asked_for_more_trials():
+    # So many devices that those that train as a check leave some free.
+    devices = [f"d{number}" for number in range(30)]
+    world = begun([{"x": 1}] * (MAX_COMPANIONS + 50), *devices, sampler="tpe")
+    study = world.engine.state.studies["s-1"]
+    # It is asked for as many trials at once as there are free slots.
+    assert MAX_COMPANIONS <= len(study.companions) < MAX_COMPANIONS + len(devices)
+    assert len(study.trials) < MAX_COMPANIONS + 2 * len(devices)
+    world.run()
+    assert world.finish.status == "complete"
+    assert len({trial for trial, _ in accepted(world)}) == MAX_COMPANIONS + 50
+
+
+def test_copies_go_with_their_study():
+    world = begun(grid(3), "a")
+    world.run()
+    [over] = [d for d in world.trace if isinstance(d, Release) and d.study]
+    assert over.study == "s-1"
+    assert over.cause == world.finish.cause
+
+
+def test_a_population_whose_trials_continue_each_other_takes_over_nothing():
+    pbt = StrategySpec("pbt", max_epochs=6, min_epochs=2, quantile=0.25)
+    world = begun([{"x": 1}] * 4, "a", strategy=pbt, contract="torch")
+    assert not world.engine.state.studies["s-1"].companions
+    world.run()
+    assert all(not source for _, source in accepted(world).values())

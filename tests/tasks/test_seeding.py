@@ -14,13 +14,6 @@ from trainer_process import TrainerProcess, segment
 SHARED = {"replicate": 0}
 
 
-@pytest.fixture(scope="module")
-def trainers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trainers")
-    with TrainerProcess(folder / "one") as one, TrainerProcess(folder / "other") as other:
-        yield one, other
-
-
 def hashes(heard):
     return [m["state_hash"] for m in heard if m["op"] == "epoch"]
 

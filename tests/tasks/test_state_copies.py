@@ -6,16 +6,9 @@ import pytest
 import torch
 import trainees
 from penstock.tasks.trainer.state_copies import StateCopies
-from trainer_process import TrainerProcess, segment
+from trainer_process import segment
 
 SHARED = {"replicate": 0}
-
-
-@pytest.fixture(scope="module")
-def trainers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trainers")
-    with TrainerProcess(folder / "one") as one, TrainerProcess(folder / "other") as other:
-        yield one, other
 
 
 def epochs(heard):
@@ -65,8 +58,26 @@ def test_the_oldest_copies_go_when_there_is_no_more_memory_for_them():
     live = torch.zeros(100)
     for epoch in (1, 2, 3):
         live.fill_(epoch)
-        copies.keep(f"h{epoch}", epoch, {"model": {"w": live}})
+        copies.keep(f"s{epoch % 2}", f"h{epoch}", epoch, {"model": {"w": live}})
     assert copies.find("h1", 1) is None
     assert copies.find("h2", 3) is None, "another epoch's"
     assert copies.find("h2", 2)["model"]["w"].unique().tolist() == [2.0]
     assert copies.find("h3", 3)["model"]["w"].unique().tolist() == [3.0]
+    copies.drop("s1")
+    assert copies.find("h3", 3) is None
+    assert copies.find("h2", 2) is not None, "another study's"
+
+
+def test_with_its_study_a_copy_goes(trainers):
+    one, _ = trainers
+    whole = {"params": {"lr": 0.4}, **SHARED}
+    first = epochs(
+        one.carry_out(segment(trainees.Small, 1, 4, copies=[2], trial="s-0008", **whole))
+    )
+    state = {"expect": first[1][1], "holder": one.identity}
+    one.say(op="release", trial="s-0008", study="")
+    kept = one.carry_out(segment(trainees.Small, 3, 1, trial="s-0009", **whole, **state))
+    assert not [m for m in kept if m["op"] == "replayed"], "others may begin there"
+    one.say(op="release", trial="s-0009", study="s")
+    gone = one.carry_out(segment(trainees.Small, 3, 1, trial="s-0010", **whole, **state))
+    assert [m for m in gone if m["op"] == "replayed"]
