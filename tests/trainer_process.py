@@ -182,9 +182,12 @@ class TrainerProcess:
         self.lines = ours.makefile("rb")
 
     def say(self, **message) -> None:
-        """What is said of a run is of the newest one, unless its trial and fence are given."""
+        """What is said of a run is of the newest one, unless its trial and fence are given; the
+        study of a trial that is released goes on, unless it is given."""
         if message["op"] in ("cut", "stop", "answer"):
             message = {"trial": self.newest.trial, "fence": self.newest.fence} | message
+        if message["op"] == "release":
+            message = {"study": ""} | message
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def run(self, task: SegmentTask, members: Sequence[str] = (), *, queued: bool = False) -> None:

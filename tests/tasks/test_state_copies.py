@@ -75,7 +75,7 @@ def test_with_its_study_a_copy_goes(trainers):
         one.carry_out(segment(trainees.Small, 1, 4, copies=[2], trial="s-0008", **whole))
     )
     state = {"expect": first[1][1], "holder": one.identity}
-    one.say(op="release", trial="s-0008", study="")
+    one.say(op="release", trial="s-0008")
     kept = one.carry_out(segment(trainees.Small, 3, 1, trial="s-0009", **whole, **state))
     assert not [m for m in kept if m["op"] == "replayed"], "others may begin there"
     one.say(op="release", trial="s-0009", study="s")

@@ -233,7 +233,7 @@ def test_an_answer_reaches_the_run_that_has_asked(trainer):
 
 def test_a_released_trial_starts_from_nothing_again(shared):
     first = shared.carry_out(segment(trainees.Small, trial="s-0004"))[-1]
-    shared.say(op="release", trial="s-0004", study="")
+    shared.say(op="release", trial="s-0004")
     heard = shared.carry_out(
         segment(trainees.Small, 2, 1, trial="s-0004", expect=first["state_hash"])
     )
