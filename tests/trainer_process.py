@@ -240,3 +240,18 @@ class TrainerProcess:
 
 
 __all__ = ["TrainerProcess", "segment", "trainees"]
+
+
+def hashes(heard: list[dict]) -> dict[tuple[str, int], str]:
+    """The state hash of each epoch that was reported, by trial and epoch."""
+    return {(m["trial"], m["epoch"]): m["state_hash"] for m in heard if m["op"] == "epoch"}
+
+
+def hear_all(lane: TrainerProcess, tasks: Sequence[SegmentTask]) -> list[dict]:
+    """All that is said until every one of ``tasks`` is over."""
+    left, heard = {each.trial for each in tasks}, []
+    while left:
+        heard.append(message := lane.hear())
+        if message["op"] in ("failed", "stopped", "refused") or message.get("closes"):
+            left.discard(message["trial"])
+    return heard

@@ -88,7 +88,7 @@ class PerShard(Small):
 
 
 class WaitsInGangs(PerShard):
-    """Takes half a second for a step in a gang, where it has fewer shards, and notes each."""
+    """Takes two seconds for a step in a gang, where it has fewer shards, and notes each."""
 
     def __init__(self, params):
         super().__init__(params)
@@ -100,7 +100,7 @@ class WaitsInGangs(PerShard):
 
     def clip(self, model):
         if self.shards < 4:
-            time.sleep(0.5)
+            time.sleep(2.0)
             with Path(self.params["notes"]).open("a", encoding="utf-8") as notes:
                 notes.write("step\n")
         else:

@@ -7,13 +7,14 @@ be used. That is owed: rounds pass without a turn until it is made good. So the 
 proportional to its weight, however long its steps are, to within a step and a quantum (Shreedhar
 and Varghese, SIGCOMM 1995, section 3; a turn may overrun, as in surplus round robin).
 
-Who has weight 0 has a turn only where nobody else wants one. A newcomer comes next.
+Who has weight 0 has a turn only where nobody else wants one. A newcomer comes next. Who rests wants
+none, and keeps its weight and its credit.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 #: Seconds of a turn. A switch takes a few tenths of a millisecond.
@@ -35,8 +36,13 @@ class RoundRobin(Generic[Name]):
         self._credits: dict[Name, float] = {}
 
     def __iter__(self) -> Iterator[Name]:
-        """Those who take turns, in their order."""
-        return iter(self._order)
+        """Those who take turns, and those who rest."""
+        return iter(self._weights)
+
+    @property
+    def awake(self) -> Sequence[Name]:
+        """Those who take turns now, in their order."""
+        return tuple(self._order)
 
     def join(self, name: Name) -> None:
         """``name`` takes turns from now on, with weight 1; the next one is its."""
@@ -44,7 +50,16 @@ class RoundRobin(Generic[Name]):
         self._weights[name] = 1.0
         self._credits[name] = self._quantum
 
+    def rest(self, name: Name) -> None:
+        """``name`` wants no turns for now."""
+        self._order.remove(name)
+
+    def wake(self, name: Name) -> None:
+        """``name``, which rested, takes turns again, after the others."""
+        self._order.append(name)
+
     def leave(self, name: Name) -> None:
+        """``name``, which does not rest, takes turns no more."""
         self._order.remove(name)
         del self._weights[name], self._credits[name]
 
@@ -64,8 +79,10 @@ class RoundRobin(Generic[Name]):
         """Whose turn is next; None if nobody takes turns. Its credit is a quantum or more."""
         if not self._order:
             return None
-        most = max(self._weights.values())
-        weights = self._weights if most > 0.0 else dict.fromkeys(self._order, 1.0)
+        weights = {name: self._weights[name] for name in self._order}
+        most = max(weights.values())
+        if most == 0.0:
+            weights = dict.fromkeys(self._order, 1.0)
         gains = {name: self._quantum * weight / (most or 1.0) for name, weight in weights.items()}
         while True:
             for name in self._order:

@@ -6,6 +6,9 @@ trial has its own of, is saved (``host_state``); the next one's lock is opened; 
 at its own lock. A trial that waits keeps its stack, its step in the middle of the epoch, and what
 is local to its thread: grad mode, autocast.
 
+A turn that *rests* lets all others have one turn each, or rest as well, before it goes on. Meanwhile
+another one may *hold* it, and compute for it: then it goes on when that is done.
+
 Time in turn is what counts: ``Turn.clock`` stands still while others have their turns. What is
 measured must not be interrupted: a turn that is ``alone`` lasts until that ends.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -63,6 +66,21 @@ class Turn:
         """Let others have their turns, and come back for the next one."""
         self._turns.pass_on(self)
 
+    def rest(self) -> None:
+        """Go on when others have had their turns, or when what held this one lets go.
+
+        Nothing of the process is restored but what ``resumed`` sets.
+        """
+        self._turns.rest(self)
+
+    def hold(self, resting: Sequence[Turn]) -> None:
+        """Keep these at rest, as this one computes for them."""
+        self._turns.hold(resting)
+
+    def let_go(self, resting: Sequence[Turn]) -> None:
+        """They take turns again, if they were held."""
+        self._turns.let_go(resting)
+
     def begin_anew(self) -> None:
         """Begin the turn anew: what was loaded in it so far is not held against the trial."""
         self._turns.begin_anew(self)
@@ -83,6 +101,9 @@ class Turns:
         self._robin: RoundRobin[Turn] = RoundRobin(quantum)
         self._hurried: list[Turn] = []
         self._current: Turn | None = None
+        #: Those that rest, and for whose turns each of them waits.
+        self._resting: dict[Turn, set[Turn]] = {}
+        self._held: set[Turn] = set()
         #: Seconds that trials owed when their last segment ended.
         self._owed: dict[str, float] = {}
 
@@ -146,6 +167,36 @@ class Turns:
         self._host.restore(saved)
         turn.resumed()
 
+    def rest(self, turn: Turn) -> None:
+        left = time.perf_counter()
+        with self._lock:
+            self._end(turn)
+            others = set(self._robin.awake) - {turn}
+            if not others and not self._ready():
+                self._begin(turn)
+                return
+            self._robin.rest(turn)
+            self._resting[turn] = others
+            self._give(self._next())
+        turn.go.acquire()
+        turn.away += time.perf_counter() - left
+        turn.resumed()
+
+    def hold(self, resting: Sequence[Turn]) -> None:
+        with self._lock:
+            for turn in resting:
+                if turn not in self._resting:  # it was to go on next
+                    self._robin.rest(turn)
+                    self._resting[turn] = set()
+            self._hurried = [turn for turn in self._hurried if turn not in resting]
+            self._held.update(resting)
+
+    def let_go(self, resting: Sequence[Turn]) -> None:
+        with self._lock:
+            for turn in self._held.intersection(resting):
+                self._wake(turn)
+            self._held.difference_update(resting)
+
     def begin_anew(self, turn: Turn) -> None:
         with self._lock:
             self._count(turn)
@@ -153,14 +204,26 @@ class Turns:
 
     def hurry(self, turn: Turn) -> None:
         with self._lock:
-            if turn is not self._current:
+            if turn is not self._current and turn not in self._held:
+                self._wake(turn)
                 self._hurried.append(turn)
                 if self._current is not None:
                     self._shorten(self._current)
 
     # -- with the lock ---------------------------------------------------------------------------
 
+    def _ready(self) -> list[Turn]:
+        """Those at rest that wait for nobody."""
+        resting = self._resting.items()
+        return [turn for turn, others in resting if not others and turn not in self._held]
+
+    def _wake(self, turn: Turn) -> None:
+        if self._resting.pop(turn, None) is not None:
+            self._robin.wake(turn)
+
     def _next(self) -> Turn | None:
+        for turn in self._ready():
+            self._wake(turn)
         return self._hurried.pop(0) if self._hurried else self._robin.next()
 
     def _give(self, turn: Turn | None) -> None:
@@ -178,6 +241,8 @@ class Turns:
             self._page.turn(turn.fence, turn.began)
 
     def _end(self, turn: Turn) -> None:
+        for others in self._resting.values():
+            others.discard(turn)
         self._robin.use(turn, self._count(turn))
 
     def _count(self, turn: Turn) -> float:

@@ -134,6 +134,8 @@ class SegmentTask(_Frozen):
     estimate: tuple[TrialRef, ...] = ()
     #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
     copies: tuple[int, ...] = ()
+    #: Whether it may be trained together with others of its structure (``tasks.trainer.lockstep``).
+    fuse: bool = False
     #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
     memory_limit: int | None = Field(default=None, gt=0)
     #: The state hash after epoch ``first`` - 1; empty where none is known.

@@ -121,9 +121,12 @@ class Run:
         closes: bool | None = None,
         uri: str = "",
         joules: float | None = None,
+        together: int = 1,
     ) -> bool:
         """Report an epoch, whose state is durable if ``uri`` is given. True: the segment has ended.
 
+        ``together``: how many trials were trained in its steps, itself included; 0: it cannot be
+        trained with others.
         ``closes`` is what a gang has agreed on, None where there is no gang.
         """
         if closes is None:
@@ -140,6 +143,7 @@ class Run:
             uri=uri,
             joules=joules,
             memory=self.memory.bytes(),
+            together=together,
         )
         return closes
 

@@ -36,6 +36,7 @@ from ..training.determinism import configure
 from ..training.probe import probe
 from ..training.profile import Profiles
 from ..training.training import Training
+from .lockstep import Lockstep
 from .resume import Resumption
 from .state_copies import StateCopies
 from .warm import WarmTrial, WarmTrials, warm_capacity
@@ -54,6 +55,9 @@ class Segments:
         self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._handler = RendezvousHandler(identity, loop.device_here())
         self._estimator = Estimator()
+        self._lockstep = Lockstep()
+        #: The last reason by study why its trials are not trained together.
+        self._refusals: dict[str, str] = {}
         self._resumption = Resumption(
             identity, self._warm, self._copies, self._writer, self._handler
         )
@@ -123,8 +127,12 @@ class Segments:
             if not (profiled or training.windows):
                 self._meter(run, warm)
             meter = training.meter
+            together, tick = 1, _ticks(run, training)
             try:
-                result = loop.run_epoch(training, _ticks(run, training))
+                if _may_be_together(run, training, profiled=profiled):
+                    result, together = self._lockstep.run_epoch(run, training, tick)
+                else:
+                    result = loop.run_epoch(training, tick)
             finally:
                 training.meter = None
                 if meter is not None:
@@ -171,7 +179,17 @@ class Segments:
                 closes=closed,
                 uri=uri,
                 joules=joules,
+                together=together,
             )
+            if not together:
+                self._say_why_not(run, training)
+
+    def _say_why_not(self, run: Run, training: Training) -> None:
+        """Say once why trials of the study are not trained together."""
+        why = self._lockstep.why_not(training)
+        if self._refusals.get(run.task.study) != why:
+            self._refusals[run.task.study] = why
+            run.remarks(f"its steps are its own: {why}")
 
     def _keep_copy(self, task: SegmentTask, warm: WarmTrial) -> None:
         """Keep a copy of the state for trials that go on from it, if the engine knows of any."""
@@ -212,6 +230,7 @@ class Segments:
 
     def drop_copies(self, study: str) -> None:
         """The study is over: no trial begins at a copied state of it any more."""
+        self._refusals.pop(study, None)
         self._copies.drop(study)
 
     def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:
@@ -225,6 +244,12 @@ class Segments:
 
     def _undurable(self, snapshot: checkpoint.StateCopy, reason: str) -> None:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
+
+
+def _may_be_together(run: Run, training: Training, *, profiled: bool) -> bool:
+    """Whether others may be trained in the steps of the next epoch: nothing of it is measured."""
+    measured = profiled or training.windows or training.meter is not None
+    return run.task.fuse and not measured and run.turn is not None and not run.turn.alone
 
 
 def _measure_candidates(run: Run, training: Training) -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 import trainees
 from patience import until
-from trainer_process import TrainerProcess, segment
+from trainer_process import TrainerProcess, hashes, hear_all, segment
 
 KINDS = (trainees.Small, trainees.OneByOne)
 
@@ -26,20 +26,6 @@ def lane(tmp_path):
 
 def task(n, code=trainees.Small, epochs=3, **changes):
     return segment(code, 1, epochs, trial=f"s-{n:04}", **{"fence": n + 1, "seed": n, **changes})
-
-
-def hashes(heard):
-    return {(m["trial"], m["epoch"]): m["state_hash"] for m in heard if m["op"] == "epoch"}
-
-
-def hear_all(lane, tasks):
-    """All that is said until every one of ``tasks`` is over."""
-    left, heard = {each.trial for each in tasks}, []
-    while left:
-        heard.append(message := lane.hear())
-        if message["op"] in ("failed", "stopped", "refused") or message.get("closes"):
-            left.discard(message["trial"])
-    return heard
 
 
 def test_trials_that_take_turns_train_to_the_same_bits(alone, lane):

@@ -1,0 +1,108 @@
+"""Lockstep: trials in the seats of one lane train their epochs together.
+
+Theory of operation. A trial at the beginning of an epoch *rests* (``tasks.lanes.turns``): the
+others have a turn each, in which those of the same structure come to the beginning of an epoch,
+too, and rest. The first that goes on trains an epoch of each of them (``tasks.fusion``) in its own
+turn, while it holds the others. So whoever comes later waits for an epoch at most, and nobody waits
+for one that computes something else. Each trial keeps its own segment, fence, progress, reports,
+cut and failure: only the epoch's steps are computed together.
+
+Between two steps the one that computes may pass its turn on, as any trial does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..fusion.fusion import Fusion, Row
+from ..fusion.structure import Structure
+from ..lanes.turns import Turn
+from ..process.pipe import Run
+from ..training import loop
+from ..training.training import Training
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A trial at the beginning of an epoch, and later what came of it."""
+
+    turn: Turn
+    structure: Structure
+    row: Row
+    outcome: loop.Result | BaseException | None = None
+    #: How many trials were trained together, itself included.
+    together: int = 1
+
+
+class Lockstep:
+    """The trials of this trainer that may be trained together."""
+
+    def __init__(self) -> None:
+        self._fusion = Fusion()
+        self._waiting: list[_Waiting] = []
+
+    def run_epoch(self, run: Run, training: Training, tick: loop.Tick) -> tuple[loop.Result, int]:
+        """As ``loop.run_epoch``, and how many trials were trained together; 0: it cannot be.
+
+        Raises whatever this trial's own code raises, and ``Abandoned`` if it is fenced off.
+        """
+        assert run.turn is not None
+        structure = self._fusion.structure(training)
+        if structure is None:
+            return loop.run_epoch(training, tick), 0
+        own = _Waiting(run.turn, structure, Row(training, tick))
+        self._waiting.append(own)
+        run.turn.rest()
+        if own.outcome is None:
+            if own in self._waiting:
+                self._waiting.remove(own)
+            run.check()
+            self._lead(own)
+        if isinstance(own.outcome, BaseException):
+            raise own.outcome
+        assert own.outcome is not None
+        return own.outcome, 0 if self._fusion.refusal(training) else own.together
+
+    def why_not(self, training: Training) -> str:
+        """Why the trial is not trained together with others; empty if it is."""
+        return self._fusion.refusal(training)
+
+    def _lead(self, own: _Waiting) -> None:
+        """Train an epoch of all that wait and have the structure of ``own``, in its turn."""
+        others = [each for each in self._waiting if each.structure == own.structure]
+        self._waiting = [each for each in self._waiting if each not in others]
+        group = [own, *others]
+        own.turn.hold([each.turn for each in others])
+        rows = []
+        for each in group:
+            each.together = len(group)
+            each.row.training.turn = own.turn
+            rows.append(Row(each.row.training, self._tick(own, each), each.row.evaluated))
+        try:
+            for each, outcome in zip(group, self._fusion.run_epochs(rows), strict=True):
+                each.outcome = outcome
+        finally:
+            for each in others:
+                each.row.training.turn = each.turn
+            own.turn.let_go([each.turn for each in others])
+
+    @staticmethod
+    def _tick(own: _Waiting, each: _Waiting) -> loop.Tick:
+        """The tick of ``each``, after which ``own`` passes its turn on, if that is over.
+
+        One that does not go on is let go at once.
+        """
+
+        def tick(epoch: int, step: int, steps: int) -> None:
+            try:
+                each.row.tick(epoch, step, steps)
+            except BaseException as error:
+                if each is not own:
+                    each.outcome = error
+                    each.row.training.turn = each.turn
+                    own.turn.let_go([each.turn])
+                raise
+            if own.turn.is_over():
+                own.turn.pass_on()
+
+        return tick
