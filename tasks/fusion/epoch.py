@@ -1,0 +1,209 @@
+"""The training of one epoch of all trials of a group, step by step together.
+
+Theory of operation. What decides an epoch's bits is computed for each trial as
+``tasks.training.loop`` does: the order of examples, keys, options. A trial whose tick, ``clip`` or
+own optimiser raises has memory of its own from then on, and leaves after that step. In each epoch
+one step of one trial, which a key chooses, is done alone as well and compared; in the first epochs
+of a structure all trials' first steps.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..contracts.contract import TorchTrainable
+from ..contracts.rng import key
+from ..training.data import in_memory, length
+from ..training.loop import Tick
+from .admission import CHECKED, Admission
+from .frozen import NotFused
+from .means import mean_losses
+from .solo_copy import SoloCopy, difference, facts
+from .stand_in import Common, stand_in
+
+if TYPE_CHECKING:
+    from ..training.training import Training
+    from .group import Group
+
+
+@dataclass
+class Row:
+    """A trial to be stepped together with others, and what is called before each of its steps."""
+
+    training: Training
+    tick: Tick
+    #: False only if a replay discards the epoch's metrics.
+    evaluated: bool = True
+
+
+class Mismatch(NotFused):
+    """A trial has had other bits together than alone."""
+
+
+class Epoch:
+    """The training of one epoch. ``rows`` and ``group`` are those that have not left."""
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        group: Group,
+        admission: Admission,
+        solo: SoloCopy,
+        regroup: Callable[[Sequence[Training]], Group],
+    ) -> None:
+        """``regroup`` stacks those that are left after others have gone."""
+        self.rows = list(rows)
+        self.group = group
+        #: What those who left have raised, by the identity of their training.
+        self.left: dict[int, BaseException] = {}
+        self._admission = admission
+        self._solo = solo
+        self._regroup = regroup
+        first = rows[0].training
+        self._data = in_memory(first.data.train) or ()
+        self._size = first.batch_size
+        self._clips = type(first.code).clip is not TorchTrainable.clip
+        self._common = Common([row.training.code for row in rows])
+        self._code = stand_in(self._common, type(first.code))
+        #: Who has left during this step.
+        self._gone: set[int] = set()
+        self._losses: list[Tensor] = []
+
+    def train(self) -> list[float]:
+        """Train; returns the mean loss of each trial that has not left.
+
+        Raises ``NotFused``, and whatever is raised in code that runs for all trials at once; then
+        the states of those in ``rows`` are of no use.
+        """
+        for row in self.rows:
+            row.training.begin_epoch()
+        first = self.rows[0].training
+        names = (first.seed, first.number, first.epoch)
+        examples = length(first.data.train)
+        steps = -(-examples // self._size)
+        checked = key("fused step", *names) % steps, key("fused trial", *names)
+        self._orders = torch.stack([_order(row.training, examples) for row in self.rows])
+        before = generators()
+        self._train_mode()
+        for step in range(steps):
+            self._tick(step + 1, steps)
+            if not self.rows:
+                return []
+            part = self._orders[:, step * self._size : (step + 1) * self._size]
+            chosen = {checked[1] % len(self.rows)} if step == checked[0] else set()
+            self._step(step + 1, part, chosen)
+            self._leave()
+        self.group.drop_gradients()
+        self._common.check_unchanged()
+        check_generators(before)
+        return mean_losses(self._losses, self._size, examples)
+
+    def _train_mode(self) -> None:
+        self.group.model.train()
+        if self._clips:
+            for row in self.rows:
+                row.training.model.train()
+
+    def _tick(self, step: int, steps: int) -> None:
+        for k, row in enumerate(self.rows):
+            try:
+                row.tick(row.training.epoch, step, steps)
+            except BaseException as error:  # noqa: BLE001 - whatever ends one trial's epoch
+                self._part_with(k, error)
+        self._leave()
+
+    def _step(self, number: int, part: Tensor, chosen: set[int]) -> None:
+        size, count, admission = part.shape[1], len(self.rows), self._admission
+        if admission.checked[size] < CHECKED:
+            chosen = set(range(count))
+            admission.checked[size] += 1
+        expected = {k: self._alone(k, number, part[k]) for k in sorted(chosen)}
+        began = time.perf_counter()
+        self.group.generators.begin(lambda: [_seed(row.training, number) for row in self.rows])
+        batch = tuple(tensor[part] for tensor in self._data)
+        losses = self.group.differentiate(self._code, batch)
+        if self._clips:
+            self._clip()
+        self.group.step(self._part_with)
+        seconds = time.perf_counter() - began
+        self._losses.append(losses)
+        for k, facts_alone in expected.items():
+            if k not in self._gone:
+                self._compare(k, number, losses[k], facts_alone)
+        if not chosen and size == self._size and admission.step.wanted(count):
+            admission.step.together(count).append(seconds / count)
+
+    def _alone(self, k: int, number: int, part: Tensor) -> dict[str, Any]:
+        run, optimiser = self.rows[k].training, self.group.optimiser
+        self._solo.become(run, fresh=optimiser is not None and k in optimiser.fresh)
+        made = self._solo.step(run, part, _seed(run, number))
+        if len(part) == self._size:
+            self._admission.step.alone.append(self._solo.seconds)
+        return made
+
+    def _compare(self, k: int, number: int, loss: Tensor, alone: dict[str, Any]) -> None:
+        if what := difference(facts(self.rows[k].training, loss), alone):
+            raise Mismatch(f"{what} had other bits together than alone, in step {number}")
+
+    def _clip(self) -> None:
+        self.group.give_gradients()
+        for k, row in enumerate(self.rows):
+            try:
+                row.training.code.clip(row.training.model)
+            except Exception as error:  # noqa: BLE001 - one trial's own
+                self._part_with(k, error)
+            else:
+                self.group.take_gradients(k)
+
+    def _part_with(self, k: int, error: BaseException) -> None:
+        """A trial's epoch has ended with ``error``."""
+        self.left[id(self.rows[k].training)] = error
+        self.group.release(k)
+        self._gone.add(k)
+
+    def _leave(self) -> None:
+        """Go on without those who have left."""
+        if not self._gone:
+            return
+        self._common.check_unchanged()
+        keep = [k for k in range(len(self.rows)) if k not in self._gone]
+        self._gone.clear()
+        self.rows = [self.rows[k] for k in keep]
+        self._orders = self._orders[keep]
+        self._losses = [losses[keep] for losses in self._losses]
+        if self.rows:
+            self.group = self._regroup([row.training for row in self.rows])
+            self._common = Common([row.training.code for row in self.rows])
+            self._code = stand_in(self._common, type(self.rows[0].training.code))
+            self._train_mode()
+
+
+def _order(run: Training, examples: int) -> Tensor:
+    generator = torch.Generator().manual_seed(key("order", run.seed, run.number, run.epoch))
+    return torch.randperm(examples, generator=generator)
+
+
+def _seed(run: Training, step: int) -> int:
+    return key("step", run.seed, run.number, run.epoch, step, 0)
+
+
+def generators() -> tuple[Any, ...]:
+    """The states of the process's generators, of which nothing may draw for all trials at once."""
+    state = np.random.get_state(legacy=False)
+    words = state["state"]["key"].tobytes(), state["state"]["pos"], state["has_gauss"]
+    return random.getstate(), words, torch.default_generator.get_state().numpy().tobytes()
+
+
+def check_generators(before: tuple[Any, ...]) -> None:
+    """Raise ``NotFused`` if something was drawn."""
+    for name, then, now in zip(("Python", "NumPy", "torch"), before, generators(), strict=True):
+        if then != now:
+            raise NotFused(f"its code draws from {name}'s random numbers")

@@ -1,0 +1,113 @@
+"""The evaluation of all trials of a group, which read each batch once.
+
+Theory of operation. As ``tasks.training.evaluation``: sums in double precision, batch by batch. In
+the first evaluations of a structure all trials are evaluated alone as well, and compared; later one
+batch of one trial, which a key chooses.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..contracts.rng import key
+from ..training.data import in_memory, length
+from .epoch import Mismatch, check_generators, generators
+from .frozen import NotFused
+from .stand_in import Common, stand_in
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from ..contracts.contract import TorchTrainable
+    from .group import Group
+
+#: A metric of each trial, or one number that all have.
+_Values = dict[str, Tensor | float]
+
+
+def evaluate_all(group: Group, part: str, data: Dataset[Any]) -> list[dict[str, float]]:
+    """The means over ``data`` of each trial, as ``evaluate`` gives them.
+
+    Raises ``NotFused``, and whatever the code raises.
+    """
+    first = group.runs[0]
+    common = Common([run.code for run in group.runs])
+    code = stand_in(common, type(first.code))
+    examples, names = length(data), (first.seed, first.number, first.epoch)
+    parts = torch.split(torch.arange(examples), first.code.eval_batch_size)
+    chosen = key(f"fused {part} batch", *names) % len(parts)
+    k = key(f"fused {part} trial", *names) % len(group.runs)
+    group.model.eval()
+    group.generators.begin(_drawn)
+    totals: _Values = {}
+    before = generators()
+    with torch.no_grad():
+        for i, indices in enumerate(parts):
+            batch = tuple(tensor[indices] for tensor in in_memory(data) or ())
+            values = _values(group, code, part, batch)
+            if i == chosen:
+                _compare(group.runs[k].code, group.runs[k].model, part, batch, values, k)
+            if totals and totals.keys() != values.keys():
+                raise NotFused("metrics() has other names from batch to batch")
+            for name, value in values.items():
+                totals[name] = totals.get(name, 0.0) + value * len(indices)
+    common.check_unchanged()
+    check_generators(before)
+    lists = {n: v.tolist() if isinstance(v, Tensor) else v for n, v in totals.items()}
+    return [
+        {n: (v[k] if isinstance(v, list) else v) / examples for n, v in lists.items()}
+        for k in range(len(group.runs))
+    ]
+
+
+def _drawn() -> Sequence[int]:
+    raise NotFused("it draws random numbers in evaluation")
+
+
+def _values(group: Group, code: TorchTrainable, part: str, batch: tuple[Tensor, ...]) -> _Values:
+    common: _Values = {}
+
+    def tensors(model: nn.Module, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        values = _metrics(code, model, part, batch)
+        common.update({n: v for n, v in values.items() if not isinstance(v, Tensor)})
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    found = group.call(tensors, batch, None)
+    made: _Values = {}
+    for name in [*found, *common]:
+        value = found.get(name, common.get(name))
+        if isinstance(value, Tensor):
+            made[name] = value.double().reshape(len(group.runs))
+        else:
+            made[name] = float(value)
+    return made
+
+
+def _metrics(
+    code: TorchTrainable, model: nn.Module, part: str, batch: tuple[Tensor, ...]
+) -> dict[str, Any]:
+    values = dict(code.metrics(model, batch))
+    if part == "validation" and "loss" not in values:
+        values["loss"] = code.loss(model, batch)
+    return {str(name): value for name, value in values.items()}
+
+
+def _compare(
+    code: TorchTrainable, model: nn.Module, part: str, batch: Any, values: _Values, k: int
+) -> None:
+    model.eval()
+    alone = {n: float(v) for n, v in _metrics(copy.copy(code), model, part, batch).items()}
+    together = {n: float(v[k] if isinstance(v, Tensor) else v) for n, v in values.items()}
+    if not same_numbers(alone, together):
+        raise Mismatch("a metric had other bits together than alone")
+
+
+def same_numbers(one: dict[str, float], other: dict[str, float]) -> bool:
+    """Whether these are the same names with the same bits."""
+    bits = [{name: value.hex() for name, value in each.items()} for each in (one, other)]
+    return bits[0] == bits[1]

@@ -1,0 +1,73 @@
+"""Values as keys: equal keys mean that code computes the same with one value as with the other."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Hashable
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import nn
+
+#: The largest tensor that is compared by its bytes.
+_SMALL = 1 << 16
+_PLAIN = (bool, int, str, bytes, torch.dtype, torch.device, torch.Size, torch.memory_format, type)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
+
+class NotFused(Exception):
+    """A trial cannot be stepped together with others. The message says why, for people."""
+
+
+def frozen(value: Any, where: str) -> Hashable:
+    """The key of ``value``. Raises ``NotFused`` for what has none, naming ``where`` it is."""
+    match value:
+        case None | Enum():
+            return value
+        case float():
+            return float, value.hex()
+        case list() | tuple() if type(value) is not torch.Size:
+            return type(value), tuple(frozen(item, where) for item in value)
+        case dict():
+            items = ((frozen(n, where), frozen(item, where)) for n, item in value.items())
+            return type(value), tuple(items)
+        case set() | frozenset():
+            return type(value), frozenset(frozen(item, where) for item in value)
+        case functools.partial():
+            return frozen([value.func, value.args, value.keywords], where)
+        case nn.Module():
+            return frozen_module(value, where)
+        case torch.Tensor():
+            if value.requires_grad or value.nbytes > _SMALL or value.device.type != "cpu":
+                raise NotFused(f"{where} is a tensor that is no parameter and no buffer")
+            data = bytes(value.detach().contiguous().reshape(-1).view(torch.uint8).tolist())
+            return value.dtype, tuple(value.shape), data
+    if isinstance(value, _PLAIN) or type(value) in _FUNCTIONS:
+        return type(value), value
+    raise NotFused(f"{where} is a {type(value).__name__}, which cannot be compared")
+
+
+def frozen_module(module: nn.Module, where: str) -> Hashable:
+    """The key of a module that has neither parameters nor buffers, such as a loss."""
+    if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
+        raise NotFused(f"{where} is a module with parameters or buffers of its own")
+    return tuple((name, attributes(each, where)) for name, each in module.named_modules())
+
+
+#: What a module has beside the user's attributes. ``training`` is set anew in every epoch.
+_MACHINERY = frozenset(vars(nn.Module())) | {"_compiled_call_impl"}
+_HOOKS = tuple(name for name in sorted(_MACHINERY) if name.endswith("_hooks"))
+
+
+def attributes(module: nn.Module, where: str) -> Hashable:
+    """The key of a module's class and attributes, without its parameters, buffers and modules."""
+    here = f"{where or 'the model'} ({type(module).__name__})"
+    if any(vars(module).get(name) for name in _HOOKS):
+        raise NotFused(f"{here} has hooks")
+    if vars(module).get("_compiled_call_impl") is not None:
+        raise NotFused(f"{here} is compiled")
+    varying = {"p"} if type(module) is nn.Dropout else set()
+    own = sorted(vars(module).keys() - _MACHINERY - varying)
+    return type(module), tuple((n, frozen(vars(module)[n], f"{here}.{n}")) for n in own)

@@ -1,0 +1,173 @@
+"""Trials that are stepped together: their stacks, and their losses and gradients in one pass."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+
+from .frozen import NotFused
+from .optimisers import StepsByItself, VectorOptimiser, is_plain, stepped
+from .rules import ByRow, Generators, Rules
+from .stacks import Stack, are_in, put
+
+if TYPE_CHECKING:
+    from ..contracts.contract import TorchTrainable
+    from ..training.training import Training
+    from .structure import Structure
+
+
+class Group:
+    """The stacks of trials of one structure, of which they are views from now on.
+
+    The trials' models and optimisers stay theirs, and can be read, saved and loaded at any time.
+    """
+
+    def __init__(self, runs: Sequence[Training], structure: Structure, *, vector: bool) -> None:
+        """``vector``: SGD, Adam and AdamW step all trials at once."""
+        self.runs = list(runs)
+        self.structure = structure
+        self._tensors = [_tensors(run) for run in runs]
+        self.weights = Stack(self._tensors)
+        for tensors, views in zip(self._tensors, self.weights.rows, strict=True):
+            put(tensors, views)
+        self.model = _model_of_all([run.model for run in runs])
+        parameters = {id(p) for p in runs[0].model.parameters()}
+        of_first = self._tensors[0]
+        self._inputs = [
+            stack.detach().requires_grad_(own.requires_grad)
+            for stack, own in zip(self.weights.stacked, of_first, strict=True)
+        ]
+        self._places = _places(runs[0].model, self.model, of_first)
+        self._buffers = [i for i, own in enumerate(of_first) if id(own) not in parameters]
+        #: The parameters that get gradients and are stepped, and the gradients.
+        self.stepped = [stepped(run.optimizer) for run in runs]
+        self.gradients = Stack(self.stepped)
+        for flat in self.gradients.flats.values():
+            flat.zero_()
+        self.generators = Generators(len(self.runs))
+        self._rules = Rules(self.generators)
+        #: Which of the stepped parameters the last losses had gradients for.
+        self._there = [True] * len(self.stepped[0])
+        self.optimiser: VectorOptimiser | None = None
+        if vector and is_plain(runs[0].optimizer):
+            made = VectorOptimiser([run.optimizer for run in runs], self.weights)
+            self.optimiser = made if made.bind() else None
+
+    def is_whole(self) -> bool:
+        """Whether nobody has replaced a tensor of a trial since."""
+        views = zip(self.runs, self.weights.rows, strict=True)
+        return all(are_in(_tensors(run), row) for run, row in views) and (
+            self.optimiser is None or self.optimiser.is_bound()
+        )
+
+    def release(self, k: int) -> None:
+        """Give a trial memory of its own."""
+        put(self._tensors[k], [view.clone() for view in self.weights.rows[k]])
+        if self.optimiser is not None:
+            self.optimiser.release(k)
+
+    def call(
+        self, function: Callable[[nn.Module, Any], Any], batch: tuple[Tensor, ...], dim: int | None
+    ) -> Any:
+        """``function(model, batch)`` of all trials. ``dim`` 0: the batch has a row for each."""
+
+        def each(tensors: Sequence[Tensor], batch: tuple[Tensor, ...]) -> Any:
+            for (named, name), tensor in zip(self._places, tensors, strict=True):
+                named[name] = tensor
+            with self._rules:
+                made = function(self.model, batch)
+            for i in self._buffers:
+                named, name = self._places[i]
+                if named[name] is not tensors[i]:
+                    raise NotFused(f"the model replaces its buffer {name}")
+            return made
+
+        return vmap(each, in_dims=(0, dim), randomness="error")(self._inputs, batch)
+
+    def differentiate(self, code: TorchTrainable, batch: tuple[Tensor, ...]) -> Tensor:
+        """The losses (K,), detached. The gradients are left in the stack."""
+        losses = self.call(code.loss, batch, 0)
+        if not isinstance(losses, Tensor) or losses.shape != (len(self.runs),):
+            raise NotFused("its loss is not a single number")
+        inputs = self._inputs[: len(self.stepped[0])]
+        made = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)
+        self._there = [each is not None for each in made]
+        with torch.no_grad():
+            for stack, gradient in zip(self.gradients.stacked, made, strict=True):
+                if gradient is not None:
+                    stack.copy_(gradient)
+        return losses.detach()
+
+    def step(self, failed: Callable[[int, Exception], None]) -> None:
+        """Step the optimisers with the gradients in the stack.
+
+        ``failed`` is told which trial's own optimiser has raised. Raises ``StepsByItself``, and has
+        done nothing, if the optimisers must step by themselves.
+        """
+        if self.optimiser is not None:
+            if not all(self._there):
+                raise StepsByItself
+            with torch.no_grad():
+                self.optimiser.step(self.gradients)
+            return
+        self.give_gradients()
+        for k, run in enumerate(self.runs):
+            try:
+                run.optimizer.step()
+            except Exception as error:  # noqa: BLE001 - one trial's own
+                failed(k, error)
+
+    def give_gradients(self) -> None:
+        """Let the trials' parameters have their gradients, as views."""
+        for parameters, views in zip(self.stepped, self.gradients.rows, strict=True):
+            for parameter, view, there in zip(parameters, views, self._there, strict=True):
+                parameter.grad = view if there else None
+
+    def take_gradients(self, k: int) -> None:
+        """Take over the gradients that a trial's code has changed."""
+        each = zip(self.stepped[k], self.gradients.rows[k], self._there, strict=True)
+        for parameter, view, there in each:
+            if (parameter.grad is not None) != there:
+                raise NotFused("clip() gives or takes away gradients")
+            if parameter.grad is not None and parameter.grad is not view:
+                view.copy_(parameter.grad)
+
+    def drop_gradients(self) -> None:
+        for parameters in self.stepped:
+            for parameter in parameters:
+                parameter.grad = None
+
+
+def _tensors(run: Training) -> list[Tensor]:
+    """What is stepped, the other parameters, and the buffers."""
+    first = stepped(run.optimizer)
+    known = {id(each) for each in first}
+    rest = [each for each in run.model.parameters() if id(each) not in known]
+    return [*first, *rest, *run.model.buffers()]
+
+
+def _model_of_all(models: Sequence[nn.Module]) -> nn.Module:
+    """A model with the first one's parameters and buffers, and the dropout of each."""
+    own = [*models[0].parameters(), *models[0].buffers()]
+    made = copy.deepcopy(models[0], {id(tensor): tensor for tensor in own})
+    for module, *each in zip(made.modules(), *(model.modules() for model in models), strict=True):
+        if type(module) is nn.Dropout:
+            rates = ByRow(one.p for one in each)
+            module.p = rates[0] if len(set(rates)) == 1 else rates  # type: ignore[assignment]
+    return made
+
+
+def _places(
+    model: nn.Module, made: nn.Module, tensors: Sequence[Tensor]
+) -> list[tuple[dict[str, Any], str]]:
+    """Where ``made``, a copy of ``model``, has each of ``tensors``."""
+    found = {}
+    for module in made.modules():
+        for named in (module._parameters, module._buffers):
+            found |= {id(each): (named, name) for name, each in named.items() if each is not None}
+    return [found[id(each)] for each in tensors]

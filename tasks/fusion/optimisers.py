@@ -1,0 +1,302 @@
+"""SGD, Adam and AdamW for stacks of trials: one operation for all tensors of all trials.
+
+Theory of operation. Each trial has its own learning rate, momentum or betas, epsilon, weight decay
+and count of steps: columns beside the stack. They are read from the trial's own optimiser before
+each step, since schedules and ``Steps`` change them there. The operations are torch's for one
+tensor, in the same order, with a column where torch has a number. The state is the optimiser's own
+under its own names, as views of stacks.
+
+Only classes of torch's with default flags are computed so. Any other optimiser steps by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from .frozen import NotFused
+from .stacks import Stack, are_in, put
+
+#: The state of each class, beside ``step``, and the options that may differ.
+_STATE: dict[type, tuple[str, ...]] = {
+    SGD: ("momentum_buffer",),
+    Adam: ("exp_avg", "exp_avg_sq", "step"),
+    AdamW: ("exp_avg", "exp_avg_sq", "step"),
+}
+_OPTIONS: dict[type, tuple[str, ...]] = {
+    SGD: ("lr", "weight_decay", "momentum", "nesterov"),
+    Adam: ("lr", "weight_decay", "eps", "betas"),
+    AdamW: ("lr", "weight_decay", "eps", "betas"),
+}
+#: Options that must be off.
+_OFF = ("amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "dampening")
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+#: What the state is before the first step. With -0.0 the first sum is the gradient itself, even
+#: where that is -0.0.
+_EMPTY = {"momentum_buffer": -0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0}
+
+
+class StepsByItself(Exception):
+    """Each optimiser must step by itself: a parameter has no gradient, or an option is unusual."""
+
+
+def kind_of(optimizer: Optimizer, names: Mapping[int, str]) -> Hashable:
+    """What of an optimiser must be equal. Raises ``NotFused`` if it steps what is not in ``names``.
+
+    ``names``: the model's parameters by identity.
+    """
+    groups = []
+    for group in optimizer.param_groups:
+        if any(id(parameter) not in names for parameter in group["params"]):
+            raise NotFused("its optimiser has parameters that are not the model's")
+        groups.append(tuple(names[id(parameter)] for parameter in group["params"]))
+    flags = _flags(optimizer.param_groups[0]) if is_plain(optimizer) else None
+    return type(optimizer), tuple(groups), flags
+
+
+def is_plain(optimizer: Optimizer) -> bool:
+    """Whether it is one of the three, as torch has it by default."""
+    if type(optimizer) not in _STATE or any(vars(optimizer).get(name) for name in _HOOKS):
+        return False
+    step = vars(optimizer).get("step")  # a schedule counts the steps
+    if step is not None and not hasattr(step, "_wrapped_by_lr_sched"):
+        return False
+    groups = optimizer.param_groups
+    stepped = {p.dtype for group in groups for p in group["params"] if p.requires_grad}
+    return (
+        len(stepped) == 1
+        and len({_flags(group) for group in groups}) == 1
+        and not any(group.get(name) for group in groups for name in _OFF)
+    )
+
+
+def _flags(group: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether there is momentum, and whether it is Nesterov's."""
+    return bool(group.get("momentum", 1) != 0), bool(group.get("nesterov"))
+
+
+def stepped(optimizer: Optimizer) -> list[Tensor]:
+    """The parameters that it gives new values, group by group."""
+    groups = optimizer.param_groups
+    return [p for group in groups for p in group["params"] if p.requires_grad]
+
+
+class VectorOptimiser:
+    """The optimisers of all trials of a stack, which are ``is_plain`` and of one kind."""
+
+    def __init__(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
+        """``weights``: those parameters come first that are ``stepped``, in that order."""
+        self._optimizers = optimizers
+        self._parameters = [stepped(each) for each in optimizers]
+        first = optimizers[0]
+        self._class = type(first)
+        self._momentum, self._nesterov = _flags(first.param_groups[0])
+        self._names = _STATE[self._class] if self._momentum else ()
+        self._dtype = self._parameters[0][0].dtype
+        self._slices = _slices(first, weights, self._dtype)
+        self._weights = weights.flats[self._dtype]
+        self.state: dict[str, Stack] = {}
+        #: The trials that had no state before ``bind``, until the first step.
+        self.fresh: set[int] = set()
+        self._options: list[Any] = []
+        self._columns: list[dict[str, Tensor]] = []
+
+    def bind(self) -> bool:
+        """Make the state views of stacks; of a trial without one, as it is before the first step.
+
+        False: it is none that the class has by itself, and nothing was done.
+        """
+        kinds = {}
+        for name in self._names:
+            rows = []
+            for k, parameters in enumerate(self._parameters):
+                state = self._optimizers[k].state
+                if not any(p in state for p in parameters):
+                    self.fresh.add(k)
+                elif not all(isinstance(state.get(p, {}).get(name), Tensor) for p in parameters):
+                    return False
+                rows.append([_begun(state.get(p, {}), name, p) for p in parameters])
+            if name == "step" and any(len({float(each) for each in row}) > 1 for row in rows):
+                return False
+            kinds[name] = rows
+        for name, rows in kinds.items():
+            self.state[name] = stack = Stack(rows)
+            for k, parameters in enumerate(self._parameters):
+                put(rows[k], stack.rows[k])
+                for parameter, tensor in zip(parameters, rows[k], strict=True):
+                    self._optimizers[k].state[parameter][name] = tensor
+        return True
+
+    def dissolve(self) -> None:
+        """Each optimiser steps by itself from now on; a trial's without a state has none."""
+        for k in self.fresh:
+            self._optimizers[k].state.clear()
+
+    def is_bound(self) -> bool:
+        """Whether the state is where a step has left it."""
+        return all(
+            are_in(self._tensors(k, name), stack.rows[k])
+            for name, stack in self.state.items()
+            for k in range(len(self._optimizers))
+        )
+
+    def release(self, k: int) -> None:
+        """Give the optimiser of a trial memory of its own."""
+        for name in self.state:
+            tensors = self._tensors(k, name)
+            put(tensors, [tensor.clone() for tensor in tensors])
+
+    def step(self, gradients: Stack) -> None:
+        """Step all. Raises ``StepsByItself``, and has done nothing, if that cannot be."""
+        self._read()
+        self.fresh.clear()
+        update = self._sgd if self._class is SGD else self._adam
+        steps = self._count() if "step" in self.state else []
+        for i, part in enumerate(self._slices):
+            group = [options[i] for options in self._options]
+            update(part, gradients.flats[self._dtype][:, part], self._columns[i], group, steps)
+        for optimizer in self._optimizers:
+            optimizer._opt_called = True  # type: ignore[attr-defined]  # schedules look at it
+
+    def _read(self) -> None:
+        """Read the options."""
+        names = _OPTIONS[self._class]
+        options = [
+            [tuple(group[name] for name in names) for group in each.param_groups]
+            for each in self._optimizers
+        ]
+        if options == self._options:
+            return
+        flags = {_flags(group) for each in self._optimizers for group in each.param_groups}
+        if flags != {(self._momentum, self._nesterov)}:
+            raise StepsByItself
+        if not all(_is_number(v) for each in options for group in each for v in group):
+            raise StepsByItself
+        self._options = options
+        make = _sgd_columns if self._class is SGD else _adam_columns
+        columns = [make([each[i] for each in options]) for i in range(len(self._slices))]
+        self._columns = [{n: self._column(v) for n, v in each.items()} for each in columns]
+
+    def _column(self, values: Sequence[float]) -> Tensor:
+        """A number for each trial, rounded to the dtype as torch rounds a number."""
+        return torch.tensor(values, dtype=self._dtype).unsqueeze(1)
+
+    def _tensors(self, k: int, name: str) -> list[Tensor]:
+        state = self._optimizers[k].state
+        found = (state[p].get(name) for p in self._parameters[k] if p in state)
+        return [each for each in found if each is not None]
+
+    def _count(self) -> list[float]:
+        """Add a step to each count; returns each trial's."""
+        [flat] = self.state["step"].flats.values()
+        counted: list[float] = flat.add_(1)[:, 0].tolist()
+        return counted
+
+    def _sgd(
+        self, part: slice, g: Tensor, columns: Mapping[str, Tensor], group: Any, steps: Any
+    ) -> None:
+        weights = self._weights[:, part]
+        if "decay" in columns:
+            g = _decayed(g, weights, columns)
+        if self._momentum:
+            buffer = self.state["momentum_buffer"].flats[self._dtype][:, part]
+            buffer.mul_(columns["momentum"]).add_(g)
+            g = torch.addcmul(g, buffer, columns["momentum"]) if self._nesterov else buffer
+        weights.addcmul_(g, columns["rate"])
+
+    def _adam(
+        self,
+        part: slice,
+        g: Tensor,
+        columns: Mapping[str, Tensor],
+        group: Sequence[Any],
+        steps: Sequence[float],
+    ) -> None:
+        weights = self._weights[:, part]
+        if "decay" in columns and self._class is AdamW:
+            weights.mul_(columns["shrink"])
+        elif "decay" in columns:
+            g = _decayed(g, weights, columns)
+        mean = self.state["exp_avg"].flats[self._dtype][:, part]
+        square = self.state["exp_avg_sq"].flats[self._dtype][:, part]
+        mean.lerp_(g, columns["1-beta1"])
+        square.mul_(columns["beta2"]).addcmul_(g * columns["1-beta2"], g)
+        power = _powers()
+        each = list(zip(group, steps, strict=True))
+        roots = [(1 - power(betas[1], step)) ** 0.5 for (*_, betas), step in each]
+        sizes = [-(lr / (1 - power(betas[0], step))) for (lr, _, _, betas), step in each]
+        root, size = torch.tensor([roots, sizes], dtype=self._dtype).unsqueeze(2)
+        divisor = (square.sqrt() / root).add_(columns["eps"])
+        weights.add_((mean * size).div_(divisor))
+
+
+def _slices(optimizer: Optimizer, weights: Stack, dtype: torch.dtype) -> list[slice]:
+    """The columns of each parameter group."""
+    counts = [sum(p.requires_grad for p in group["params"]) for group in optimizer.param_groups]
+    ends = [weights.ends[i] for i in range(sum(counts))]
+    found, begin, done = [], 0, 0
+    for count in counts:
+        done += count
+        end = ends[done - 1] if done else 0
+        found.append(slice(begin, end))
+        begin = end
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return all(isinstance(v, int | float) for v in (value if isinstance(value, tuple) else (value,)))
+
+
+def _begun(state: dict[str, Any], name: str, parameter: Tensor) -> Tensor:
+    found = state.get(name)
+    if isinstance(found, Tensor):
+        return found
+    if name == "step":
+        return torch.tensor(0.0)
+    return torch.full_like(parameter.detach(), _EMPTY[name])
+
+
+def _sgd_columns(group: Sequence[Any]) -> dict[str, list[float]]:
+    """The columns of (lr, weight decay, momentum, nesterov) of each trial."""
+    columns = {"rate": [-lr for lr, *_ in group], "momentum": [m for *_, m, _ in group]}
+    return columns | _decay([decay for _, decay, *_ in group])
+
+
+def _adam_columns(group: Sequence[Any]) -> dict[str, list[float]]:
+    """The columns of (lr, weight decay, epsilon, betas) of each trial."""
+    columns = {
+        "eps": [eps for *_, eps, _ in group],
+        "1-beta1": [1 - betas[0] for *_, betas in group],
+        "beta2": [betas[1] for *_, betas in group],
+        "1-beta2": [1 - betas[1] for *_, betas in group],
+        "shrink": [1 - lr * decay for lr, decay, *_ in group],
+    }
+    return columns | _decay([decay for _, decay, *_ in group])
+
+
+def _decay(decays: list[float]) -> dict[str, list[float]]:
+    if not any(decays):
+        return {}
+    return {"decay": decays} if all(decays) else {"decay": decays, "decays": decays}
+
+
+def _decayed(g: Tensor, weights: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
+    """The gradients with weight decay; unchanged where a trial has none, even a -0.0."""
+    made = torch.addcmul(g, weights, columns["decay"])
+    return made.where(columns["decays"] != 0, g) if "decays" in columns else made
+
+
+def _powers() -> Callable[[float, float], float]:
+    """``base ** exponent``, computed once for equal ones."""
+    known: dict[tuple[float, float], float] = {}
+
+    def power(base: float, exponent: float) -> float:
+        if (base, exponent) not in known:
+            known[base, exponent] = base**exponent
+        return known[base, exponent]
+
+    return power

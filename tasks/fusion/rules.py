@@ -1,0 +1,281 @@
+"""How operators compute on stacks of trials, where vmap's own way has other bits than a trial alone.
+
+Theory of operation. vmap turns each operator into one over all trials. Most have the same bits for
+each trial as alone, at one thread. Some are decomposed in another way, or draw random numbers.
+Their rules are here: a batched product in the orientation that a trial alone has, or the trial's
+own kernel in a loop. Random numbers are drawn from a generator for each trial, seeded as torch's is
+for the trial alone. What draws without a rule raises.
+
+A rule gets all tensors with the trials as first dimension. It is left to autograd, or is an
+``autograd.Function`` on stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+from torch import Tensor
+from torch.autograd import Function
+from torch.overrides import TorchFunctionMode
+
+from .frozen import NotFused
+from .losses import mean_nll
+
+Rule = Callable[..., Any]
+#: Below so many multiplications torch's batched product is a plain loop with bits of its own.
+_SMALL_PRODUCT = 400
+
+
+class Generators:
+    """A generator for each trial. Before each step they are as torch's is for a trial alone."""
+
+    def __init__(self, rows: int) -> None:
+        self._generators = [torch.Generator() for _ in range(rows)]
+        self._seeds: Callable[[], Sequence[int]] | None = None
+
+    def begin(self, seeds: Callable[[], Sequence[int]]) -> None:
+        """A step begins, with these seeds if anything is drawn in it."""
+        self._seeds = seeds
+
+    def drawing(self) -> list[torch.Generator]:
+        """The generators, to be drawn from."""
+        if self._seeds is not None:
+            for generator, seed in zip(self._generators, self._seeds(), strict=True):
+                generator.manual_seed(seed)
+            self._seeds = None
+        return self._generators
+
+
+class ByRow(tuple[float, ...]):
+    """A number that is another one for each trial."""
+
+    __slots__ = ()
+
+
+class Rules(TorchFunctionMode):
+    """Operators that are called inside are computed by these rules."""
+
+    def __init__(self, generators: Generators) -> None:
+        super().__init__()
+        self._rules: dict[Any, Rule] = {
+            F.linear: linear,
+            F.cross_entropy: cross_entropy,
+            F.nll_loss: nll_loss,
+            F.dropout: _Dropout(generators),
+        }
+        self._rules |= {each: _Loop(each, generators) for each in _LOOPED}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        rule = self._rules.get(func)
+        if rule is None:
+            return func(*args, **(kwargs or {}))
+        return _Stacked.apply(rule, tuple(kwargs or ()), *args, *(kwargs or {}).values())
+
+
+#: Computed by the trial's own kernels, one trial after the other.
+_LOOPED = (
+    F.conv1d,
+    F.conv2d,
+    F.conv3d,
+    F.conv_transpose1d,
+    F.conv_transpose2d,
+    F.conv_transpose3d,
+    F.batch_norm,
+    F.scaled_dot_product_attention,
+    F.multi_head_attention_forward,
+)
+
+
+class _Stacked(Function):
+    """Leaves vmap: calls a rule with the stacks behind its tensors."""
+
+    @staticmethod
+    def forward(rule: Rule, names: tuple[str, ...], *args: Any) -> Any:
+        raise NotFused("it computes something that does not depend on the trial by a rule")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Any, rule: Rule, names: tuple[str, ...], *args: Any
+    ) -> tuple[Any, Any]:
+        count = info.batch_size
+        stacks = [_stack(arg, at, count) for arg, at in zip(args, in_dims[2:], strict=True)]
+        positional = len(stacks) - len(names)
+        named = dict(zip(names, stacks[positional:], strict=True))
+        made = rule(count, *stacks[:positional], **named)
+        return made, tuple(None if m is None else 0 for m in made) if type(made) is tuple else 0
+
+
+def _stack(arg: Any, at: int | None, count: int) -> Any:
+    if not isinstance(arg, Tensor):
+        return arg
+    return arg.expand(count, *arg.shape) if at is None else arg.movedim(at, 0)
+
+
+# -- linear ------------------------------------------------------------------------------------
+
+
+def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
+    """``F.linear``: a trial alone multiplies a matrix of examples, whatever their dimensions."""
+    if input.dim() < 3 or weight.dim() < 3:
+        raise NotFused("a linear layer is given a single example")
+    examples = input.reshape(count, -1, input.shape[-1])
+    made: Tensor = _Linear.apply(examples, weight, bias)
+    return made.view(*input.shape[:-1], weight.shape[1])
+
+
+class _Linear(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
+        if bias is None or _is_small(x, weight.shape[1]):
+            made = _bmm(x, weight.transpose(1, 2), bias)
+        else:
+            made = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        by_x = _bmm(grad, weight) if ctx.needs_input_grad[0] else None
+        by_weight = _bmm(grad.transpose(1, 2), x) if ctx.needs_input_grad[1] else None
+        by_bias = grad.sum(1) if ctx.biased and ctx.needs_input_grad[2] else None
+        return by_x, by_weight, by_bias
+
+
+def _bmm(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    if not _is_small(a, b.shape[2]):
+        return torch.bmm(a, b)
+    if bias is None:
+        return torch.stack([one.mm(other) for one, other in zip(a, b, strict=True)])
+    each = zip(bias, a, b, strict=True)
+    return torch.stack([torch.addmm(add, one, other) for add, one, other in each])
+
+
+def _is_small(a: Tensor, columns: int) -> bool:
+    return a.shape[1] * a.shape[2] * columns < _SMALL_PRODUCT
+
+
+# -- losses ------------------------------------------------------------------------------------
+
+
+def cross_entropy(
+    count: int,
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """``F.cross_entropy``."""
+    rest = (weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+    if rest == (None, None, -100, None, "mean", 0.0) and _is_plain(input, target):
+        return mean_nll(F.log_softmax(input, -1), target)
+    return _looped(F.cross_entropy, count, (input, target, *rest), {})
+
+
+def nll_loss(count: int, input: Tensor, target: Tensor, *args: Any, **named: Any) -> Tensor:  # noqa: A002
+    """``F.nll_loss``."""
+    if not args and named in ({}, _NLL) and _is_plain(input, target):
+        return mean_nll(input, target)
+    return _looped(F.nll_loss, count, (input, target, *args), named)
+
+
+#: What ``nn.NLLLoss`` gives by name.
+_NLL = {"weight": None, "ignore_index": -100, "reduction": "mean"}
+
+
+def _is_plain(input: Tensor, target: Tensor) -> bool:  # noqa: A002
+    return input.dim() == 3 and target.dim() == 2 and target.dtype == torch.int64
+
+
+# -- random numbers and loops ------------------------------------------------------------------
+
+
+class _Dropout:
+    """``F.dropout``, with a mask from each trial's generator, and its own probability."""
+
+    def __init__(self, generators: Generators) -> None:
+        self._generators = generators
+
+    def __call__(
+        self,
+        count: int,
+        input: Tensor,  # noqa: A002
+        p: float | ByRow = 0.5,
+        training: bool = True,  # noqa: FBT001, FBT002 - torch's signature
+        inplace: bool = False,  # noqa: FBT001, FBT002
+    ) -> Tensor:
+        by_row = p if isinstance(p, ByRow) else (p,) * count
+        if not training or not any(by_row):
+            return input.clone()  # vmap does not take what it gave
+        mask = torch.empty(input.shape, dtype=input.dtype)
+        for each, q, generator in zip(mask, by_row, self._generators.drawing(), strict=True):
+            if 0.0 < q < 1.0:
+                each.bernoulli_(1 - q, generator=generator)
+            else:
+                each.fill_(1.0 - q)
+        kept = [1 - q if 0.0 < q < 1.0 else 1.0 for q in by_row]
+        return input * mask.div_(column(kept, mask))
+
+
+class _Loop:
+    """An operator of torch's, trial by trial."""
+
+    def __init__(self, func: Any, generators: Generators) -> None:
+        self._func = func
+        self._generators = generators
+
+    def __call__(self, count: int, *args: Any, **named: Any) -> Any:
+        if self._func is F.multi_head_attention_forward or _drops(args, named):
+            with torch.random.fork_rng(devices=()):
+                return _looped(self._func, count, args, named, self._generators)
+        return _looped(self._func, count, args, named)
+
+
+def _drops(args: Sequence[Any], named: dict[str, Any]) -> bool:
+    return bool(named.get("dropout_p"))
+
+
+def _looped(
+    func: Any,
+    count: int,
+    args: Sequence[Any],
+    named: dict[str, Any],
+    generators: Generators | None = None,
+) -> Any:
+    """``func`` for each trial; with ``generators`` it draws from these."""
+    split = [arg.unbind(0) if isinstance(arg, Tensor) else (arg,) * count for arg in args]
+    by_name = {
+        name: arg.unbind(0) if isinstance(arg, Tensor) else (arg,) * count
+        for name, arg in named.items()
+    }
+    made = []
+    for k in range(count):
+        generator = generators.drawing()[k] if generators else None
+        if generator is not None:
+            torch.default_generator.set_state(generator.get_state())
+        made.append(func(*(arg[k] for arg in split), **{n: a[k] for n, a in by_name.items()}))
+        if generator is not None:
+            generator.set_state(torch.default_generator.get_state())
+    if isinstance(made[0], tuple):
+        parts = zip(*made, strict=True)
+        return tuple(None if part[0] is None else torch.stack(part) for part in parts)
+    return torch.stack(made)
+
+
+def column(values: Sequence[float], like: Tensor) -> Tensor:
+    """A number for each trial, to be broadcast over ``like``; rounded as torch rounds a number."""
+    return torch.tensor(values, dtype=like.dtype).view(-1, *(1,) * (like.dim() - 1))

@@ -1,0 +1,113 @@
+"""A copy of a trial that does one step alone, to compare a trial in a stack with."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..training.backward import backward
+from ..training.data import in_memory
+from ..training.seeding import seed_torch
+from .frozen import NotFused
+
+if TYPE_CHECKING:
+    from ..training.training import Training
+
+
+class SoloCopy:
+    """A model and an optimiser like those of some trials, which become each trial's in turn."""
+
+    def __init__(self, run: Training) -> None:
+        """Raises ``NotFused`` if they cannot be copied."""
+        state = run.optimizer.state.values()
+        tensors = [t for each in state for t in each.values() if isinstance(t, Tensor)]
+        memo: dict[int, Any] = {id(t): t.clone() for t in (*run.model.buffers(), *tensors)}
+        for each in run.model.parameters():
+            memo[id(each)] = nn.Parameter(each.detach().clone(), requires_grad=each.requires_grad)
+        try:
+            self._model, self._optimizer = copy.deepcopy((run.model, run.optimizer), memo)
+        except Exception as error:  # whatever user classes raise
+            raise NotFused(f"its model or optimiser cannot be copied: {error}") from error
+        #: Seconds of the last step.
+        self.seconds = 0.0
+
+    @torch.no_grad()
+    def become(self, run: Training, *, fresh: bool) -> None:
+        """Take the trial's state. ``fresh``: the optimiser has none yet."""
+        for own, other in zip(_tensors(self._model), _tensors(run.model), strict=True):
+            own.copy_(other)
+        self._optimizer.state.clear()
+        groups = zip(self._optimizer.param_groups, run.optimizer.param_groups, strict=True)
+        for mine, group in groups:
+            mine.update({name: value for name, value in group.items() if name != "params"})
+            for own, other in zip(mine["params"], group["params"], strict=True):
+                if other in run.optimizer.state and not fresh:
+                    state = run.optimizer.state[other]
+                    self._optimizer.state[own] = {n: _copied(each) for n, each in state.items()}
+
+    def step(self, run: Training, part: Tensor, seed: int) -> dict[str, Any]:
+        """Step as the trial would alone, with these examples; what ``facts`` would say then."""
+        training = replace(
+            run, code=copy.copy(run.code), model=self._model, optimizer=self._optimizer
+        )
+        self._model.train()
+        saved = torch.default_generator.get_state()
+        began = time.perf_counter()
+        batch = tuple(tensor[part] for tensor in in_memory(run.data.train) or ())
+        seed_torch(run.device, seed)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = backward(training, self._model, batch, len(part), run.system)
+        training.code.clip(self._model)
+        self._optimizer.step()
+        self.seconds = time.perf_counter() - began
+        torch.default_generator.set_state(saved)
+        return facts(training, loss)
+
+
+def facts(run: Training, loss: Tensor) -> dict[str, Any]:
+    """Copies of all that a step changes, by what it is."""
+    found = {"the loss": loss.detach().clone()}
+    found |= {name: t.detach().clone() for name, t in _named(run.model)}
+    names = {id(parameter): name for name, parameter in run.model.named_parameters()}
+    for group in run.optimizer.param_groups:
+        for parameter in group["params"]:
+            for name, value in run.optimizer.state.get(parameter, {}).items():
+                found[f"{name} of {names[id(parameter)]}"] = _copied(value)
+    return found
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
+    """The first thing whose bits differ; empty if none does."""
+    if one.keys() != other.keys():
+        return sorted(one.keys() ^ other.keys())[0]
+    return next((name for name, value in one.items() if not _same(value, other[name])), "")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return alike and torch.equal(_bytes(one), _bytes(other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    return [tensor for _, tensor in _named(model)]
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else copy.copy(value)

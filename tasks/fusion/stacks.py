@@ -1,0 +1,64 @@
+"""Tensors of several trials in one memory: a row a trial, and views of it under the old names.
+
+Theory of operation. The tensors of a trial lie one behind the other in its row, each at a multiple
+of 64 bytes, as torch's own allocations do. So what is computed elementwise is one operation for all
+tensors of all trials. A tensor of all trials, such as one layer's weights, is a view of columns. A
+trial's own parameters are views of its row, so that the trial is whole at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ALIGNED = 64
+
+
+class Stack:
+    """Copies of tensors of K trials, which have the same shapes in the same order."""
+
+    def __init__(self, rows: Sequence[Sequence[Tensor]]) -> None:
+        #: (K, N) by dtype, and the column behind each tensor and what fills its last 64 bytes.
+        self.flats: dict[torch.dtype, Tensor] = {}
+        self.ends: list[int] = []
+        sizes: dict[torch.dtype, int] = {}
+        for tensor in rows[0]:
+            unit = _ALIGNED // tensor.element_size()
+            sizes.setdefault(tensor.dtype, 0)
+            sizes[tensor.dtype] += -(-tensor.numel() // unit) * unit
+            self.ends.append(sizes[tensor.dtype])
+        for dtype, size in sizes.items():
+            self.flats[dtype] = torch.zeros(len(rows), size, dtype=dtype)
+        #: (K, ...) for each tensor, and each trial's own.
+        self.stacked = [
+            self._columns(tensor, end) for tensor, end in zip(rows[0], self.ends, strict=True)
+        ]
+        self.rows = [[each[k] for each in self.stacked] for k in range(len(rows))]
+        for views, tensors in zip(self.rows, rows, strict=True):
+            for view, tensor in zip(views, tensors, strict=True):
+                view.copy_(tensor.detach())
+
+    def _columns(self, like: Tensor, end: int) -> Tensor:
+        unit = _ALIGNED // like.element_size()
+        begin = end - -(-like.numel() // unit) * unit
+        flat = self.flats[like.dtype]
+        return flat[:, begin : begin + like.numel()].view(len(flat), *like.shape)
+
+
+def put(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> None:
+    """Make the memory of ``views``, which has the same values, that of ``tensors``."""
+    for tensor, view in zip(tensors, views, strict=True):
+        tensor.data = view
+
+
+def are_in(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> bool:
+    """Whether ``tensors`` still have the memory of ``views``."""
+    return len(tensors) == len(views) and all(
+        one.data_ptr() == other.data_ptr() and one.shape == other.shape
+        for one, other in zip(tensors, views, strict=True)
+    )

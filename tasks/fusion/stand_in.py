@@ -1,0 +1,122 @@
+"""An object of the user's class that stands for all trials' objects in ``loss`` and ``metrics``.
+
+Theory of operation. What the code reads of ``self`` must not silently be one trial's. So each read
+of a hyperparameter, of ``now`` or of an attribute gives the value that all trials have. Where their
+values differ it raises, and names what was read, so that trials can be kept apart by it. Nothing can
+be set. A value that is changed in place is noticed at the end of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+from ..contracts.contract import TorchTrainable
+from .frozen import NotFused, frozen
+from .structure import Read, value_of
+
+
+class Differs(NotFused):
+    """Trials have different values of something that their code reads."""
+
+    def __init__(self, read: Read) -> None:
+        super().__init__(f"its code reads {read[1]!r}, which others have another value of")
+        self.read = read
+
+
+class Common:
+    """What objects of one class have in common."""
+
+    def __init__(self, codes: Sequence[TorchTrainable]) -> None:
+        self._codes = codes
+        self._known: dict[Read, Any] = {}
+        self._keys: dict[Read, Hashable] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether it is an attribute of an object of its own."""
+        return any(name in vars(code) for code in self._codes)
+
+    def names(self) -> list[str]:
+        """The names of all hyperparameters."""
+        names = [list(code.params) for code in self._codes]
+        if any(each != names[0] for each in names):
+            raise NotFused("its code goes through all hyperparameters, and others have more")
+        return names[0]
+
+    def value(self, read: Read) -> Any:
+        """The value that all have; a type where none has it. Raises ``Differs``."""
+        if read not in self._known:
+            values = [value_of(code, read) for code in self._codes]
+            if any(value is not values[0] for value in values):
+                keys = [frozen(value, f"self.{read[1]}") for value in values]
+                if any(key != keys[0] for key in keys):
+                    raise Differs(read)
+                self._keys[read] = keys[0]
+            self._known[read] = values[0]
+        return self._known[read]
+
+    def check_unchanged(self) -> None:
+        """Raise ``NotFused`` if a value that was read has been changed in place."""
+        for read, key in self._keys.items():
+            if frozen(self._known[read], f"self.{read[1]}") != key:
+                raise NotFused(f"its code changes self.{read[1]}")
+
+
+class _Params(Mapping[str, Any]):
+    def __init__(self, common: Common) -> None:
+        self._common = common
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._common.value(("params", name))
+        if value is NotFused:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._common.names())
+
+    def __len__(self) -> int:
+        return len(self._common.names())
+
+
+def stand_in(common: Common, code: type[TorchTrainable]) -> TorchTrainable:
+    """The object that stands for all."""
+    made = object.__new__(_class_of(code))
+    object.__setattr__(made, "_common", common)
+    object.__setattr__(made, "_read_params", _Params(common))
+    return cast("TorchTrainable", made)
+
+
+@lru_cache(maxsize=16)
+def _class_of(code: type[TorchTrainable]) -> type:
+    named = {"__module__": code.__module__, "__qualname__": code.__qualname__}
+    return type(code.__name__, (code,), {**named, **_METHODS})
+
+
+def _get(self: Any, name: str) -> Any:
+    common: Common = object.__getattribute__(self, "_common")
+    if name == "params":
+        return object.__getattribute__(self, "_read_params")
+    if name == "__dict__":
+        raise NotFused("its code reads all attributes at once")
+    if common.has(name):
+        value = common.value(("attribute", name))
+        if value is NotFused:
+            raise AttributeError(name)
+        return value
+    return object.__getattribute__(self, name)
+
+
+def _now(self: Any, name: str) -> Any:
+    value = object.__getattribute__(self, "_common").value(("now", name))
+    if value is NotFused:
+        raise KeyError(name)
+    return value
+
+
+def _set(self: Any, name: str, *value: Any) -> None:
+    raise NotFused(f"its code changes self.{name}")
+
+
+_METHODS = {"__getattribute__": _get, "now": _now, "__setattr__": _set, "__delattr__": _set}

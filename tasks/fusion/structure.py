@@ -1,0 +1,120 @@
+"""What trials must have in common to be stepped together, and why some cannot be at all."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..contracts.contract import TorchTrainable
+from ..training.data import in_memory, length
+from .frozen import NotFused, attributes, frozen
+from .optimisers import kind_of
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from ..training.training import Training
+
+#: Knobs that change nothing in how a trial with its data in memory computes at one thread.
+_HARMLESS = {"threads", "loader_workers", "affinity", "cpu_frequency"}
+#: What code has read: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
+Read = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Trials with equal structures may be stepped together in one process."""
+
+    #: Code, network and optimiser.
+    network: Hashable
+    #: The data sets by identity. While their trials live, nothing else has it.
+    data: tuple[int, ...]
+    #: The values of what ``loss`` and ``metrics`` are known to read.
+    read: Hashable
+
+
+def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
+    """The structure of a trial. ``reads``: what its class's code is known to read of it.
+
+    Raises ``NotFused`` with the reason.
+    """
+    _check(run)
+    sets = [run.data.train, run.data.validation, run.data.test]
+    code, names = run.code, _names(run)
+    overridden = type(code).clip is not TorchTrainable.clip
+    network = (
+        type(code),
+        (run.batch_size, code.eval_batch_size, overridden),
+        tuple((name, attributes(each, name)) for name, each in run.model.named_modules()),
+        tuple(_shape(run.model.named_parameters())),
+        tuple(_shape(run.model.named_buffers())),
+        tuple(name for name, _ in run.model.state_dict().items()),
+        kind_of(run.optimizer, names),
+        tuple(None if each is None else _extent(each) for each in sets),
+    )
+    if overridden:
+        stepped = {id(p) for group in run.optimizer.param_groups for p in group["params"]}
+        if any(p.requires_grad and id(p) not in stepped for p in run.model.parameters()):
+            raise NotFused("clip() sees gradients that the optimiser never clears")
+    values = tuple((each, frozen(value_of(code, each), each[1])) for each in sorted(reads))
+    return Structure(network, tuple(id(each) for each in sets), values)
+
+
+def value_of(code: TorchTrainable, read: Read) -> Any:
+    """What the code reads there; a type that nothing else has where there is nothing."""
+    kind, name = read
+    try:
+        if kind == "params":
+            return code.params[name]
+        return code.now(name) if kind == "now" else vars(code)[name]
+    except KeyError:
+        return NotFused
+
+
+def _check(run: Training) -> None:
+    if (threads := torch.get_num_threads()) != 1:
+        raise NotFused(f"it computes with {threads} threads, and bits are only equal at one")
+    if run.device.type != "cpu":
+        raise NotFused("it is on a GPU")
+    if run.shards > 1 or run.gang is not None:
+        raise NotFused("its batches are cut into shards")
+    if run.statistical:
+        raise NotFused("its study is statistical")
+    if run.windows or run.meter is not None or run.counts == {}:
+        raise NotFused("it is measured in this epoch")
+    if knobs := sorted(set(run.system) - _HARMLESS):
+        raise NotFused(f"it has system parameters of its own: {', '.join(knobs)}")
+    sets = (run.data.train, run.data.validation, run.data.test)
+    if any(each is not None and in_memory(each) is None for each in sets):
+        raise NotFused("its data is read example by example, and not from tensors")
+
+
+def _names(run: Training) -> dict[int, str]:
+    """The model's parameters by identity."""
+    named = list(run.model.named_parameters(remove_duplicate=False))
+    for name, parameter in named:
+        if type(parameter) is not nn.Parameter:
+            raise NotFused(f"{name} is a {type(parameter).__name__}")
+        if not parameter.is_contiguous():
+            raise NotFused(f"{name} is not contiguous")
+    names = {id(parameter): name for name, parameter in named}
+    buffers = [buffer for _, buffer in run.model.named_buffers(remove_duplicate=False)]
+    if len(names) != len(named) or len({id(buffer) for buffer in buffers}) != len(buffers):
+        raise NotFused("modules share parameters or buffers")
+    if not names:
+        raise NotFused("the model has no parameters")
+    return names
+
+
+def _shape(named: Iterable[tuple[str, torch.Tensor]]) -> Iterable[Hashable]:
+    for name, tensor in named:
+        yield name, tensor.dtype, tuple(tensor.shape), tensor.requires_grad
+
+
+def _extent(data: Dataset[Any]) -> Hashable:
+    tensors = in_memory(data) or ()
+    return length(data), tuple((each.dtype, tuple(each.shape[1:])) for each in tensors)
