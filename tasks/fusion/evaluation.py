@@ -77,7 +77,7 @@ def _values(group: Group, code: TorchTrainable, part: str, batch: tuple[Tensor, 
         common.update({n: v for n, v in values.items() if not isinstance(v, Tensor)})
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
-    found = group.call(tensors, batch, None)
+    found = group.call(tensors, batch, common=True)
     made: _Values = {}
     for name in [*found, *common]:
         value = found.get(name, common.get(name))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 
+from .all_rows import AllRows
 from .frozen import NotFused
 from .optimisers import StepsByItself, VectorOptimiser, is_plain, stepped
 from .rules import ByRow, Generators, Rules
@@ -50,7 +50,8 @@ class Group:
         for flat in self.gradients.flats.values():
             flat.zero_()
         self.generators = Generators(len(self.runs))
-        self._rules = Rules(self.generators)
+        self._all = AllRows(len(self.runs))
+        self._rules = Rules(self._all, self.generators)
         #: Which of the stepped parameters the last losses had gradients for.
         self._there = [True] * len(self.stepped[0])
         self.optimiser: VectorOptimiser | None = None
@@ -72,9 +73,9 @@ class Group:
             self.optimiser.release(k)
 
     def call(
-        self, function: Callable[[nn.Module, Any], Any], batch: tuple[Tensor, ...], dim: int | None
+        self, function: Callable[[nn.Module, Any], Any], batch: tuple[Tensor, ...], *, common: bool
     ) -> Any:
-        """``function(model, batch)`` of all trials. ``dim`` 0: the batch has a row for each."""
+        """``function(model, batch)`` of all trials. ``common``: one batch for all."""
 
         def each(tensors: Sequence[Tensor], batch: tuple[Tensor, ...]) -> Any:
             for (named, name), tensor in zip(self._places, tensors, strict=True):
@@ -87,11 +88,11 @@ class Group:
                     raise NotFused(f"the model replaces its buffer {name}")
             return made
 
-        return vmap(each, in_dims=(0, dim), randomness="error")(self._inputs, batch)
+        return self._all.call(each, self._inputs, batch, common=common)
 
     def differentiate(self, code: TorchTrainable, batch: tuple[Tensor, ...]) -> Tensor:
         """The losses (K,), detached. The gradients are left in the stack."""
-        losses = self.call(code.loss, batch, 0)
+        losses = self.call(code.loss, batch, common=False)
         if not isinstance(losses, Tensor) or losses.shape != (len(self.runs),):
             raise NotFused("its loss is not a single number")
         inputs = self._inputs[: len(self.stepped[0])]

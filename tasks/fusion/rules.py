@@ -6,8 +6,7 @@ Their rules are here: a batched product in the orientation that a trial alone ha
 own kernel in a loop. Random numbers are drawn from a generator for each trial, seeded as torch's is
 for the trial alone. What draws without a rule raises.
 
-A rule gets all tensors with the trials as first dimension. It is left to autograd, or is an
-``autograd.Function`` on stacks.
+A rule gets all tensors with the trials as first dimension.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
+from .all_rows import AllRows
 from .frozen import NotFused
 from .losses import mean_nll
 
@@ -56,10 +56,11 @@ class ByRow(tuple[float, ...]):
 
 
 class Rules(TorchFunctionMode):
-    """Operators that are called inside are computed by these rules."""
+    """Operators that are called for all trials at once are computed by these rules."""
 
-    def __init__(self, generators: Generators) -> None:
+    def __init__(self, rows: AllRows, generators: Generators) -> None:
         super().__init__()
+        self._rows = rows
         self._rules: dict[Any, Rule] = {
             F.linear: linear,
             F.cross_entropy: cross_entropy,
@@ -68,13 +69,11 @@ class Rules(TorchFunctionMode):
         }
         self._rules |= {each: _Loop(each, generators) for each in _LOOPED}
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         rule = self._rules.get(func)
-        if rule is None:
+        if rule is None or not self._rows.is_here():
             return func(*args, **(kwargs or {}))
-        return _Stacked.apply(rule, tuple(kwargs or ()), *args, *(kwargs or {}).values())
+        return self._rows.leave(rule, args, kwargs or {})
 
 
 #: Computed by the trial's own kernels, one trial after the other.
@@ -89,35 +88,6 @@ _LOOPED = (
     F.scaled_dot_product_attention,
     F.multi_head_attention_forward,
 )
-
-
-class _Stacked(Function):
-    """Leaves vmap: calls a rule with the stacks behind its tensors."""
-
-    @staticmethod
-    def forward(rule: Rule, names: tuple[str, ...], *args: Any) -> Any:
-        raise NotFused("it computes something that does not depend on the trial by a rule")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: Any, rule: Rule, names: tuple[str, ...], *args: Any
-    ) -> tuple[Any, Any]:
-        count = info.batch_size
-        stacks = [_stack(arg, at, count) for arg, at in zip(args, in_dims[2:], strict=True)]
-        positional = len(stacks) - len(names)
-        named = dict(zip(names, stacks[positional:], strict=True))
-        made = rule(count, *stacks[:positional], **named)
-        return made, tuple(None if m is None else 0 for m in made) if type(made) is tuple else 0
-
-
-def _stack(arg: Any, at: int | None, count: int) -> Any:
-    if not isinstance(arg, Tensor):
-        return arg
-    return arg.expand(count, *arg.shape) if at is None else arg.movedim(at, 0)
 
 
 # -- linear ------------------------------------------------------------------------------------
@@ -220,7 +190,7 @@ class _Dropout:
     ) -> Tensor:
         by_row = p if isinstance(p, ByRow) else (p,) * count
         if not training or not any(by_row):
-            return input.clone()  # vmap does not take what it gave
+            return input
         mask = torch.empty(input.shape, dtype=input.dtype)
         for each, q, generator in zip(mask, by_row, self._generators.drawing(), strict=True):
             if 0.0 < q < 1.0:

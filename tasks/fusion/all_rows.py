@@ -1,0 +1,82 @@
+"""Calls a function once for all trials, as ``torch.func.vmap`` does, and lets rules see the stacks.
+
+Theory of operation. Inside, a tensor has the shape that it has for one trial, and torch computes it
+for all. torch's public ways in (``vmap``) and out (``autograd.Function.vmap``) take most of the time
+of a small step, for trees of arguments that nobody has here. So the few calls beneath them are used.
+They are not public. Where a version of torch has them no more, nothing is fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch._C import _functorch as internal
+from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
+
+from .frozen import NotFused
+
+
+class AllRows:
+    """All trials of a group at once."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._level = -1
+
+    def call(
+        self,
+        function: Callable[[Sequence[Tensor], tuple[Tensor, ...]], Any],
+        stacks: Sequence[Tensor],
+        batch: tuple[Tensor, ...],
+        *,
+        common: bool,
+    ) -> Any:
+        """``function(tensors, batch)``: a tensor or a dict of tensors, with a row for each trial.
+
+        ``common``: the batch is the same for all; else it has a row for each. What draws random
+        numbers without a rule raises.
+        """
+        level = self._level = internal._vmap_increment_nesting(self.count, "error")
+        try:
+            tensors = [internal._add_batch_dim(each, 0, level) for each in stacks]
+            examples = batch
+            if not common:
+                examples = tuple(internal._add_batch_dim(each, 0, level) for each in batch)
+            made = function(tensors, examples)
+            if isinstance(made, dict):
+                return {name: self._stack_of(value) for name, value in made.items()}
+            return self._stack_of(made)
+        finally:
+            self._level = -1
+            internal._vmap_decrement_nesting()
+
+    def _stack_of(self, value: Any) -> Tensor:
+        if not isinstance(value, Tensor):
+            raise NotFused(f"its code gives a {type(value).__name__} where a tensor is expected")
+        made: Tensor = internal._remove_batch_dim(value, self._level, self.count, 0)
+        return made
+
+    def is_here(self) -> bool:
+        """Whether operators are called for all trials, and not in a vmap of the user's code."""
+        return bool(internal.maybe_current_level() == self._level)
+
+    def leave(self, rule: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Any:
+        """What ``rule`` makes of the stacks behind the tensors; each has a row for each trial."""
+        stacks = [self._behind(arg) for arg in args]
+        by_name = {name: self._behind(arg) for name, arg in named.items()}
+        with temporarily_pop_interpreter_stack():
+            made = rule(self.count, *stacks, **by_name)
+        if isinstance(made, tuple):
+            return tuple(None if each is None else self._wrapped(each) for each in made)
+        return self._wrapped(made)
+
+    def _wrapped(self, stack: Tensor) -> Any:
+        return internal._add_batch_dim(stack, 0, self._level)
+
+    def _behind(self, arg: Any) -> Any:
+        if not isinstance(arg, Tensor):
+            return arg
+        stack, at = internal._unwrap_batched(arg, self._level)
+        return stack.expand(self.count, *stack.shape) if at is None else stack.movedim(at, 0)
