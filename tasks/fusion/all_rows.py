@@ -1,9 +1,9 @@
 """Calls a function once for all trials, as ``torch.func.vmap`` does, and lets rules see the stacks.
 
 Theory of operation. Inside, a tensor has the shape that it has for one trial, and torch computes it
-for all. torch's public ways in (``vmap``) and out (``autograd.Function.vmap``) take most of the time
-of a small step, for trees of arguments that nobody has here. So the few calls beneath them are used.
-They are not public. Where a version of torch has them no more, nothing is fused.
+for all. torch's public ways in (``vmap``) and out (``autograd.Function.vmap``) take most of the
+time of a small step, for trees of arguments that nobody has here. So the few calls beneath them are
+used, which are not public.
 """
 
 from __future__ import annotations

@@ -9,13 +9,11 @@ of a structure all trials' first steps.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,10 +21,9 @@ from ..contracts.contract import TorchTrainable
 from ..contracts.rng import key
 from ..training.data import in_memory, length
 from ..training.loop import Tick
-from .admission import CHECKED, Admission
-from .frozen import NotFused
-from .means import mean_losses
-from .solo_copy import SoloCopy, difference, facts
+from .checks import Mismatch, SoloCopy, check_generators, difference, facts, generators
+from .evaluation import mean_losses
+from .known import CHECKED, Admission
 from .stand_in import Common, stand_in
 
 if TYPE_CHECKING:
@@ -42,10 +39,6 @@ class Row:
     tick: Tick
     #: False only if a replay discards the epoch's metrics.
     evaluated: bool = True
-
-
-class Mismatch(NotFused):
-    """A trial has had other bits together than alone."""
 
 
 class Epoch:
@@ -91,7 +84,7 @@ class Epoch:
         steps = -(-examples // self._size)
         checked = key("fused step", *names) % steps, key("fused trial", *names)
         self._orders = torch.stack([_order(row.training, examples) for row in self.rows])
-        before = generators()
+        self._before = generators()
         self._train_mode()
         for step in range(steps):
             self._tick(step + 1, steps)
@@ -103,7 +96,7 @@ class Epoch:
             self._leave()
         self.group.drop_gradients()
         self._common.check_unchanged()
-        check_generators(before)
+        check_generators(self._before)
         return mean_losses(self._losses, self._size, examples)
 
     def _train_mode(self) -> None:
@@ -116,7 +109,7 @@ class Epoch:
         for k, row in enumerate(self.rows):
             try:
                 row.tick(row.training.epoch, step, steps)
-            except BaseException as error:  # noqa: BLE001 - whatever ends one trial's epoch
+            except BaseException as error:
                 self._part_with(k, error)
         self._leave()
 
@@ -151,6 +144,7 @@ class Epoch:
 
     def _compare(self, k: int, number: int, loss: Tensor, alone: dict[str, Any]) -> None:
         if what := difference(facts(self.rows[k].training, loss), alone):
+            check_generators(self._before)  # the better reason
             raise Mismatch(f"{what} had other bits together than alone, in step {number}")
 
     def _clip(self) -> None:
@@ -158,7 +152,7 @@ class Epoch:
         for k, row in enumerate(self.rows):
             try:
                 row.training.code.clip(row.training.model)
-            except Exception as error:  # noqa: BLE001 - one trial's own
+            except Exception as error:
                 self._part_with(k, error)
             else:
                 self.group.take_gradients(k)
@@ -193,17 +187,3 @@ def _order(run: Training, examples: int) -> Tensor:
 
 def _seed(run: Training, step: int) -> int:
     return key("step", run.seed, run.number, run.epoch, step, 0)
-
-
-def generators() -> tuple[Any, ...]:
-    """The states of the process's generators, of which nothing may draw for all trials at once."""
-    state = np.random.get_state(legacy=False)
-    words = state["state"]["key"].tobytes(), state["state"]["pos"], state["has_gauss"]
-    return random.getstate(), words, torch.default_generator.get_state().numpy().tobytes()
-
-
-def check_generators(before: tuple[Any, ...]) -> None:
-    """Raise ``NotFused`` if something was drawn."""
-    for name, then, now in zip(("Python", "NumPy", "torch"), before, generators(), strict=True):
-        if then != now:
-            raise NotFused(f"its code draws from {name}'s random numbers")

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ..contracts.rng import key
 from ..training.data import in_memory, length
-from .epoch import Mismatch, check_generators, generators
+from ..training.evaluation import FOLD
+from .checks import Mismatch, check_generators, generators
 from .frozen import NotFused
 from .stand_in import Common, stand_in
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from ..contracts.contract import TorchTrainable
+    from ..training.training import Training
     from .group import Group
 
 #: A metric of each trial, or one number that all have.
@@ -51,7 +53,8 @@ def evaluate_all(group: Group, part: str, data: Dataset[Any]) -> list[dict[str, 
             batch = tuple(tensor[indices] for tensor in in_memory(data) or ())
             values = _values(group, code, part, batch)
             if i == chosen:
-                _compare(group.runs[k].code, group.runs[k].model, part, batch, values, k)
+                one = {n: v[k] if isinstance(v, Tensor) else v for n, v in values.items()}
+                _compare(group.runs[k], part, batch, one)
             if totals and totals.keys() != values.keys():
                 raise NotFused("metrics() has other names from batch to batch")
             for name, value in values.items():
@@ -97,13 +100,11 @@ def _metrics(
     return {str(name): value for name, value in values.items()}
 
 
-def _compare(
-    code: TorchTrainable, model: nn.Module, part: str, batch: Any, values: _Values, k: int
-) -> None:
-    model.eval()
-    alone = {n: float(v) for n, v in _metrics(copy.copy(code), model, part, batch).items()}
-    together = {n: float(v[k] if isinstance(v, Tensor) else v) for n, v in values.items()}
-    if not same_numbers(alone, together):
+def _compare(run: Training, part: str, batch: tuple[Tensor, ...], together: _Values) -> None:
+    run.model.eval()
+    alone = _metrics(copy.copy(run.code), run.model, part, batch)
+    both = [{name: float(value) for name, value in each.items()} for each in (alone, together)]
+    if not same_numbers(*both):
         raise Mismatch("a metric had other bits together than alone")
 
 
@@ -111,3 +112,20 @@ def same_numbers(one: dict[str, float], other: dict[str, float]) -> bool:
     """Whether these are the same names with the same bits."""
     bits = [{name: value.hex() for name, value in each.items()} for each in (one, other)]
     return bits[0] == bits[1]
+
+
+def mean_losses(losses: Sequence[Tensor], size: int, examples: int) -> list[float]:
+    """From the losses (K,) of each step, in batches of ``size``; the last may be smaller."""
+    last = examples - size * (len(losses) - 1)
+    parts = [(size, losses)] if last == size else [(size, losses[:-1]), (last, losses[-1:])]
+    sums = [(n, _sums(of)) for n, of in parts if of]
+    return [sum(n * of[k] for n, of in sums) / examples for k in range(len(losses[0]))]
+
+
+def _sums(losses: Sequence[Tensor]) -> list[float]:
+    """The sum of each trial, in double precision; of many, those before count as one."""
+    rows = torch.stack(list(losses), 1).double()
+    while rows.shape[1] >= FOLD:
+        rows = torch.cat([rows[:, :FOLD].contiguous().sum(1, keepdim=True), rows[:, FOLD:]], 1)
+    made: list[float] = rows.sum(1).tolist()
+    return made

@@ -13,8 +13,11 @@ from torch import nn
 
 #: The largest tensor that is compared by its bytes.
 _SMALL = 1 << 16
-_PLAIN = (bool, int, str, bytes, torch.dtype, torch.device, torch.Size, torch.memory_format, type)
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_PLAIN = (
+    *(type(None), bool, int, str, bytes, Enum, type),
+    *(types.FunctionType, types.BuiltinFunctionType),
+    *(torch.dtype, torch.device, torch.memory_format),
+)
 
 
 class NotFused(Exception):
@@ -23,33 +26,38 @@ class NotFused(Exception):
 
 def frozen(value: Any, where: str) -> Hashable:
     """The key of ``value``. Raises ``NotFused`` for what has none, naming ``where`` it is."""
+    key: Hashable
     match value:
-        case None | Enum():
-            return value
+        case torch.Tensor():
+            key = _frozen_tensor(value, where)
+        case nn.Module():
+            key = _frozen_module(value, where)
+        case functools.partial():
+            key = frozen([value.func, value.args, value.keywords], where)
         case float():
-            return float, value.hex()
-        case list() | tuple() if type(value) is not torch.Size:
-            return type(value), tuple(frozen(item, where) for item in value)
+            key = value.hex()
         case dict():
             items = ((frozen(n, where), frozen(item, where)) for n, item in value.items())
-            return type(value), tuple(items)
+            key = tuple(items)
         case set() | frozenset():
-            return type(value), frozenset(frozen(item, where) for item in value)
-        case functools.partial():
-            return frozen([value.func, value.args, value.keywords], where)
-        case nn.Module():
-            return frozen_module(value, where)
-        case torch.Tensor():
-            if value.requires_grad or value.nbytes > _SMALL or value.device.type != "cpu":
-                raise NotFused(f"{where} is a tensor that is no parameter and no buffer")
-            data = bytes(value.detach().contiguous().reshape(-1).view(torch.uint8).tolist())
-            return value.dtype, tuple(value.shape), data
-    if isinstance(value, _PLAIN) or type(value) in _FUNCTIONS:
-        return type(value), value
-    raise NotFused(f"{where} is a {type(value).__name__}, which cannot be compared")
+            key = frozenset(frozen(item, where) for item in value)
+        case list() | tuple():
+            key = tuple(frozen(item, where) for item in value)
+        case _ if isinstance(value, _PLAIN):
+            key = value
+        case _:
+            raise NotFused(f"{where} is a {type(value).__name__}, which cannot be compared")
+    return type(value), key
 
 
-def frozen_module(module: nn.Module, where: str) -> Hashable:
+def _frozen_tensor(value: torch.Tensor, where: str) -> Hashable:
+    if value.requires_grad or value.nbytes > _SMALL or value.device.type != "cpu":
+        raise NotFused(f"{where} is a tensor that is no parameter and no buffer")
+    data = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return value.dtype, tuple(value.shape), data
+
+
+def _frozen_module(module: nn.Module, where: str) -> Hashable:
     """The key of a module that has neither parameters nor buffers, such as a loss."""
     if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
         raise NotFused(f"{where} is a module with parameters or buffers of its own")
@@ -66,6 +74,8 @@ def attributes(module: nn.Module, where: str) -> Hashable:
     here = f"{where or 'the model'} ({type(module).__name__})"
     if any(vars(module).get(name) for name in _HOOKS):
         raise NotFused(f"{here} has hooks")
+    if isinstance(module, nn.RNNBase):
+        raise NotFused(f"{here} is recurrent, for which there is no rule")
     if vars(module).get("_compiled_call_impl") is not None:
         raise NotFused(f"{here} is compiled")
     varying = {"p"} if type(module) is nn.Dropout else set()

@@ -8,17 +8,37 @@ something differs or fails, all go back to the epoch's start and are trained alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from .attempt import Attempt, Outcome, alone
-from .epoch import Row
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from ..training.evaluation import evaluate
+from ..training.loop import Result, run_epoch
+from .epoch import Epoch, Row
+from .evaluation import evaluate_all, same_numbers
 from .frozen import NotFused
+from .group import Group, Snapshot
 from .known import Known
+from .optimisers import StepsByItself
+from .stand_in import Differs
 from .structure import Structure
 
 if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
     from ..training.training import Training
+
+Outcome = Result | BaseException
+_Metrics = dict[str, float]
+
+
+def _alone(row: Row) -> Outcome:
+    """The outcome of a trial's epoch by the usual loop."""
+    try:
+        return run_epoch(row.training, row.tick, evaluated=row.evaluated)
+    except BaseException as error:
+        return error
 
 
 class Fusion:
@@ -52,11 +72,181 @@ class Fusion:
         structures = {self.structure(row.training) for row in rows}
         structure = structures.pop()
         if len(rows) < 2 or structures or structure is None:
-            return [alone(row) for row in rows]
+            return [_alone(row) for row in rows]
         if not self._known.admission(structure).may_step(len(rows)):
-            return [alone(row) for row in rows]
-        return Attempt(self._known, rows, structure).run()
+            return [_alone(row) for row in rows]
+        return _Attempt(self._known, rows, structure).run()
 
     def forget(self, training: Training) -> None:
         """The trial is not trained here any more: nothing of it is kept."""
         self._known.forget(training)
+
+
+class _Attempt:
+    """One epoch of trials of one structure. Where it goes wrong they are trained alone."""
+
+    def __init__(self, known: Known, rows: Sequence[Row], structure: Structure) -> None:
+        self._known = known
+        self._rows = rows
+        self._structure = structure
+        self._admission = known.admission(structure)
+        #: By the identity of the training.
+        self._outcomes: dict[int, Outcome] = {}
+
+    def run(self) -> list[Outcome]:
+        """The outcome of each trial."""
+        clock = self._rows[0].training.clock
+        began = clock()
+        try:
+            rows, group, losses = self._train(self._rows)
+        except _NotTogether:
+            return [self._outcomes[id(row.training)] for row in self._rows]
+        metrics: list[_Metrics] = [{"train_loss": loss} for loss in losses]
+        wanted = [_is_validated(row) for row in rows]
+        self._evaluate(rows, group, "validation", metrics, wanted)
+        self._evaluate(rows, group, "test", metrics, [row.evaluated for row in rows])
+        for row, measured in zip(rows, metrics, strict=True):
+            self._end(row.training, measured)
+        share = (clock() - began) / len(self._rows)
+        return [_with(self._outcomes[id(row.training)], share) for row in self._rows]
+
+    # -- training --------------------------------------------------------------------------------
+
+    def _train(self, rows: Sequence[Row]) -> tuple[list[Row], Group, list[float]]:
+        """Those that have not left, and the mean loss of each.
+
+        Raises ``_NotTogether`` once all have been trained alone.
+        """
+        runs = [row.training for row in rows]
+        try:
+            group = self._known.group(runs, self._structure)
+            copy = self._known.copy(runs[0], self._structure)
+        except Exception as error:
+            self._train_alone(rows, error)
+        snapshot = Snapshot(group)
+        epoch = Epoch(rows, group, self._admission, copy, self._regroup)
+        try:
+            losses = epoch.train()
+        except Exception as error:
+            self._outcomes |= epoch.left
+            snapshot.restore(epoch.group, epoch.left)
+            rest = [row for row in epoch.rows if id(row.training) not in epoch.left]
+            if isinstance(error, StepsByItself) and self._admission.vector and rest:
+                self._admission.vector = False
+                return self._train(rest)
+            self._train_alone(rest, error)
+        self._outcomes |= epoch.left
+        return epoch.rows, epoch.group, losses
+
+    def _regroup(self, runs: Sequence[Training]) -> Group:
+        return self._known.group(runs, self._structure)
+
+    def _train_alone(self, rows: Sequence[Row], error: Exception) -> None:
+        outcomes = {id(row.training): _alone(row) for row in rows}
+        self._outcomes |= outcomes
+        guilty = any(not isinstance(outcome, Result) for outcome in outcomes.values())
+        if reason := self._reason(rows[0].training if rows else None, error, guilty=guilty):
+            self._admission.reason = reason
+        raise _NotTogether from error
+
+    def _reason(self, run: Training | None, error: Exception, *, guilty: bool) -> str:
+        """Why these are not trained together from now on; empty if they may be."""
+        if isinstance(error, Differs) and run is not None:
+            self._known.learn(type(run.code), error.read)
+            return ""
+        if isinstance(error, NotFused):
+            return str(error)
+        # A trial that fails alone as well has said nothing about the others.
+        return "" if guilty else f"together it fails: {_first_line(error)}"
+
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def _evaluate(
+        self,
+        rows: Sequence[Row],
+        group: Group,
+        part: str,
+        metrics: Sequence[_Metrics],
+        wanted: Sequence[bool],
+    ) -> None:
+        """Add what is measured on a part of the data, or leave an exception as outcome."""
+        data = getattr(rows[0].training.data, part) if rows else None
+        if data is None or not any(wanted):
+            return
+        found: Sequence[_Metrics | BaseException] = self._measured(group, part, data, wanted)
+        for row, measured, values, wants in zip(rows, metrics, found, wanted, strict=True):
+            if isinstance(values, BaseException):
+                self._outcomes[id(row.training)] = values
+            elif wants:
+                prefix = "test_" if part == "test" else ""
+                measured |= {prefix + name: value for name, value in values.items()}
+
+    def _measured(
+        self, group: Group, part: str, data: Dataset[Any], wanted: Sequence[bool]
+    ) -> Sequence[_Metrics | BaseException]:
+        runs, admission = group.runs, self._admission
+        clock = runs[0].clock
+
+        def each() -> list[_Metrics | BaseException]:
+            each = zip(runs, wanted, strict=True)
+            return [_caught(evaluate, run, part, data) if wants else {} for run, wants in each]
+
+        if not (all(wanted) and admission.may_evaluate(len(runs))):
+            return each()
+        began = clock()
+        try:
+            together = evaluate_all(group, part, data)
+        except Exception as error:
+            found = each()
+            guilty = any(isinstance(values, BaseException) for values in found)
+            reason = self._reason(runs[0], error, guilty=guilty)
+            admission.evaluation_reason = reason
+            return found
+        seconds = (clock() - began) / len(runs)
+        if not admission.evaluation.wanted(len(runs)):
+            return together
+        began = clock()
+        found = each()
+        admission.evaluation.alone.append((clock() - began) / len(runs))
+        admission.evaluation.together(len(runs)).append(seconds)
+        for one, other in zip(together, found, strict=True):
+            if isinstance(other, BaseException) or not same_numbers(one, other):
+                admission.evaluation_reason = "a metric had other bits together than alone"
+        return found
+
+    def _end(self, run: Training, metrics: _Metrics) -> None:
+        """Step the schedule, after all else has gone well."""
+        if id(run) in self._outcomes:
+            return
+        outcome: Outcome = Result(metrics, 0.0)
+        try:
+            if isinstance(run.schedule, ReduceLROnPlateau):
+                run.schedule.step(metrics["loss"])
+            elif run.schedule is not None:
+                run.schedule.step()
+        except Exception as error:
+            outcome = error
+        self._outcomes[id(run)] = outcome
+
+
+class _NotTogether(Exception):
+    """All trials have been trained alone."""
+
+
+def _is_validated(row: Row) -> bool:
+    return row.evaluated or isinstance(row.training.schedule, ReduceLROnPlateau)
+
+
+def _with(outcome: Outcome, seconds: float) -> Outcome:
+    return Result(outcome.metrics, seconds) if isinstance(outcome, Result) else outcome
+
+
+def _caught(measure: Callable[..., _Metrics], *args: Any) -> _Metrics | BaseException:
+    try:
+        return measure(*args)
+    except BaseException as error:
+        return error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

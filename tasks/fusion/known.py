@@ -1,21 +1,96 @@
-"""What a process knows of the structures that it has trained, and the stacks that it has."""
+"""What a process knows of structures: who is stepped together, only with equal bits and if faster.
+
+Theory of operation. Bits are compared for each size of batch, in the first steps of the first
+epoch, for every trial of the group. Then steps are timed, together and alone. How much faster they
+are together depends on how many they are, so each doubling of their number has times of its own.
+What differs once is never tried again in this process.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .admission import Admission
+from .checks import SoloCopy
 from .group import Group
-from .solo_copy import SoloCopy
 from .structure import Read, Structure, structure_of
 
 if TYPE_CHECKING:
     from ..contracts.contract import TorchTrainable
     from ..training.training import Training
 
+#: How many steps of each size are compared for all trials, and how many are timed.
+CHECKED, TIMED = 3, 6
+#: What together takes at most of the time alone.
+FASTER = 0.95
 #: How many groups and copies are kept from one epoch to the next.
 _KEPT = 4
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds a trial of one kind of work, alone and together with so many others."""
+
+    #: For people.
+    what: str
+    #: How often each is timed.
+    needed: int
+    alone: list[float] = field(default_factory=list)
+    _together: dict[int, list[float]] = field(default_factory=dict)
+
+    def together(self, rows: int) -> list[float]:
+        """The times with about so many trials, to be added to."""
+        return self._together.setdefault(rows.bit_length(), [])
+
+    def wanted(self, rows: int) -> bool:
+        """Whether it is unknown what is faster with so many trials."""
+        return min(len(self.alone), len(self.together(rows))) < self.needed
+
+    def refusal(self, rows: int) -> str:
+        """Why not, if so many together are not faster; empty while nobody knows."""
+        if self.wanted(rows):
+            return ""
+        together, alone = min(self.together(rows)), min(self.alone)
+        if together <= FASTER * alone:
+            return ""
+        return (
+            f"{self.what} takes {1e3 * together:.3g} ms a trial with {rows} together,"
+            f" and {1e3 * alone:.3g} ms alone"
+        )
+
+    def refusals(self) -> list[str]:
+        """``refusal`` for each number of trials that was tried, the fewest first."""
+        return [self.refusal((1 << rung) - 1) for rung in sorted(self._together)]
+
+
+@dataclass(slots=True)
+class Admission:
+    """What is known of one structure in this process."""
+
+    #: Why it is not stepped together, whatever the number of trials, and why not evaluated so.
+    reason: str = ""
+    evaluation_reason: str = ""
+    #: Steps whose bits were compared for all trials, by the size of the batch.
+    checked: Counter[int] = field(default_factory=Counter)
+    #: Whether SGD, Adam and AdamW step all trials at once.
+    vector: bool = True
+    step: Times = field(default_factory=lambda: Times("a step", TIMED))
+    evaluation: Times = field(default_factory=lambda: Times("an evaluation", 2))
+
+    def refusal(self) -> str:
+        """Why it is not stepped together, whatever was tried; empty if it is, or may be."""
+        tried = self.step.refusals()
+        return self.reason or (tried[-1] if tried and all(tried) else "")
+
+    def may_step(self, rows: int) -> bool:
+        """Whether so many trials are stepped together, if only to find out."""
+        return not (self.reason or self.step.refusal(rows))
+
+    def may_evaluate(self, rows: int) -> bool:
+        """Likewise evaluated."""
+        return not (self.evaluation_reason or self.evaluation.refusal(rows))
 
 
 class Known:

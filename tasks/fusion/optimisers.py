@@ -248,7 +248,9 @@ def _slices(optimizer: Optimizer, weights: Stack, dtype: torch.dtype) -> list[sl
 
 
 def _is_number(value: Any) -> bool:
-    return all(isinstance(v, int | float) for v in (value if isinstance(value, tuple) else (value,)))
+    return all(
+        isinstance(v, int | float) for v in (value if isinstance(value, tuple) else (value,))
+    )
 
 
 def _begun(state: dict[str, Any], name: str, parameter: Tensor) -> Tensor:

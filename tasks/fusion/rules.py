@@ -1,4 +1,4 @@
-"""How operators compute on stacks of trials, where vmap's own way has other bits than a trial alone.
+"""How operators compute on stacks of trials, where vmap has other bits than a trial alone.
 
 Theory of operation. vmap turns each operator into one over all trials. Most have the same bits for
 each trial as alone, at one thread. Some are decomposed in another way, or draw random numbers.
@@ -22,11 +22,12 @@ from torch.overrides import TorchFunctionMode
 
 from .all_rows import AllRows
 from .frozen import NotFused
-from .losses import mean_nll
 
 Rule = Callable[..., Any]
 #: Below so many multiplications torch's batched product is a plain loop with bits of its own.
 _SMALL_PRODUCT = 400
+#: torch's number for a mean, and its default for ``ignore_index``.
+_MEAN, _IGNORED = 1, -100
 
 
 class Generators:
@@ -98,7 +99,7 @@ def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None
     if input.dim() < 3 or weight.dim() < 3:
         raise NotFused("a linear layer is given a single example")
     examples = input.reshape(count, -1, input.shape[-1])
-    made: Tensor = _Linear.apply(examples, weight, bias)
+    made: Tensor = _Linear.apply(examples, weight, bias)  # type: ignore[no-untyped-call]
     return made.view(*input.shape[:-1], weight.shape[1])
 
 
@@ -138,37 +139,69 @@ def _is_small(a: Tensor, columns: int) -> bool:
 # -- losses ------------------------------------------------------------------------------------
 
 
-def cross_entropy(
-    count: int,
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
+#: The defaults of ``F.cross_entropy`` and ``F.nll_loss``.
+_DEFAULTS: dict[str, Any] = {
+    "weight": None,
+    "size_average": None,
+    "ignore_index": _IGNORED,
+    "reduce": None,
+    "reduction": "mean",
+    "label_smoothing": 0.0,
+}
+
+
+def cross_entropy(count: int, *args: Any, **named: Any) -> Tensor:
     """``F.cross_entropy``."""
-    rest = (weight, size_average, ignore_index, reduce, reduction, label_smoothing)
-    if rest == (None, None, -100, None, "mean", 0.0) and _is_plain(input, target):
-        return mean_nll(F.log_softmax(input, -1), target)
-    return _looped(F.cross_entropy, count, (input, target, *rest), {})
+    if _is_plain(args, named):
+        scores, target = args
+        return mean_nll(F.log_softmax(scores, -1), target)
+    made: Tensor = _looped(F.cross_entropy, count, args, named)
+    return made
 
 
-def nll_loss(count: int, input: Tensor, target: Tensor, *args: Any, **named: Any) -> Tensor:  # noqa: A002
+def nll_loss(count: int, *args: Any, **named: Any) -> Tensor:
     """``F.nll_loss``."""
-    if not args and named in ({}, _NLL) and _is_plain(input, target):
-        return mean_nll(input, target)
-    return _looped(F.nll_loss, count, (input, target, *args), named)
+    if _is_plain(args, named):
+        return mean_nll(*args)
+    made: Tensor = _looped(F.nll_loss, count, args, named)
+    return made
 
 
-#: What ``nn.NLLLoss`` gives by name.
-_NLL = {"weight": None, "ignore_index": -100, "reduction": "mean"}
+def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
+    """Whether it is a mean over examples with a class each, all with equal weight."""
+    if len(args) != 2 or any(isinstance(value, Tensor) for value in named.values()):
+        return False
+    scores, target = args
+    known = all(name in _DEFAULTS and value == _DEFAULTS[name] for name, value in named.items())
+    return known and scores.dim() == 3 and target.dim() == 2 and target.dtype == torch.int64
 
 
-def _is_plain(input: Tensor, target: Tensor) -> bool:  # noqa: A002
-    return input.dim() == 3 and target.dim() == 2 and target.dtype == torch.int64
+def mean_nll(log_probabilities: Tensor, target: Tensor) -> Tensor:
+    """(K,) from (K, B, classes) and (K, B)."""
+    made: Tensor = _MeanNll.apply(log_probabilities, target)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _MeanNll(Function):
+    @staticmethod
+    def forward(ctx: Any, log_probabilities: Tensor, target: Tensor) -> Tensor:
+        each = zip(log_probabilities.unbind(0), target.unbind(0), strict=True)
+        kernel = torch.ops.aten.nll_loss_forward.default
+        made = [kernel(one, labels, None, _MEAN, _IGNORED) for one, labels in each]
+        ctx.shape = log_probabilities.shape
+        ctx.save_for_backward(target, torch.stack([weight for _, weight in made]))
+        return torch.stack([loss for loss, _ in made])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        target, weights = ctx.saved_tensors
+        each = (-(grad / weights)).view(-1, 1, 1).expand(*target.shape, 1)
+        index = target.unsqueeze(-1)
+        if bool((weights < target.shape[1]).any()):
+            each = each.where(index != _IGNORED, 0.0)
+            index = index.clamp_min(0)
+        made = torch.zeros(ctx.shape, dtype=grad.dtype).scatter_(2, index, each)
+        return made, None
 
 
 # -- random numbers and loops ------------------------------------------------------------------
@@ -185,8 +218,8 @@ class _Dropout:
         count: int,
         input: Tensor,  # noqa: A002
         p: float | ByRow = 0.5,
-        training: bool = True,  # noqa: FBT001, FBT002 - torch's signature
-        inplace: bool = False,  # noqa: FBT001, FBT002
+        training: bool = True,
+        inplace: bool = False,
     ) -> Tensor:
         by_row = p if isinstance(p, ByRow) else (p,) * count
         if not training or not any(by_row):

@@ -2,8 +2,8 @@
 
 Theory of operation. What the code reads of ``self`` must not silently be one trial's. So each read
 of a hyperparameter, of ``now`` or of an attribute gives the value that all trials have. Where their
-values differ it raises, and names what was read, so that trials can be kept apart by it. Nothing can
-be set. A value that is changed in place is noticed at the end of an epoch.
+values differ it raises, and names what was read, so that trials can be kept apart by it. Nothing
+can be set. A value that is changed in place is noticed at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class _Params(Mapping[str, Any]):
 
 def stand_in(common: Common, code: type[TorchTrainable]) -> TorchTrainable:
     """The object that stands for all."""
-    made = object.__new__(_class_of(code))
+    made: Any = object.__new__(_class_of(code))
     object.__setattr__(made, "_common", common)
     object.__setattr__(made, "_read_params", _Params(common))
     return cast("TorchTrainable", made)
 
 
 @lru_cache(maxsize=16)
-def _class_of(code: type[TorchTrainable]) -> type:
+def _class_of(code: Any) -> Any:
     named = {"__module__": code.__module__, "__qualname__": code.__qualname__}
     return type(code.__name__, (code,), {**named, **_METHODS})
 

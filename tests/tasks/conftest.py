@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from trainer_process import TrainerProcess
 
 
@@ -11,3 +12,20 @@ def trainers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trainers")
     with TrainerProcess(folder / "one") as one, TrainerProcess(folder / "other") as other:
         yield one, other
+
+
+@pytest.fixture
+def one_thread():
+    """torch computes with one thread and deterministic kernels, as in a trainer of one core."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(deterministic)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def whatever_it_takes(monkeypatch):
+    """Trials are stepped together even where that is slower: it must not depend on the machine."""
+    monkeypatch.setattr("penstock.tasks.fusion.known.FASTER", 1e9)

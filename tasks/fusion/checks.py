@@ -1,13 +1,15 @@
-"""A copy of a trial that does one step alone, to compare a trial in a stack with."""
+"""What a trial has together with others is compared with what it has alone."""
 
 from __future__ import annotations
 
 import copy
+import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,10 @@ from .frozen import NotFused
 
 if TYPE_CHECKING:
     from ..training.training import Training
+
+
+class Mismatch(NotFused):
+    """A trial has had other bits together than alone."""
 
 
 class SoloCopy:
@@ -42,6 +48,10 @@ class SoloCopy:
         """Take the trial's state. ``fresh``: the optimiser has none yet."""
         for own, other in zip(_tensors(self._model), _tensors(run.model), strict=True):
             own.copy_(other)
+        modules = zip(self._model.modules(), run.model.modules(), strict=True)
+        for module, other_s in modules:
+            if type(module) is nn.Dropout:  # the one kind that may differ
+                module.p = other_s.p
         self._optimizer.state.clear()
         groups = zip(self._optimizer.param_groups, run.optimizer.param_groups, strict=True)
         for mine, group in groups:
@@ -111,3 +121,17 @@ def _tensors(model: nn.Module) -> list[Tensor]:
 
 def _copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else copy.copy(value)
+
+
+def generators() -> tuple[Any, ...]:
+    """The states of the process's generators, of which nothing may draw for all trials at once."""
+    state = np.random.get_state(legacy=False)
+    words = state["state"]["key"].tobytes(), state["state"]["pos"], state["has_gauss"]
+    return random.getstate(), words, torch.default_generator.get_state().numpy().tobytes()
+
+
+def check_generators(before: tuple[Any, ...]) -> None:
+    """Raise ``NotFused`` if something was drawn."""
+    for name, then, now in zip(("Python", "NumPy", "torch"), before, generators(), strict=True):
+        if then != now:
+            raise NotFused(f"its code draws from {name}'s random numbers")

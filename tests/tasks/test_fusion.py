@@ -1,0 +1,149 @@
+"""Trials that are stepped together have the bits, the metrics and the schedules of each alone."""
+
+from __future__ import annotations
+
+import fused_code as code
+import pytest
+import torch
+from fused_code import params, rows, trial
+from penstock.tasks.checkpoints.state import copy_state
+from penstock.tasks.contracts.pieces import Pieces
+from penstock.tasks.fusion.epoch import Row
+from penstock.tasks.fusion.fusion import Fusion
+from penstock.tasks.training import loop
+from penstock.tasks.training.evaluation import MeanLoss
+
+pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
+
+
+def same_as_alone(fusion: Fusion, make, count: int, epochs: int) -> list[loop.Training]:
+    """Train trials together and others like them alone, and compare all after each epoch."""
+    together, alone = [make(n) for n in range(count)], [make(n) for n in range(count)]
+    for _ in range(epochs):
+        found = fusion.run_epochs(rows(together))
+        for run, like, outcome in zip(together, alone, found, strict=True):
+            expected = loop.run_epoch(like, code.quiet)
+            assert outcome.metrics == expected.metrics
+            assert run.hash() == like.hash()
+    return together
+
+
+@pytest.mark.parametrize("opt", sorted(code.OPTIMIZERS))
+def test_bits_do_not_depend_on_company_whatever_the_optimiser(opt):
+    fusion = Fusion()
+    runs = same_as_alone(fusion, lambda n: trial(code.Mlp, n, params(n, opt=opt)), 5, 4)
+    assert fusion.refusal(runs[0]) == ""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        code.Dropout,
+        code.LeNet,
+        code.BatchNorm,
+        code.Scheduled,
+        code.Plateau,
+        code.Clipped,
+        code.Criterion,
+        code.Items,
+    ],
+)
+def test_bits_do_not_depend_on_company_whatever_the_code(kind):
+    fusion = Fusion()
+    more = {"clip": 0.1, "gamma": 0.5}
+    runs = same_as_alone(fusion, lambda n: trial(kind, n, params(n, **more)), 3, 5)
+    assert fusion.refusal(runs[0]) == ""
+
+
+@pytest.mark.parametrize("opt", ["momentum", "adamw"])
+def test_dropout_of_each_trial_s_own_rate(opt):
+    fusion = Fusion()
+    rates = (0.0, 0.25, 0.5, 1.0)
+    runs = same_as_alone(
+        fusion, lambda n: trial(code.Dropout, n, params(n, opt=opt, p=rates[n])), 4, 3
+    )
+    assert len({fusion.structure(run) for run in runs}) == 1
+    assert fusion.refusal(runs[0]) == ""
+
+
+@pytest.mark.parametrize("p", [0.0, 0.2])
+def test_a_transformer_has_its_bits_fused_or_not(p):
+    same_as_alone(Fusion(), lambda n: trial(code.Transformer, n, params(n, opt="adamw", p=p)), 3, 4)
+
+
+def test_betas_and_numbers_of_steps_differ():
+    fusion = Fusion()
+    older, like = (trial(code.Mlp, 9, params(1, opt="adamw")) for _ in range(2))
+    for _ in range(3):
+        loop.run_epoch(older, code.quiet)
+        loop.run_epoch(like, code.quiet)
+    new = [trial(code.Mlp, n, params(n, opt="adamw", betas=(0.5, 0.9 + 0.01 * n))) for n in (1, 2)]
+    new_like = [
+        trial(code.Mlp, n, params(n, opt="adamw", betas=(0.5, 0.9 + 0.01 * n))) for n in (1, 2)
+    ]
+    for _ in range(2):
+        fusion.run_epochs(rows([older, *new]))
+        for run in (like, *new_like):
+            loop.run_epoch(run, code.quiet)
+    assert [r.hash() for r in (older, *new)] == [r.hash() for r in (like, *new_like)]
+    assert fusion.refusal(older) == ""
+
+
+def test_trials_join_and_leave_between_epochs_and_are_loaded():
+    fusion = Fusion()
+    make = [lambda n=n: trial(code.Mlp, n, params(n, opt="adam")) for n in range(6)]
+    runs, alone = [each() for each in make], [each() for each in make]
+    for company in ((0, 1), (0, 1, 2), (5, 3, 2), (3, 5), (0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4, 5)):
+        fusion.run_epochs(rows([runs[n] for n in company]))
+        for n in company:
+            loop.run_epoch(alone[n], code.quiet)
+        assert [run.hash() for run in runs] == [run.hash() for run in alone]
+    # What has been loaded from outside is noticed, tensors of the optimiser's state among it.
+    for run in (runs[0], alone[0]):
+        run.load(copy_state(alone[1].state()), alone[1].epoch)
+    fusion.run_epochs(rows(runs))
+    for run in alone:
+        loop.run_epoch(run, code.quiet)
+    assert [run.hash() for run in runs] == [run.hash() for run in alone]
+    assert fusion.refusal(runs[0]) == ""
+
+
+def test_hyperparameters_that_change_by_steps_are_in_force():
+    def make(n):
+        made = trial(code.Mlp, n, params(n))
+        made.pieces = made.code._pieces = Pieces({**params(n), "lr@1": 0.3 / (n + 1), "lr@3": 0.01})
+        return made
+
+    same_as_alone(Fusion(), make, 3, 5)
+
+
+def test_a_replay_that_discards_metrics_leaves_evaluation_out():
+    fusion = Fusion()
+    runs = [trial(code.Mlp, n, params(n)) for n in range(3)]
+    found = fusion.run_epochs(
+        [Row(run, code.quiet, evaluated=n != 1) for n, run in enumerate(runs)]
+    )
+    assert [len(outcome.metrics) for outcome in found] == [4, 1, 4]
+
+
+def test_ticks_are_called_before_each_step():
+    calls = []
+    runs = [trial(code.Mlp, n, params(n)) for n in range(3)]
+    ticks = [Row(run, lambda *at, n=n: calls.append((n, *at))) for n, run in enumerate(runs)]
+    Fusion().run_epochs(ticks)
+    assert calls == [(n, 1, step, 4) for step in range(1, 5) for n in range(3)]
+
+
+@pytest.mark.parametrize("steps", [1, 255, 256, 257, 511, 512, 800])
+def test_mean_losses_are_those_of_one_trial(steps):
+    from penstock.tasks.fusion.evaluation import mean_losses
+
+    losses = [torch.randn(3) for _ in range(steps)]
+    examples = 8 * (steps - 1) + 5
+    expected = []
+    for k in range(3):
+        mean = MeanLoss()
+        for i, each in enumerate(losses):
+            mean.add(each[k].clone(), 8 if i < steps - 1 else 5)
+        expected.append(mean.value(examples))
+    assert mean_losses(losses, 8, examples) == expected
