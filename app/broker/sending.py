@@ -10,6 +10,7 @@ import logging
 
 from ...scheduler.model.decisions import Dispatch
 from ...scheduler.model.study import Code, StudySpec, replicate_of
+from ...scheduler.resources.fusing import may_fuse
 from ...tasks.process.messages import CodeRef, ParentRef, SegmentTask, TrialRef, dumps, seal
 from . import protocol
 from .installation import checkpoints
@@ -95,6 +96,7 @@ def _dispatched(
             energy=spec.energy_weight > 0,
             profile=dispatch.profile and rank == 0,
             estimate=_refs(dispatch) if rank == 0 else (),
+            fuse=may_fuse(spec),
             memory_limit=spec.memory_limit,
             environment=spec.environment,
             epoch_timeout=spec.epoch_timeout,

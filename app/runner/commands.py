@@ -31,6 +31,7 @@ from ...scheduler.model.study import (
     CONTRACTS,
     DELETED,
     EXACTNESS,
+    FUSE,
     ON_SIGNATURE_CHANGE,
     SEEDING,
     StrategySpec,
@@ -319,6 +320,7 @@ def _check_known(spec: StudySpec) -> None:
         ("exactness", spec.exactness, EXACTNESS),
         ("on_signature_change", spec.on_signature_change, ON_SIGNATURE_CHANGE),
         ("seeding", spec.seeding, SEEDING),
+        ("fuse", spec.fuse, FUSE),
         *(("direction", each.direction, DIRECTIONS) for each in spec.objectives),
         ("sampler", spec.sampler, (*SAMPLERS, LOCAL, OWN)),
     ):

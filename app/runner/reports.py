@@ -124,6 +124,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         claimed=_amount(body.get("claimed", 0.0)),
         memory=_natural(body.get("memory", 0), "memory"),
         joules=None if body.get("joules") is None else _amount(body["joules"]),
+        together=_natural(body.get("together", 1), "together"),
     )
 
 

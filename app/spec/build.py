@@ -15,7 +15,15 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_exact
 from ...scheduler.model.environment import check_environment
-from ...scheduler.model.study import SEEDING, Code, Condition, Objective, StrategySpec, StudySpec
+from ...scheduler.model.study import (
+    FUSE,
+    SEEDING,
+    Code,
+    Condition,
+    Objective,
+    StrategySpec,
+    StudySpec,
+)
 from ...tasks.contracts.code import Reference, refer, working_folder
 from ..common.validation import whole
 from .conditions import parse_conditions
@@ -53,6 +61,7 @@ def make_plan(
     seed: int = 0,
     seeding: str = "trial",
     replicates: int = 1,
+    fuse: str = "auto",
     resources: Resources | None = None,
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
@@ -77,6 +86,8 @@ def make_plan(
             raise UsageError.refuse("sampler", name, f"{able} with several objectives")
     if seeding not in SEEDING:
         raise UsageError.refuse("seeding", seeding, " or ".join(SEEDING))
+    if fuse not in FUSE:
+        raise UsageError.refuse("fuse", fuse, " or ".join(FUSE))
     resources = settled("resources", Resources, resources).with_width()
     tuning = settled("system", SystemTuning, system)
     if resources.exactness != "statistical":
@@ -90,6 +101,7 @@ def make_plan(
         seed=whole("seed", seed, low=0),
         seeding=seeding,
         replicates=check_replicates(seeding, replicates),
+        fuse=fuse,
         further=further,
         constraints=parse_constraints(constraints),
         resources=resources,
@@ -162,6 +174,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         seed=plan.seed,
         seeding=plan.seeding,
         replicates=plan.replicates,
+        fuse=plan.fuse,
         batch_size=batch_size if isinstance(batch_size, int) else 64,
         further=plan.further,
         constraints=plan.constraints,

@@ -28,6 +28,8 @@ class StudyPlan:
     seeding: str
     #: How many trials each configuration has.
     replicates: int
+    #: One of ``FUSE``.
+    fuse: str
     #: The objectives after the first.
     further: tuple[Objective, ...]
     #: Metrics, each with its highest allowed value.

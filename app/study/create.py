@@ -53,6 +53,7 @@ def create_study(
     seed: int = 0,
     seeding: str = "trial",
     replicates: int = 1,
+    fuse: str = "auto",
     resources: Resources | None = None,
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
@@ -89,6 +90,8 @@ def create_study(
         replicates: with ``shared`` seeding, how many trials each configuration has, 1 or more. The
             random numbers of its first are those of every other's first, and so on. They count in
             ``n_trials``; the sampler and ``best_value`` go by their means.
+        fuse: ``auto``: trials of a ``TorchTrainable`` in the seats of one lane are trained together
+            where that is faster and has the same bits (docs/density.md). ``off``: they are not.
         resources: what a trial may take, and whether it has the same bits on all of it:
             ``penstock.Resources(max_width=, shards=, memory=, exactness=)``.
         limits: ``penstock.Limits(epoch_timeout=, retries=, keep_checkpoints=)``.
@@ -113,6 +116,7 @@ def create_study(
         seed=seed,
         seeding=seeding,
         replicates=replicates,
+        fuse=fuse,
         resources=resources,
         limits=limits,
         system=system,

@@ -20,6 +20,7 @@ from ..model.trial import Step, Trial, TrialState
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.footprints import Footprints
+from ..resources.fusing import seats_to_fill
 from ..resources.giving_way import GivingWay
 from ..resources.lanes import free_seats, in_use
 from ..resources.packing import Packing
@@ -89,8 +90,12 @@ class Dispatcher:
             blocked = list[Trial]()
             if self._dispatch_waiting(free, seats, blocked):
                 free, seats = free_slots(self._state), free_seats(self._state)
-            # Seats are for who waits: one more trial at work would make none faster.
-            elif not (free and self._proposals.pull(self._to_draw(free, blocked))):
+            # Seats are for who waits: one more trial at work would make none faster, unless they
+            # are trained together.
+            elif not (
+                (free and self._proposals.pull(self._to_draw(free, blocked)))
+                or self._draw_for_seats()
+            ):
                 break
         if not free:
             self._cut_windows()
@@ -144,6 +149,20 @@ class Dispatcher:
         estimated = any(study.processes for study in self._state.studies.values())
         ahead = max(0, AHEAD - len(blocked)) if estimated else 0
         return empty + min(len(free) - empty, ahead)
+
+    def _draw_for_seats(self) -> bool:
+        """Ask the strategies of studies whose trials are trained together for their lanes' seats.
+
+        Returns whether any trial was entered.
+        """
+        entered = False
+        for study in list(self._state.studies.values()):
+            seats = seats_to_fill(self._state, study) if study.runnable else 0
+            missing = seats - sum(ask.n for ask in study.asks.values())
+            missing -= sum(self._state.trials[n].study == study.spec.id for n in self._state.ready)
+            if missing > 0:
+                entered = bool(self._proposals.pull_study(study, missing).group) or entered
+        return entered
 
     def _dispatch_waiting(
         self, free: list[Member], seats: list[Member], blocked: list[Trial]

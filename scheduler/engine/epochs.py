@@ -123,6 +123,8 @@ class Epochs:
         trial.holder = event.holder
         trial.trained_with = trial.system
         trial.failures = trial.losses = 0
+        study.together = max(study.together, event.together)
+        study.apart_in_lanes = not event.together
         attempt = self._state.attempts[trial.fence]
         members = attempt.segment.members
         for member in members:

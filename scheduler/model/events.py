@@ -332,6 +332,9 @@ class EpochReported(Event):
     memory: int = 0
     #: The trial's part of what its devices drew in that time; None if not measured.
     joules: float | None = None
+    #: How many trials were trained in its steps, itself included; 0: it cannot be trained with
+    #: others.
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)

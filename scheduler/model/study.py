@@ -25,6 +25,8 @@ SYSTEM = ("off", "reuse", "tune")
 #: What the keys of a trial's random numbers hold besides the study's seed. ``trial``: its number.
 #: ``shared``: which replicate of its configuration it is, so configurations draw in common.
 SEEDING = ("trial", "shared")
+#: Whether trials of one structure may be trained together (``scheduler.resources.fusing``).
+FUSE = ("auto", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ class StudySpec:
     #: How many trials each configuration has, with keys that all configurations have in common
     #: (``scheduler.state.configurations``); more than 1 with ``shared`` only.
     replicates: int = 1
+    #: One of ``FUSE``. Studies of older versions never were.
+    fuse: str = "off"
     #: Seconds that an epoch may take; None for no limit.
     epoch_timeout: float | None = None
     #: How often a trial whose code failed is tried again. Crashes of its process have their own

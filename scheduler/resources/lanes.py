@@ -9,8 +9,12 @@ Where a trial's tensors are not known but processes of its study are, such a pro
 persistent. A trial of which neither is known counts with its seat's part of the lane: who gives a
 lane four seats expects four trials there. So the first trial of a study begins at once.
 
+Trials of a study that are trained together step at once: what their steps need adds up, with a copy
+of what they keep (``tasks.fusion``).
+
 Seats are given for delay, not for speed: a trial in a seat begins at once and slows its neighbours
-down. So a lane that is in use is only taken where no lane is free, and only if the trial would have
+down. (Where trials of one study are trained together, seats are given for speed: ``fusing``.) So a
+lane that is in use is only taken where no lane is free, and only if the trial would have
 turns there: under a policy that orders the trials of all studies, in the place of residents that
 give way; otherwise where no resident is of a higher priority. Trials of one study would only slow
 each other down, and take the memory that a newcomer needs: unless the plan fills devices
@@ -34,6 +38,7 @@ from ..model.study import StudySpec
 from ..model.trial import Trial
 from ..state.lane_time import residents
 from ..state.state import EngineState
+from .fusing import fuses
 from .memory_fit import RESERVE, Need, fit_needs, gib, need
 
 #: Trials of these contracts can be stopped between any two steps.
@@ -147,7 +152,8 @@ def seat_verdict(state: EngineState, slot: Member, trial: Trial) -> SeatVerdict:
         priority = state.studies[trial.study].spec.priority
         if any(state.studies[each.study].spec.priority > priority for each in there):
             return SeatVerdict(False, f"a trial of a higher priority is in lane {lane}")
-        if not state.packed and any(each.study == trial.study for each in there):
+        alike = [each for each in there if each.study == trial.study]
+        if alike and not (state.packed or fuses(state.studies[trial.study])):
             return SeatVerdict(False, f"a trial of its study is in lane {lane}")
     if differs := _difference(state, trial, there):
         return SeatVerdict(False, differs)
@@ -235,7 +241,13 @@ def lane_need(
     if len(known) < len(found):
         return None
     persistent = sum(each.persistent for each in known)
-    ephemeral = max(each.ephemeral for each in known)
+    steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
+    for trial, each in zip(trials, known, strict=True):
+        if fuses(state.studies[trial.study]):
+            steps[trial.study] = steps.get(trial.study, 0) + each.persistent + each.ephemeral
+        else:
+            steps[trial.id] = each.ephemeral
+    ephemeral = max(steps.values())
     beside = max(each.beside for each in known)
     total = persistent + ephemeral + beside
     doubt = max(each.doubt / each.total for each in known)

@@ -104,6 +104,10 @@ class StudyState:
     companions: list[str] = field(default_factory=list)
     #: Whether no trial takes over epochs any more, because bits were seen to differ.
     apart: bool = False
+    #: How many of its trials were trained together at most.
+    together: int = 1
+    #: Whether its trials cannot be trained together, as its last epoch said.
+    apart_in_lanes: bool = False
 
     @property
     def at_work(self) -> int:

@@ -6,8 +6,8 @@ trial has its own of, is saved (``host_state``); the next one's lock is opened; 
 at its own lock. A trial that waits keeps its stack, its step in the middle of the epoch, and what
 is local to its thread: grad mode, autocast.
 
-A turn that *rests* lets all others have one turn each, or rest as well, before it goes on. Meanwhile
-another one may *hold* it, and compute for it: then it goes on when that is done.
+A turn that *rests* lets all others have one turn each, or rest as well, before it goes on.
+Meanwhile another one may *hold* it, and compute for it: then it goes on when that is done.
 
 Time in turn is what counts: ``Turn.clock`` stands still while others have their turns. What is
 measured must not be interrupted: a turn that is ``alone`` lasts until that ends.

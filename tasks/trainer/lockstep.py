@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..fusion.fusion import Fusion, Row
+from ..fusion.epoch import Row
+from ..fusion.fusion import Fusion
 from ..fusion.structure import Structure
 from ..lanes.turns import Turn
 from ..process.pipe import Run
@@ -26,6 +27,7 @@ from ..training.training import Training
 class _Waiting:
     """A trial at the beginning of an epoch, and later what came of it."""
 
+    trial: str
     turn: Turn
     structure: Structure
     row: Row
@@ -40,6 +42,8 @@ class Lockstep:
     def __init__(self) -> None:
         self._fusion = Fusion()
         self._waiting: list[_Waiting] = []
+        #: Those that were trained together, as long as they are in memory.
+        self._trained: dict[str, Training] = {}
 
     def run_epoch(self, run: Run, training: Training, tick: loop.Tick) -> tuple[loop.Result, int]:
         """As ``loop.run_epoch``, and how many trials were trained together; 0: it cannot be.
@@ -50,7 +54,7 @@ class Lockstep:
         structure = self._fusion.structure(training)
         if structure is None:
             return loop.run_epoch(training, tick), 0
-        own = _Waiting(run.turn, structure, Row(training, tick))
+        own = _Waiting(run.task.trial, run.turn, structure, Row(training, tick))
         self._waiting.append(own)
         run.turn.rest()
         if own.outcome is None:
@@ -67,15 +71,22 @@ class Lockstep:
         """Why the trial is not trained together with others; empty if it is."""
         return self._fusion.refusal(training)
 
+    def forget(self, trial: str) -> None:
+        """The trial is not in memory any more."""
+        if (training := self._trained.pop(trial, None)) is not None:
+            self._fusion.forget(training)
+
     def _lead(self, own: _Waiting) -> None:
         """Train an epoch of all that wait and have the structure of ``own``, in its turn."""
         others = [each for each in self._waiting if each.structure == own.structure]
         self._waiting = [each for each in self._waiting if each not in others]
-        group = [own, *others]
+        # In one order, whoever leads: the stacks of the last epoch are then taken up again.
+        group = sorted([own, *others], key=lambda each: each.trial)
         own.turn.hold([each.turn for each in others])
         rows = []
         for each in group:
             each.together = len(group)
+            self._trained[each.trial] = each.row.training
             each.row.training.turn = own.turn
             rows.append(Row(each.row.training, self._tick(own, each), each.row.evaluated))
         try:

@@ -80,7 +80,7 @@ class Segments:
         if task.memory_limit is not None:
             # How much memory a trial may use must not depend on earlier trials.
             for gone in self._warm.keep_only(task.trial):
-                self._writer.forget(gone)
+                self._forget(gone)
         try:
             with determinism.explained(), bounded(task.memory_limit):
                 if task.widths:
@@ -97,11 +97,12 @@ class Segments:
             forks.end_child(error)
             if not task.widths:  # those were measured on a copy
                 self._warm.drop(task.trial)
+                self._lockstep.forget(task.trial)
             self._handler.leave(run.members)
             raise
         warm.training.gang, warm.training.turn, warm.beside = None, None, ""
         for gone in self._warm.put(task.trial, warm):
-            self._writer.forget(gone)
+            self._forget(gone)
         written = task.durable or task.exactness == "statistical"
         due = task.final or self._writer.due(task.trial, task.mtbf)
         if task.rank == 0 and due and not written:
@@ -126,25 +127,11 @@ class Segments:
                 self._profiles.begin(training)
             if not (profiled or training.windows):
                 self._meter(run, warm)
-            meter = training.meter
-            together, tick = 1, _ticks(run, training)
-            try:
-                if _may_be_together(run, training, profiled=profiled):
-                    result, together = self._lockstep.run_epoch(run, training, tick)
-                else:
-                    result = loop.run_epoch(training, tick)
-            finally:
-                training.meter = None
-                if meter is not None:
-                    meter.close()
+            result, together = self._run_epoch(run, training, profiled=profiled)
             joules = training.metering.since(begin)
             if joules is not None and run.turn is not None:
                 joules *= result.seconds / (time.perf_counter() - began)
             self._estimator.trained(result.seconds)
-            if meter is not None and (measured := meter.footprint()) is not None:
-                self._estimator.measured(meter.seconds)
-                found = footprint_body(measured, measured=True)
-                run.say("footprint", of=task.trial, base=run.memory.base, **found)
             if profiled:
                 values = dict(self._profiles.end(training, result))
                 if run.turn is None or run.turn.away == away:  # else others are in it
@@ -183,6 +170,33 @@ class Segments:
             )
             if not together:
                 self._say_why_not(run, training)
+
+    def _forget(self, trial: str) -> None:
+        """The trial is not in memory any more."""
+        self._writer.forget(trial)
+        self._lockstep.forget(trial)
+
+    def _run_epoch(
+        self, run: Run, training: Training, *, profiled: bool
+    ) -> tuple[loop.Result, int]:
+        """Train the next epoch, and say what memory it took, if that is measured in it.
+
+        Returns also how many trials were trained together; 0: it cannot be.
+        """
+        meter, tick = training.meter, _ticks(run, training)
+        if _may_be_together(run, training, profiled=profiled):
+            return self._lockstep.run_epoch(run, training, tick)
+        try:
+            result = loop.run_epoch(training, tick)
+        finally:
+            training.meter = None
+            if meter is not None:
+                meter.close()
+        if meter is not None and (measured := meter.footprint()) is not None:
+            self._estimator.measured(meter.seconds)
+            found = footprint_body(measured, measured=True)
+            run.say("footprint", of=run.task.trial, base=run.memory.base, **found)
+        return result, 1
 
     def _say_why_not(self, run: Run, training: Training) -> None:
         """Say once why trials of the study are not trained together."""
@@ -226,7 +240,7 @@ class Segments:
 
     def release(self, trial: str) -> None:
         self._warm.drop(trial)
-        self._writer.forget(trial)
+        self._forget(trial)
 
     def drop_copies(self, study: str) -> None:
         """The study is over: no trial begins at a copied state of it any more."""

@@ -361,6 +361,7 @@ USUAL = {
     "seed": 0,
     "seeding": "trial",
     "replicates": 1,
+    "fuse": "auto",
     "epoch_timeout": None,
     "retries": 0,
     "max_segment": 64,
