@@ -64,8 +64,10 @@ class AllRows:
 
     def leave(self, rule: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Any:
         """What ``rule`` makes of the stacks behind the tensors; each has a row for each trial."""
-        stacks = [self._behind(arg) for arg in args]
-        by_name = {name: self._behind(arg) for name, arg in named.items()}
+        # What is one object stays one: attention to oneself is computed in another way.
+        one = {id(arg): self._behind(arg) for arg in (*args, *named.values())}
+        stacks = [one[id(arg)] for arg in args]
+        by_name = {name: one[id(arg)] for name, arg in named.items()}
         with temporarily_pop_interpreter_stack():
             made = rule(self.count, *stacks, **by_name)
         if isinstance(made, tuple):

@@ -49,14 +49,14 @@ class SoloCopy:
         for own, other in zip(_tensors(self._model), _tensors(run.model), strict=True):
             own.copy_(other)
         modules = zip(self._model.modules(), run.model.modules(), strict=True)
-        for module, other_s in modules:
-            if type(module) is nn.Dropout:  # the one kind that may differ
-                module.p = other_s.p
+        for mine, theirs in modules:
+            if isinstance(theirs, nn.Dropout) and isinstance(mine, nn.Dropout):
+                mine.p = theirs.p  # the one attribute that may differ
         self._optimizer.state.clear()
         groups = zip(self._optimizer.param_groups, run.optimizer.param_groups, strict=True)
-        for mine, group in groups:
-            mine.update({name: value for name, value in group.items() if name != "params"})
-            for own, other in zip(mine["params"], group["params"], strict=True):
+        for options, group in groups:
+            options.update({name: value for name, value in group.items() if name != "params"})
+            for own, other in zip(options["params"], group["params"], strict=True):
                 if other in run.optimizer.state and not fresh:
                     state = run.optimizer.state[other]
                     self._optimizer.state[own] = {n: _copied(each) for n, each in state.items()}

@@ -86,6 +86,9 @@ _LOOPED = (
     F.conv_transpose2d,
     F.conv_transpose3d,
     F.batch_norm,
+    F.layer_norm,
+    F.group_norm,
+    F.instance_norm,
     F.scaled_dot_product_attention,
     F.multi_head_attention_forward,
 )
@@ -224,7 +227,7 @@ class _Dropout:
         by_row = p if isinstance(p, ByRow) else (p,) * count
         if not training or not any(by_row):
             return input
-        mask = torch.empty(input.shape, dtype=input.dtype)
+        mask = torch.empty_like(input)  # in the order of its memory, as alone
         for each, q, generator in zip(mask, by_row, self._generators.drawing(), strict=True):
             if 0.0 < q < 1.0:
                 each.bernoulli_(1 - q, generator=generator)
@@ -242,14 +245,15 @@ class _Loop:
         self._generators = generators
 
     def __call__(self, count: int, *args: Any, **named: Any) -> Any:
-        if self._func is F.multi_head_attention_forward or _drops(args, named):
+        if self._draws(named):
             with torch.random.fork_rng(devices=()):
                 return _looped(self._func, count, args, named, self._generators)
         return _looped(self._func, count, args, named)
 
-
-def _drops(args: Sequence[Any], named: dict[str, Any]) -> bool:
-    return bool(named.get("dropout_p"))
+    def _draws(self, named: dict[str, Any]) -> bool:
+        if self._func is F.multi_head_attention_forward:
+            return bool(named.get("training", True))
+        return bool(named.get("dropout_p"))
 
 
 def _looped(
@@ -260,23 +264,33 @@ def _looped(
     generators: Generators | None = None,
 ) -> Any:
     """``func`` for each trial; with ``generators`` it draws from these."""
-    split = [arg.unbind(0) if isinstance(arg, Tensor) else (arg,) * count for arg in args]
-    by_name = {
+    every = {id(arg): arg for arg in (*args, *named.values())}
+    rows = {
         name: arg.unbind(0) if isinstance(arg, Tensor) else (arg,) * count
-        for name, arg in named.items()
+        for name, arg in every.items()
     }
     made = []
     for k in range(count):
         generator = generators.drawing()[k] if generators else None
         if generator is not None:
             torch.default_generator.set_state(generator.get_state())
-        made.append(func(*(arg[k] for arg in split), **{n: a[k] for n, a in by_name.items()}))
+        own = {name: rows[id(arg)][k] for name, arg in named.items()}
+        made.append(func(*(rows[id(arg)][k] for arg in args), **own))
         if generator is not None:
             generator.set_state(torch.default_generator.get_state())
     if isinstance(made[0], tuple):
         parts = zip(*made, strict=True)
-        return tuple(None if part[0] is None else torch.stack(part) for part in parts)
-    return torch.stack(made)
+        return tuple(None if part[0] is None else _stacked(part) for part in parts)
+    return _stacked(made)
+
+
+def _stacked(made: Sequence[Tensor]) -> Tensor:
+    """A stack in which each tensor has the order of memory that it has alone."""
+    if made[0].is_contiguous():
+        return torch.stack(list(made))
+    order = sorted(range(made[0].dim()), key=lambda dim: -made[0].stride(dim))
+    back = [0, *(1 + order.index(dim) for dim in range(len(order)))]
+    return torch.stack([each.permute(order) for each in made]).permute(back)
 
 
 def column(values: Sequence[float], like: Tensor) -> Tensor:

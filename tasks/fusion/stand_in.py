@@ -82,7 +82,7 @@ class _Params(Mapping[str, Any]):
 
 def stand_in(common: Common, code: type[TorchTrainable]) -> TorchTrainable:
     """The object that stands for all."""
-    made: Any = object.__new__(_class_of(code))
+    made: Any = object.__new__(_class_of(cast(Any, code)))
     object.__setattr__(made, "_common", common)
     object.__setattr__(made, "_read_params", _Params(common))
     return cast("TorchTrainable", made)

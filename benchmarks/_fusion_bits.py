@@ -1,0 +1,90 @@
+"""Trials that are stepped together in random company: have they the bits that each has alone?"""
+
+from __future__ import annotations
+
+import random
+
+import penstock.tasks.fusion.known as known
+from penstock.tasks.checkpoints.state import copy_state
+from penstock.tasks.contracts.rng import key
+from penstock.tasks.fusion.epoch import Row
+from penstock.tasks.fusion.fusion import Fusion
+from penstock.tasks.training import loop
+
+from ._fusion_trials import OPTIMIZERS, configure, quiet, trial
+
+KINDS = ("mlp_20_32_32_2", "mlp_dropout", "lenet", "batch_norm", "transformer")
+TRIALS = 6
+
+
+class Killed(BaseException):
+    """What a tick raises."""
+
+
+def mismatches(seed: str, epochs: int) -> dict[str, object]:
+    """Train so many epochs of trials, even where that is slower, and compare each with its own.
+
+    In each round a random company trains an epoch. Of it one may be killed at a random step, and
+    comes back from its last state, and one may be evicted and loaded before.
+    """
+    configure(1)
+    faster, known.FASTER = known.FASTER, float("inf")
+    found: dict[str, object] = {"mismatches": 0, "epochs": 0, "kills": 0, "evictions": 0}
+    try:
+        for kind in KINDS:
+            for optimizer in OPTIMIZERS:
+                share = epochs // (len(KINDS) * len(OPTIMIZERS)) + 1
+                refusal = _walk(
+                    kind, optimizer, random.Random(key(seed, kind, optimizer)), share, found
+                )
+                if refusal:
+                    found[f"refused.{kind}.{optimizer}"] = refusal
+    finally:
+        known.FASTER = faster
+    return found
+
+
+def _walk(kind, optimizer, rng, epochs, found) -> str:
+    """Returns why the kind is not stepped together; empty if it is."""
+    fusion = Fusion()
+    together = [trial(kind, optimizer, n) for n in range(TRIALS)]
+    alone = [trial(kind, optimizer, n) for n in range(TRIALS)]
+    done = 0
+    while done < epochs:
+        company = rng.sample(range(TRIALS), rng.randint(2, TRIALS))
+        if rng.random() < 0.3:
+            n = rng.choice(company)
+            state, epoch = copy_state(together[n].state()), together[n].epoch
+            fusion.forget(together[n])
+            together[n] = trial(kind, optimizer, n)
+            if epoch:
+                together[n].load(state, epoch)
+            found["evictions"] += 1
+        victim = rng.choice(company) if rng.random() < 0.3 else None
+        before = None
+        if victim is not None:
+            before = copy_state(together[victim].state()), together[victim].epoch
+        at = rng.randint(1, 8)
+
+        def tick(epoch, step, steps, at=at):
+            if step == at:
+                raise Killed
+
+        rows = [Row(together[n], tick if n == victim else quiet) for n in company]
+        outcomes = fusion.run_epochs(rows)
+        for n, outcome in zip(company, outcomes, strict=True):
+            if n == victim:
+                assert isinstance(outcome, Killed), outcome
+                fusion.forget(together[n])
+                together[n] = trial(kind, optimizer, n)
+                if before is not None and before[1]:
+                    together[n].load(*before)
+                found["kills"] += 1
+                continue
+            expected = loop.run_epoch(alone[n], quiet)
+            same = isinstance(outcome, loop.Result) and outcome.metrics == expected.metrics
+            if not same or together[n].hash() != alone[n].hash():
+                found["mismatches"] += 1
+            found["epochs"] += 1
+            done += 1
+    return fusion.refusal(together[0])

@@ -1,0 +1,104 @@
+"""Trials stepped together: do they have their bits, and how much faster are they?
+
+    python -m benchmarks.fusion --json FILE [--quick] [--only PART ...]
+
+- ``bits``: ``mismatches`` over the epochs of trials in random company, with kills and evictions
+  (``_fusion_bits``).
+- ``mlp``: ``mlp32_vs_eager``, whole studies of 32 trials, evaluation and admission inside, in two
+  processes: the time of the better of two processes with a thread each and one process with two
+  threads, over the time together, for MLPs 20-32-32-2 (that figure) and 784-128-10 (beside it).
+  ``mlp32_vs_compiled``: likewise over ``torch.compile`` with its time, for the first.
+- ``lenet``: likewise, 8 trials of LeNet-5.
+- ``steady``: epochs alone over epochs together in one process, by kind and number of trials, once
+  all has been learned. ``admitted_slower``: how many of those that are admitted are slower by more
+  than 3 %. ``losing`` names those that were refused or are slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ._frozen import frozen_seed
+
+FROZEN = ("tasks/fusion",)
+PARTS = ("bits", "mlp", "lenet", "steady")
+MLPS = {"mlp_20_32_32_2": 20, "mlp_784_128_10": 4}
+
+
+def measure(parts: list[str], seed: str, *, quick: bool) -> dict[str, Any]:
+    """The figures of these parts."""
+    from . import _fusion_bits, _fusion_times
+
+    found: dict[str, Any] = {"seed": seed, "load.begin": os.getloadavg()[0]}
+    repeats = 1 if quick else 7
+    if "bits" in parts:
+        found |= _fusion_bits.mismatches(seed, 100 if quick else 1200)
+    if {"mlp", "lenet"} & set(parts):
+        with _fusion_times.processes() as made:
+            if "mlp" in parts:
+                found |= _mlps(made, repeats, quick=quick)
+            if "lenet" in parts:
+                each = _fusion_times.ratios(made, "lenet", 8, 3, repeats)
+                found |= {"lenet": each.pop("ratio")} | _under("lenet", each)
+    if "steady" in parts:
+        found |= _steady(3 if quick else 7, (4, 16) if quick else (2, 4, 8, 16))
+    return found | {"load.end": os.getloadavg()[0]}
+
+
+def _mlps(made: Any, repeats: int, *, quick: bool) -> dict[str, Any]:
+    from . import _fusion_times
+
+    found: dict[str, Any] = {}
+    for kind, epochs in MLPS.items():
+        each = _fusion_times.ratios(made, kind, 32, 1 + epochs // 4 if quick else epochs, repeats)
+        found |= _under(f"mlp32_vs_eager.{kind}", each)
+    kind, epochs = next(iter(MLPS.items()))
+    found["mlp32_vs_eager"] = found[f"mlp32_vs_eager.{kind}.ratio"]
+    if not quick:
+        found["mlp32_vs_compiled"] = _fusion_times.compiled_ratio(made, kind, 32, epochs)
+    return found
+
+
+def _steady(repeats: int, counts: tuple[int, ...]) -> dict[str, Any]:
+    from . import _fusion_times
+    from ._fusion_trials import KINDS
+
+    found: dict[str, Any] = {}
+    slower, losing = [], []
+    for kind in KINDS:
+        for count in counts:
+            each = _fusion_times.steady(kind, count, repeats)
+            name = f"{kind}.{count}"
+            found[f"steady.{name}"] = each["ratio"]
+            if each["refused"]:
+                losing.append(f"{name}: {each['refused']}")
+            elif each["ratio"] < 1 / 1.03:
+                slower.append(name)
+                losing.append(f"{name}: admitted, {each['ratio']:.2f}")
+    return found | {"admitted_slower": len(slower), "losing": losing}
+
+
+def _under(name: str, figures: dict[str, Any]) -> dict[str, Any]:
+    return {f"{name}.{figure}": value for figure, value in figures.items()}
+
+
+def main() -> None:
+    """Run the benchmark as the module's docstring says."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true", help="few of each: rough figures")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seed", default="", help="instead of the commit's hash")
+    given = parser.parse_args()
+    seed = given.seed or frozen_seed(FROZEN)
+    found = measure(list(given.only), seed, quick=given.quick)
+    given.json.write_text(json.dumps(found, indent=1))
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
