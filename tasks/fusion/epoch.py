@@ -100,6 +100,7 @@ class Epoch:
         return mean_losses(self._losses, self._size, examples)
 
     def _train_mode(self) -> None:
+        self.group.begin()
         self.group.model.train()
         if self._clips:
             for row in self.rows:

@@ -71,15 +71,17 @@ class Fusion:
         """
         structures = {self.structure(row.training) for row in rows}
         structure = structures.pop()
-        if len(rows) < 2 or structures or structure is None:
-            return [_alone(row) for row in rows]
-        if not self._known.admission(structure).may_step(len(rows)):
+        together = len(rows) > 1 and structure is not None and not structures
+        if structure is None or not (
+            together and self._known.admission(structure).may_step(len(rows))
+        ):
+            self._known.disband([row.training for row in rows])
             return [_alone(row) for row in rows]
         return _Attempt(self._known, rows, structure).run()
 
     def forget(self, training: Training) -> None:
         """The trial is not trained here any more: nothing of it is kept."""
-        self._known.forget(training)
+        self._known.disband([training])
 
 
 class _Attempt:

@@ -13,7 +13,7 @@ from .all_rows import AllRows
 from .frozen import NotFused
 from .optimisers import StepsByItself, VectorOptimiser, is_plain, stepped
 from .rules import ByRow, Generators, Rules
-from .stacks import Stack, are_in, put
+from .stacks import Stack, are_in, put, unalias
 
 if TYPE_CHECKING:
     from ..contracts.contract import TorchTrainable
@@ -35,7 +35,9 @@ class Group:
         self.weights = Stack(self._tensors)
         for tensors, views in zip(self._tensors, self.weights.rows, strict=True):
             put(tensors, views)
-        self.model = _model_of_all([run.model for run in runs])
+        own = [*runs[0].model.parameters(), *runs[0].model.buffers()]
+        #: A model whose parameters and buffers are all trials'.
+        self.model = copy.deepcopy(runs[0].model, {id(tensor): tensor for tensor in own})
         parameters = {id(p) for p in runs[0].model.parameters()}
         of_first = self._tensors[0]
         self._inputs = [
@@ -59,6 +61,14 @@ class Group:
             made = VectorOptimiser([run.optimizer for run in runs], self.weights)
             self.optimiser = made if made.bind() else None
 
+    def begin(self) -> None:
+        """An epoch begins: each dropout has the rate of each trial."""
+        models = [run.model.modules() for run in self.runs]
+        for module, *each in zip(self.model.modules(), *models, strict=True):
+            if isinstance(module, nn.Dropout):
+                rates = ByRow(one.p for one in each)
+                module.p = rates[0] if len(set(rates)) == 1 else rates  # type: ignore[assignment]
+
     def is_whole(self) -> bool:
         """Whether nobody has replaced a tensor of a trial since."""
         views = zip(self.runs, self.weights.rows, strict=True)
@@ -68,7 +78,7 @@ class Group:
 
     def release(self, k: int) -> None:
         """Give a trial memory of its own."""
-        put(self._tensors[k], [view.clone() for view in self.weights.rows[k]])
+        unalias(self._tensors[k], self.weights.rows[k])
         if self.optimiser is not None:
             self.optimiser.release(k)
 
@@ -150,17 +160,6 @@ def _tensors(run: Training) -> list[Tensor]:
     known = {id(each) for each in first}
     rest = [each for each in run.model.parameters() if id(each) not in known]
     return [*first, *rest, *run.model.buffers()]
-
-
-def _model_of_all(models: Sequence[nn.Module]) -> nn.Module:
-    """A model with the first one's parameters and buffers, and the dropout of each."""
-    own = [*models[0].parameters(), *models[0].buffers()]
-    made = copy.deepcopy(models[0], {id(tensor): tensor for tensor in own})
-    for module, *each in zip(made.modules(), *(model.modules() for model in models), strict=True):
-        if type(module) is nn.Dropout:
-            rates = ByRow(one.p for one in each)
-            module.p = rates[0] if len(set(rates)) == 1 else rates  # type: ignore[assignment]
-    return made
 
 
 def _places(

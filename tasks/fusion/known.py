@@ -123,10 +123,23 @@ class Known:
             same = [id(run) for run in group.runs] == names and group.structure == structure
             if same and (vector or group.optimiser is None) and group.is_whole():
                 return group
-        others = [g for g in self._groups if not any(id(run) in names for run in g.runs)]
+        self.disband(runs, but=runs)
         made = Group(runs, structure, vector=vector)
-        self._groups = [*others, made][-_KEPT:]
+        self._groups = [*self._groups, made][-_KEPT:]
         return made
+
+    def disband(self, runs: Sequence[Training], *, but: Sequence[Training] = ()) -> None:
+        """Drop the stacks of these trials; all in them but some have memory of their own then."""
+        names, left_out = {id(run) for run in runs}, {id(run) for run in but}
+        kept = []
+        for group in self._groups:
+            if names.isdisjoint(id(run) for run in group.runs):
+                kept.append(group)
+                continue
+            for k, run in enumerate(group.runs):
+                if id(run) not in left_out:
+                    group.release(k)
+        self._groups = kept
 
     def copy(self, run: Training, structure: Structure) -> SoloCopy:
         """What does a step alone, for trials of this structure."""
@@ -134,7 +147,3 @@ class Known:
             kept = list(self._copies.items())[1 - _KEPT :]
             self._copies = {**dict(kept), structure.network: SoloCopy(run)}
         return self._copies[structure.network]
-
-    def forget(self, run: Training) -> None:
-        """The trial is not trained here any more: nothing of it is kept."""
-        self._groups = [g for g in self._groups if all(each is not run for each in g.runs)]

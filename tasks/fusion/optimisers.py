@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from .frozen import NotFused
-from .stacks import Stack, are_in, put
+from .stacks import Stack, are_in, put, unalias
 
 #: The state of each class, beside ``step``, and the options that may differ.
 _STATE: dict[type, tuple[str, ...]] = {
@@ -34,6 +34,9 @@ _OPTIONS: dict[type, tuple[str, ...]] = {
 }
 #: Options that must be off.
 _OFF = ("amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "dampening")
+#: How much of a stack is computed at a time, so that it stays in the cache from one operation to
+#: the next: twice as fast for large models.
+_ELEMENTS = 1 << 17
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 #: What the state is before the first step. With -0.0 the first sum is the gradient itself, even
 #: where that is -0.0.
@@ -99,6 +102,7 @@ class VectorOptimiser:
         self._dtype = self._parameters[0][0].dtype
         self._slices = _slices(first, weights, self._dtype)
         self._weights = weights.flats[self._dtype]
+        self._block = max(_ELEMENTS // len(optimizers), 64)
         self.state: dict[str, Stack] = {}
         #: The trials that had no state before ``bind``, until the first step.
         self.fresh: set[int] = set()
@@ -146,19 +150,23 @@ class VectorOptimiser:
 
     def release(self, k: int) -> None:
         """Give the optimiser of a trial memory of its own."""
-        for name in self.state:
-            tensors = self._tensors(k, name)
-            put(tensors, [tensor.clone() for tensor in tensors])
+        for name, stack in self.state.items():
+            unalias(self._tensors(k, name), stack.rows[k])
 
     def step(self, gradients: Stack) -> None:
         """Step all. Raises ``StepsByItself``, and has done nothing, if that cannot be."""
         self._read()
         self.fresh.clear()
-        update = self._sgd if self._class is SGD else self._adam
         steps = self._count() if "step" in self.state else []
+        flat = gradients.flats[self._dtype]
         for i, part in enumerate(self._slices):
-            group = [options[i] for options in self._options]
-            update(part, gradients.flats[self._dtype][:, part], self._columns[i], group, steps)
+            columns = self._columns[i]
+            if steps:
+                columns |= self._bias([options[i] for options in self._options], steps)
+            update = self._adam if steps else self._sgd
+            for begin in range(part.start, part.stop, self._block):
+                block = slice(begin, min(begin + self._block, part.stop))
+                update(block, flat[:, block], columns)
         for optimizer in self._optimizers:
             optimizer._opt_called = True  # type: ignore[attr-defined]  # schedules look at it
 
@@ -196,9 +204,16 @@ class VectorOptimiser:
         counted: list[float] = flat.add_(1)[:, 0].tolist()
         return counted
 
-    def _sgd(
-        self, part: slice, g: Tensor, columns: Mapping[str, Tensor], group: Any, steps: Any
-    ) -> None:
+    def _bias(self, group: Sequence[Any], steps: Sequence[float]) -> dict[str, Tensor]:
+        """Adam's corrections of (lr, weight decay, epsilon, betas) of each trial, by its steps."""
+        power = _powers()
+        each = list(zip(group, steps, strict=True))
+        roots = [(1 - power(betas[1], step)) ** 0.5 for (*_, betas), step in each]
+        sizes = [-(lr / (1 - power(betas[0], step))) for (lr, _, _, betas), step in each]
+        root, size = torch.tensor([roots, sizes], dtype=self._dtype).unsqueeze(2)
+        return {"root": root, "size": size}
+
+    def _sgd(self, part: slice, g: Tensor, columns: Mapping[str, Tensor]) -> None:
         weights = self._weights[:, part]
         if "decay" in columns:
             g = _decayed(g, weights, columns)
@@ -208,14 +223,7 @@ class VectorOptimiser:
             g = torch.addcmul(g, buffer, columns["momentum"]) if self._nesterov else buffer
         weights.addcmul_(g, columns["rate"])
 
-    def _adam(
-        self,
-        part: slice,
-        g: Tensor,
-        columns: Mapping[str, Tensor],
-        group: Sequence[Any],
-        steps: Sequence[float],
-    ) -> None:
+    def _adam(self, part: slice, g: Tensor, columns: Mapping[str, Tensor]) -> None:
         weights = self._weights[:, part]
         if "decay" in columns and self._class is AdamW:
             weights.mul_(columns["shrink"])
@@ -225,13 +233,8 @@ class VectorOptimiser:
         square = self.state["exp_avg_sq"].flats[self._dtype][:, part]
         mean.lerp_(g, columns["1-beta1"])
         square.mul_(columns["beta2"]).addcmul_(g * columns["1-beta2"], g)
-        power = _powers()
-        each = list(zip(group, steps, strict=True))
-        roots = [(1 - power(betas[1], step)) ** 0.5 for (*_, betas), step in each]
-        sizes = [-(lr / (1 - power(betas[0], step))) for (lr, _, _, betas), step in each]
-        root, size = torch.tensor([roots, sizes], dtype=self._dtype).unsqueeze(2)
-        divisor = (square.sqrt() / root).add_(columns["eps"])
-        weights.add_((mean * size).div_(divisor))
+        divisor = square.sqrt().div_(columns["root"]).add_(columns["eps"])
+        weights.add_((mean * columns["size"]).div_(divisor))
 
 
 def _slices(optimizer: Optimizer, weights: Stack, dtype: torch.dtype) -> list[slice]:

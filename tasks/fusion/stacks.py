@@ -56,6 +56,13 @@ def put(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> None:
         tensor.data = view
 
 
+def unalias(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> None:
+    """Give ``tensors`` memory of their own, where they still have that of ``views``."""
+    for tensor, view in zip(tensors, views, strict=False):
+        if tensor.data_ptr() == view.data_ptr():
+            tensor.data = view.clone()
+
+
 def are_in(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> bool:
     """Whether ``tensors`` still have the memory of ``views``."""
     return len(tensors) == len(views) and all(

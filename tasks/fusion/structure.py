@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..training.training import Training
 
 #: Knobs that change nothing in how a trial with its data in memory computes at one thread.
-_HARMLESS = {"threads", "loader_workers", "affinity", "cpu_frequency"}
+_HARMLESS = {"threads", "loader_workers"}
 #: What code has read: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
 Read = tuple[str, str]
 
@@ -49,10 +50,9 @@ def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
     network = (
         type(code),
         (run.batch_size, code.eval_batch_size, overridden),
-        tuple((name, attributes(each, name)) for name, each in run.model.named_modules()),
+        _attributes(run.model),
         tuple(_shape(run.model.named_parameters())),
         tuple(_shape(run.model.named_buffers())),
-        tuple(name for name, _ in run.model.state_dict().items()),
         kind_of(run.optimizer, names),
         tuple(None if each is None else _extent(each) for each in sets),
     )
@@ -73,6 +73,16 @@ def value_of(code: TorchTrainable, read: Read) -> Any:
         return code.now(name) if kind == "now" else vars(code)[name]
     except KeyError:
         return NotFused
+
+
+def _attributes(model: nn.Module) -> Hashable:
+    """What the modules are. They do not change while a trial lives."""
+    if model not in _KNOWN:
+        _KNOWN[model] = tuple((n, attributes(each, n)) for n, each in model.named_modules())
+    return _KNOWN[model]
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, Hashable] = WeakKeyDictionary()
 
 
 def _check(run: Training) -> None:
