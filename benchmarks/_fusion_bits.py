@@ -85,6 +85,9 @@ def _walk(kind, optimizer, rng, epochs, found) -> str:
             same = isinstance(outcome, loop.Result) and outcome.metrics == expected.metrics
             if not same or together[n].hash() != alone[n].hash():
                 found["mismatches"] += 1
+                found.setdefault("differing", []).append(
+                    f"{kind}.{optimizer}: {outcome}, {expected}"
+                )
             found["epochs"] += 1
             done += 1
     return fusion.refusal(together[0])

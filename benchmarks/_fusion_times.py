@@ -66,14 +66,18 @@ def train(way: str, kind: str, numbers: range, epochs: int, threads: int) -> Non
 
 
 def ratios(made: Processes, kind: str, count: int, epochs: int, repeats: int) -> dict[str, float]:
-    """How many times faster together is than the better of the two ways alone; medians."""
-    ways = ("alone", "threads", "together")
-    times: dict[str, list[float]] = {way: [] for way in ways}
+    """How many times faster together is than the better of the two ways alone; medians.
+
+    The worse of the two is measured once if it takes more than twice as long.
+    """
+    times: dict[str, list[float]] = {"alone": [], "threads": [], "together": []}
     for _ in range(repeats):
-        for way in ways:
-            times[way].append(made.seconds(way, kind, count, epochs))
-    best = [min(pair) for pair in zip(times["alone"], times["threads"], strict=True)]
-    found = [one / other for one, other in zip(best, times["together"], strict=True)]
+        for way, each in times.items():
+            best = min(times["alone"][:1] + times["threads"][:1], default=0.0)
+            if not each or each[0] <= 2 * best:
+                each.append(made.seconds(way, kind, count, epochs))
+    best_way = min(("alone", "threads"), key=lambda way: median(times[way]))
+    found = [one / other for one, other in zip(times[best_way], times["together"], strict=True)]
     seconds = {f"seconds.{way}": median(each) for way, each in times.items()}
     return {"ratio": median(found), "worst": min(found), **seconds}
 

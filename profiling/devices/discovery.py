@@ -23,7 +23,7 @@ from .cgroups import usable_cores, usable_memory
 from .device import Device
 from .nvml import Nvml
 
-MAX_SLOTS = 16
+MAX_SLOTS = 64
 #: A second trial stays on a GPU only if a gain was measured (docs/policies.md).
 AUTO_GPU_SLOTS = 2
 SPEC_FORMS = (

@@ -28,6 +28,8 @@ class Processes:
     grown: dict[str, Grown] = field(default_factory=dict)
     #: The relative errors of the newest estimates, by trial.
     errors: dict[str, float] = field(default_factory=dict)
+    #: The tensors of the largest trial that was measured.
+    largest: Footprint | None = None
     #: Whether its models have recurrent layers.
     recurrent: bool = False
     #: The least and the most that a trial was expected to need before it ran (bytes); 0: none was.
@@ -63,6 +65,8 @@ class Processes:
 
     def observe_tensors(self, trial: str, measured: Footprint, estimate: Footprint | None) -> None:
         """The tensors of a trial were measured, perhaps after they had been estimated."""
+        if self.largest is None or measured.peak > self.largest.peak:
+            self.largest = measured
         if estimate is not None and estimate.peak:
             _keep(self.errors, trial, measured.peak / estimate.peak - 1)
             self._judge()

@@ -263,6 +263,8 @@ def _alone(state: EngineState, kind: str, trial: Trial) -> LaneNeed | None:
     """
     known = state.studies[trial.study].processes.get(kind)
     tensors = trial.measured or trial.estimate
+    if tensors is None and known is not None and fuses(state.studies[trial.study]):
+        tensors = known.largest  # most are as large as others that they are trained with
     if known is None or tensors is None or not tensors.peak:
         whole = need(state, trial, kind)
         return LaneNeed(whole.size, 0, 0, whole.doubt) if whole.size else None

@@ -13,7 +13,6 @@ from typing import Any
 
 from torch import Tensor
 from torch._C import _functorch as internal
-from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 
 from .frozen import NotFused
 
@@ -68,8 +67,11 @@ class AllRows:
         one = {id(arg): self._behind(arg) for arg in (*args, *named.values())}
         stacks = [one[id(arg)] for arg in args]
         by_name = {name: one[id(arg)] for name, arg in named.items()}
-        with temporarily_pop_interpreter_stack():
+        outside = internal.pop_dynamic_layer_stack()
+        try:
             made = rule(self.count, *stacks, **by_name)
+        finally:
+            internal.push_dynamic_layer_stack(outside)
         if isinstance(made, tuple):
             return tuple(None if each is None else self._wrapped(each) for each in made)
         return self._wrapped(made)
@@ -81,4 +83,6 @@ class AllRows:
         if not isinstance(arg, Tensor):
             return arg
         stack, at = internal._unwrap_batched(arg, self._level)
-        return stack.expand(self.count, *stack.shape) if at is None else stack.movedim(at, 0)
+        if at is None:
+            return stack.expand(self.count, *stack.shape)
+        return stack.movedim(at, 0) if at else stack

@@ -132,14 +132,14 @@ class Epoch:
         for k, facts_alone in expected.items():
             if k not in self._gone:
                 self._compare(k, number, losses[k], facts_alone)
-        if not chosen and size == self._size and admission.step.wanted(count):
+        if not chosen and size == self._size and admission.step.undecided(count):
             admission.step.together(count).append(seconds / count)
 
     def _alone(self, k: int, number: int, part: Tensor) -> dict[str, Any]:
         run, optimiser = self.rows[k].training, self.group.optimiser
         self._solo.become(run, fresh=optimiser is not None and k in optimiser.fresh)
         made = self._solo.step(run, part, _seed(run, number))
-        if len(part) == self._size:
+        if len(part) == self._size and self._admission.step.undecided(len(self.rows)):
             self._admission.step.alone.append(self._solo.seconds)
         return made
 

@@ -104,8 +104,8 @@ class _Attempt:
         except _NotTogether:
             return [self._outcomes[id(row.training)] for row in self._rows]
         metrics: list[_Metrics] = [{"train_loss": loss} for loss in losses]
-        wanted = [_is_validated(row) for row in rows]
-        self._evaluate(rows, group, "validation", metrics, wanted)
+        asked = [_is_validated(row) for row in rows]
+        self._evaluate(rows, group, "validation", metrics, asked)
         self._evaluate(rows, group, "test", metrics, [row.evaluated for row in rows])
         for row, measured in zip(rows, metrics, strict=True):
             self._end(row.training, measured)
@@ -169,31 +169,31 @@ class _Attempt:
         group: Group,
         part: str,
         metrics: Sequence[_Metrics],
-        wanted: Sequence[bool],
+        asked: Sequence[bool],
     ) -> None:
         """Add what is measured on a part of the data, or leave an exception as outcome."""
         data = getattr(rows[0].training.data, part) if rows else None
-        if data is None or not any(wanted):
+        if data is None or not any(asked):
             return
-        found: Sequence[_Metrics | BaseException] = self._measured(group, part, data, wanted)
-        for row, measured, values, wants in zip(rows, metrics, found, wanted, strict=True):
+        found: Sequence[_Metrics | BaseException] = self._measured(group, part, data, asked)
+        for row, measured, values, asks in zip(rows, metrics, found, asked, strict=True):
             if isinstance(values, BaseException):
                 self._outcomes[id(row.training)] = values
-            elif wants:
+            elif asks:
                 prefix = "test_" if part == "test" else ""
                 measured |= {prefix + name: value for name, value in values.items()}
 
     def _measured(
-        self, group: Group, part: str, data: Dataset[Any], wanted: Sequence[bool]
+        self, group: Group, part: str, data: Dataset[Any], asked: Sequence[bool]
     ) -> Sequence[_Metrics | BaseException]:
         runs, admission = group.runs, self._admission
         clock = runs[0].clock
 
         def each() -> list[_Metrics | BaseException]:
-            each = zip(runs, wanted, strict=True)
-            return [_caught(evaluate, run, part, data) if wants else {} for run, wants in each]
+            each = zip(runs, asked, strict=True)
+            return [_caught(evaluate, run, part, data) if asks else {} for run, asks in each]
 
-        if not (all(wanted) and admission.may_evaluate(len(runs))):
+        if not (all(asked) and admission.may_evaluate(len(runs))):
             return each()
         began = clock()
         try:
@@ -205,7 +205,7 @@ class _Attempt:
             admission.evaluation_reason = reason
             return found
         seconds = (clock() - began) / len(runs)
-        if not admission.evaluation.wanted(len(runs)):
+        if not admission.evaluation.undecided(len(runs)):
             return together
         began = clock()
         found = each()

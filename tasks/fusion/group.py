@@ -44,7 +44,7 @@ class Group:
             stack.detach().requires_grad_(own.requires_grad)
             for stack, own in zip(self.weights.stacked, of_first, strict=True)
         ]
-        self._places = _places(runs[0].model, self.model, of_first)
+        self._entries = _entries(runs[0].model, self.model, of_first)
         self._buffers = [i for i, own in enumerate(of_first) if id(own) not in parameters]
         #: The parameters that get gradients and are stepped, and the gradients.
         self.stepped = [stepped(run.optimizer) for run in runs]
@@ -88,12 +88,12 @@ class Group:
         """``function(model, batch)`` of all trials. ``common``: one batch for all."""
 
         def each(tensors: Sequence[Tensor], batch: tuple[Tensor, ...]) -> Any:
-            for (named, name), tensor in zip(self._places, tensors, strict=True):
+            for (named, name), tensor in zip(self._entries, tensors, strict=True):
                 named[name] = tensor
             with self._rules:
                 made = function(self.model, batch)
             for i in self._buffers:
-                named, name = self._places[i]
+                named, name = self._entries[i]
                 if named[name] is not tensors[i]:
                     raise NotFused(f"the model replaces its buffer {name}")
             return made
@@ -109,9 +109,9 @@ class Group:
         made = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)
         self._there = [each is not None for each in made]
         with torch.no_grad():
-            for stack, gradient in zip(self.gradients.stacked, made, strict=True):
-                if gradient is not None:
-                    stack.copy_(gradient)
+            there = [i for i, each in enumerate(made) if each is not None]
+            stacks = [self.gradients.stacked[i] for i in there]
+            torch._foreach_copy_(stacks, [made[i] for i in there])
         return losses.detach()
 
     def step(self, failed: Callable[[int, Exception], None]) -> None:
@@ -162,7 +162,7 @@ def _tensors(run: Training) -> list[Tensor]:
     return [*first, *rest, *run.model.buffers()]
 
 
-def _places(
+def _entries(
     model: nn.Module, made: nn.Module, tensors: Sequence[Tensor]
 ) -> list[tuple[dict[str, Any], str]]:
     """Where ``made``, a copy of ``model``, has each of ``tensors``."""

@@ -39,18 +39,21 @@ class Times:
     needed: int
     alone: list[float] = field(default_factory=list)
     _together: dict[int, list[float]] = field(default_factory=dict)
+    #: How many were together last, by the same key: each doubling is timed once.
+    _rows: dict[int, int] = field(default_factory=dict)
 
     def together(self, rows: int) -> list[float]:
         """The times with about so many trials, to be added to."""
+        self._rows[rows.bit_length()] = rows
         return self._together.setdefault(rows.bit_length(), [])
 
-    def wanted(self, rows: int) -> bool:
+    def undecided(self, rows: int) -> bool:
         """Whether it is unknown what is faster with so many trials."""
         return min(len(self.alone), len(self.together(rows))) < self.needed
 
     def refusal(self, rows: int) -> str:
         """Why not, if so many together are not faster; empty while nobody knows."""
-        if self.wanted(rows):
+        if self.undecided(rows):
             return ""
         together, alone = min(self.together(rows)), min(self.alone)
         if together <= FASTER * alone:
@@ -62,7 +65,7 @@ class Times:
 
     def refusals(self) -> list[str]:
         """``refusal`` for each number of trials that was tried, the fewest first."""
-        return [self.refusal((1 << rung) - 1) for rung in sorted(self._together)]
+        return [self.refusal(rows) for _, rows in sorted(self._rows.items())]
 
 
 @dataclass(slots=True)

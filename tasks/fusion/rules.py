@@ -26,8 +26,8 @@ from .frozen import NotFused
 Rule = Callable[..., Any]
 #: Below so many multiplications torch's batched product is a plain loop with bits of its own.
 _SMALL_PRODUCT = 400
-#: torch's number for a mean, and its default for ``ignore_index``.
-_MEAN, _IGNORED = 1, -100
+#: torch's default for ``ignore_index``.
+_IGNORED = -100
 
 
 class Generators:
@@ -89,6 +89,11 @@ _LOOPED = (
     F.layer_norm,
     F.group_norm,
     F.instance_norm,
+    F.binary_cross_entropy,
+    F.binary_cross_entropy_with_logits,
+    F.bilinear,
+    *(torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum, torch.norm),
+    *(Tensor.matmul, Tensor.__matmul__, Tensor.mm, Tensor.bmm, Tensor.norm),
     F.scaled_dot_product_attention,
     F.multi_head_attention_forward,
 )
@@ -176,11 +181,13 @@ def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
         return False
     scores, target = args
     known = all(name in _DEFAULTS and value == _DEFAULTS[name] for name, value in named.items())
-    return known and scores.dim() == 3 and target.dim() == 2 and target.dtype == torch.int64
+    if not known or scores.dim() != 3 or target.dim() != 2 or target.dtype != torch.int64:
+        return False
+    return not bool((target == _IGNORED).any())
 
 
 def mean_nll(log_probabilities: Tensor, target: Tensor) -> Tensor:
-    """(K,) from (K, B, classes) and (K, B)."""
+    """The mean negative log likelihood (K,) from (K, B, classes) and (K, B)."""
     made: Tensor = _MeanNll.apply(log_probabilities, target)  # type: ignore[no-untyped-call]
     return made
 
@@ -188,23 +195,18 @@ def mean_nll(log_probabilities: Tensor, target: Tensor) -> Tensor:
 class _MeanNll(Function):
     @staticmethod
     def forward(ctx: Any, log_probabilities: Tensor, target: Tensor) -> Tensor:
-        each = zip(log_probabilities.unbind(0), target.unbind(0), strict=True)
-        kernel = torch.ops.aten.nll_loss_forward.default
-        made = [kernel(one, labels, None, _MEAN, _IGNORED) for one, labels in each]
         ctx.shape = log_probabilities.shape
-        ctx.save_for_backward(target, torch.stack([weight for _, weight in made]))
-        return torch.stack([loss for loss, _ in made])
+        ctx.save_for_backward(target)
+        # The sum of a trial's batch is torch's own: it is ordered as no sum over a stack is.
+        each = zip(log_probabilities.unbind(0), target.unbind(0), strict=True)
+        return torch.stack([F.nll_loss(one, its) for one, its in each])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        target, weights = ctx.saved_tensors
-        each = (-(grad / weights)).view(-1, 1, 1).expand(*target.shape, 1)
-        index = target.unsqueeze(-1)
-        if bool((weights < target.shape[1]).any()):
-            each = each.where(index != _IGNORED, 0.0)
-            index = index.clamp_min(0)
-        made = torch.zeros(ctx.shape, dtype=grad.dtype).scatter_(2, index, each)
-        return made, None
+        [target] = ctx.saved_tensors
+        each = (grad / -target.shape[1]).view(-1, 1, 1).expand(*target.shape, 1)
+        made = torch.zeros(ctx.shape, dtype=grad.dtype)
+        return made.scatter_(2, target.unsqueeze(-1), each), None
 
 
 # -- random numbers and loops ------------------------------------------------------------------
@@ -288,7 +290,7 @@ def _stacked(made: Sequence[Tensor]) -> Tensor:
     """A stack in which each tensor has the order of memory that it has alone."""
     if made[0].is_contiguous():
         return torch.stack(list(made))
-    order = sorted(range(made[0].dim()), key=lambda dim: -made[0].stride(dim))
+    order = sorted(range(made[0].dim()), key=lambda dim: -made[0].stride()[dim])
     back = [0, *(1 + order.index(dim) for dim in range(len(order)))]
     return torch.stack([each.permute(order) for each in made]).permute(back)
 

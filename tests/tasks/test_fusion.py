@@ -46,6 +46,10 @@ def test_bits_do_not_depend_on_company_whatever_the_optimiser(opt):
         code.Clipped,
         code.Criterion,
         code.Items,
+        code.Unused,
+        code.Penalised,
+        code.Embedded,
+        code.Transformer,
     ],
 )
 def test_bits_do_not_depend_on_company_whatever_the_code(kind):
@@ -66,9 +70,31 @@ def test_dropout_of_each_trial_s_own_rate(opt):
     assert fusion.refusal(runs[0]) == ""
 
 
-@pytest.mark.parametrize("p", [0.0, 0.2])
-def test_a_transformer_has_its_bits_fused_or_not(p):
-    same_as_alone(Fusion(), lambda n: trial(code.Transformer, n, params(n, opt="adamw", p=p)), 3, 4)
+def test_products_that_the_user_writes():
+    class Written(code.Mlp):
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one = torch.nn.Parameter(torch.randn(20, 16) / 5)
+                self.two = torch.nn.Parameter(torch.randn(16, 3) / 4)
+
+            def forward(self, x):
+                return torch.einsum("bi,ij->bj", torch.relu(x @ self.one), self.two)
+
+        def model(self):
+            return self.Net()
+
+    fusion = Fusion()
+    runs = same_as_alone(fusion, lambda n: trial(Written, n, params(n)), 3, 3)
+    assert fusion.refusal(runs[0]) == ""
+
+
+def test_a_transformer_with_dropout_in_its_attention():
+    fusion = Fusion()
+    runs = same_as_alone(
+        fusion, lambda n: trial(code.Transformer, n, params(n, opt="adamw", p=0.2)), 3, 4
+    )
+    assert fusion.refusal(runs[0]) == ""
 
 
 def test_betas_and_numbers_of_steps_differ():
@@ -115,6 +141,17 @@ def test_hyperparameters_that_change_by_steps_are_in_force():
         return made
 
     same_as_alone(Fusion(), make, 3, 5)
+
+
+def test_examples_without_a_class_are_left_out():
+    class Ignoring(code.Mlp):
+        def loss(self, model, batch):
+            x, y = batch
+            return torch.nn.functional.cross_entropy(model(x), y.where(y > 0, -100))
+
+    fusion = Fusion()
+    runs = same_as_alone(fusion, lambda n: trial(Ignoring, n, params(n)), 3, 3)
+    assert fusion.refusal(runs[0]) == ""
 
 
 def test_a_replay_that_discards_metrics_leaves_evaluation_out():
