@@ -244,7 +244,9 @@ def lane_need(
     steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
     for trial, each in zip(trials, known, strict=True):
         if fuses(state.studies[trial.study]):
-            steps[trial.study] = steps.get(trial.study, 0) + each.persistent + each.ephemeral
+            # What is not known of a trial's tensors is guessed to be all it needs.
+            own = each.persistent + each.ephemeral if each.ephemeral else 0
+            steps[trial.study] = steps.get(trial.study, 0) + own
         else:
             steps[trial.id] = each.ephemeral
     ephemeral = max(steps.values())
