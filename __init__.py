@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .app.exports.mlflow import MLflowCallback
     from .app.exports.tensorboard import TensorBoardCallback
+    from .app.nas import names as nas
     from .app.spec.options import Limits, Resources, Share, SystemTuning
     from .app.spec.sampler_options import Sampler
     from .app.spec.space import Categorical, Float, Int
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from .tasks.contracts.contract import Data, EpochTrial, TorchTrainable, epoch_function
 
 #: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
-#: nothing. ``celery`` is for ``celery -A penstock``, not for users, and so not in ``__all__``.
+#: nothing. A name without a colon is a module. ``celery`` is for ``celery -A penstock``, not for
+#: users, and so not in ``__all__``.
 _LAZY = {
     "ASHA": "app.spec.strategies:ASHA",
     "BackendError": "profiling.base.errors:BackendError",
@@ -67,6 +69,7 @@ _LAZY = {
     "create_study": "app.study.create:create_study",
     "epoch_function": "tasks.contracts.contract:epoch_function",
     "load_study": "app.study.create:load_study",
+    "nas": "app.nas.names",
     "storage": "app.study.storage:storage",
 }
 
@@ -112,6 +115,7 @@ __all__ = [
     "create_study",
     "epoch_function",
     "load_study",
+    "nas",
     "storage",
 ]
 
@@ -123,9 +127,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = where.split(":")
+    module, _, attribute = where.partition(":")
     try:
-        value = getattr(import_module(f".{module}", __name__), attribute)
+        found = import_module(f".{module}", __name__)
+        value = getattr(found, attribute) if attribute else found
     except (ImportError, AttributeError) as error:
         # A file beside the user's script may hide a library.
         raise import_module(".profiling.base.hiding", __name__).explained(

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from math import prod
 from typing import Any
 
 from ...profiling.base.errors import UsageError
@@ -208,9 +209,16 @@ def _check_countable(name: str, given: Float | Int) -> None:
 
 
 def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
-    """The number of configurations in a grid over ``space``. UsageError if it is infinite."""
+    """The number of configurations in a grid over ``space``. UsageError if it is infinite.
+
+    Parameters that no condition connects are counted apart, so the work does not grow as the grid.
+    """
     axes = {name: grid_values(name, text) for name, text in space}
     parents = {each.parent for each in conditions}
+    group = {name: name for name in axes}
+    for each in conditions:
+        old, new = group[each.name], group[each.parent]
+        group = {name: new if at == old else at for name, at in group.items()}
 
     def size(names: Sequence[str], chosen: Mapping[str, Scalar]) -> int:
         for index, name in enumerate(names):
@@ -222,7 +230,10 @@ def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
             return len(axes[name]) * size(rest, chosen)
         return 1
 
-    return size(list(axes), {})
+    groups = [
+        [name for name in axes if group[name] == each] for each in dict.fromkeys(group.values())
+    ]
+    return prod(size(names, {}) for names in groups)
 
 
 def check_params(

@@ -1,0 +1,37 @@
+"""The choices of a model as a space that ``optimize`` takes, and how many models are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..spec.conditions import parse_conditions
+from ..spec.space import Categorical, grid_size, parse_space
+
+if TYPE_CHECKING:
+    from ...tasks.nas.model import ModelSpace
+
+
+def space(model: type[ModelSpace], **arguments: Any) -> dict[str, Categorical]:
+    """The choices of ``model``, a class that ``arguments`` are given to, as a space.
+
+    It is an ordinary one: ``nas.space(Net) | {"lr": Float(1e-4, 1e-1, log=True)}``. A choice that
+    is there only under others has them as its ``when``. Found by a dry run, in which the class is
+    made several times, without memory for its weights (``tasks.nas.dry_run``). Raises UsageError
+    for a class that is none of ``ModelSpace`` or has no choice, one label with different
+    candidates, and candidates that a space cannot hold; what ``__init__`` raises is passed on.
+    """
+    from ...tasks.nas.model import choices_of
+
+    return {
+        label: Categorical(each.candidates, when=each.when or None)
+        for label, each in choices_of(model, arguments).items()
+    }
+
+
+def size(space: Mapping[str, Any]) -> int:
+    """How many configurations the space has; a choice under a condition counts where it holds.
+
+    Raises UsageError for a space that is not countable, as with a ``Float`` without a step.
+    """
+    return grid_size(parse_space(space), parse_conditions(space))

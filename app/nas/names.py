@@ -1,0 +1,63 @@
+"""Models with choices: ``from penstock import nas``.
+
+A model is a class that derives from ``ModelSpace`` and makes its choices in ``__init__``: layers
+(``LayerChoice``), inputs (``InputChoice``), depths (``Repeat``), cells (``Cell``) and plain values
+(``choice``). ``space`` gives its choices as a space, ``build`` the model of one configuration.
+Each name is loaded when first used, so ``nas`` itself costs nothing, and no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...tasks.nas.cell import Cell
+    from ...tasks.nas.choices import choice
+    from ...tasks.nas.layers import InputChoice, LayerChoice, Repeat
+    from ...tasks.nas.model import ModelSpace, build
+    from .model_space import size, space
+
+    ValueChoice = choice
+
+#: Where each name is defined. NNI's users know ``choice`` as ``ValueChoice``.
+_LAZY = {
+    "Cell": ("...tasks.nas.cell", "Cell"),
+    "InputChoice": ("...tasks.nas.layers", "InputChoice"),
+    "LayerChoice": ("...tasks.nas.layers", "LayerChoice"),
+    "ModelSpace": ("...tasks.nas.model", "ModelSpace"),
+    "Repeat": ("...tasks.nas.layers", "Repeat"),
+    "ValueChoice": ("...tasks.nas.choices", "choice"),
+    "build": ("...tasks.nas.model", "build"),
+    "choice": ("...tasks.nas.choices", "choice"),
+    "size": (".model_space", "size"),
+    "space": (".model_space", "space"),
+}
+
+__all__ = [
+    "Cell",
+    "InputChoice",
+    "LayerChoice",
+    "ModelSpace",
+    "Repeat",
+    "ValueChoice",
+    "build",
+    "choice",
+    "size",
+    "space",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name from the module that defines it."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'penstock.nas' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _LAZY[name]
+    value = getattr(import_module(module, __package__), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,163 @@
+"""Layers that choose: one of several modules, some of several inputs, how many of a kind.
+
+Each is a module in which only what was chosen is there. Its name in a state dict holds the key of
+what was chosen (``op.conv3.weight``), so equal names are equal parts, whichever architectures they
+are in. A candidate given as a function is made only if it is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...profiling.base.errors import UsageError
+from .choices import answers, listed
+
+#: A module, or a function without arguments that makes one.
+Candidate = nn.Module | Callable[[], nn.Module]
+
+
+class LayerChoice(nn.Module):
+    """One of ``candidates``: modules, or functions that make one, by name or in a list.
+
+    A function is called only where its candidate is chosen: give functions where candidates are
+    large, or make choices themselves. ``forward`` is that of the chosen module. Raises UsageError
+    for no candidates, and for a name that a module cannot have.
+    """
+
+    def __init__(
+        self, candidates: Mapping[str, Candidate] | Sequence[Candidate], label: str
+    ) -> None:
+        super().__init__()
+        if isinstance(candidates, Mapping):
+            by_key: dict[Any, Candidate] = dict(candidates)
+        else:
+            by_key = dict(enumerate(listed(label, candidates)))
+        for key in by_key:
+            if str(key) in {"", "key", *dir(self)} or "." in str(key):
+                allowed = "a string without dots that is no attribute of a module"
+                raise UsageError.refuse(f"a candidate's name in {label!r}", key, allowed)
+        asked = answers(label)
+        #: The name of the chosen candidate, or its index in the list.
+        self.key = asked.choose(label, listed(label, list(by_key)), seen=False)
+        for key, candidate in by_key.items():
+            make = partial(_made, candidate, f"candidate {key!r} of {label!r}")
+            module = asked.part(label, [key], make, key == self.key)
+            if module is not None:
+                self.add_module(str(key), module)
+
+    @property
+    def chosen(self) -> nn.Module:
+        """The module that was chosen."""
+        return self.get_submodule(str(self.key))
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The chosen module's."""
+        return self.chosen(*inputs, **named)
+
+
+class InputChoice(nn.Module):
+    """``n_chosen`` of ``n_candidates`` inputs, in their order, reduced to one.
+
+    ``reduction``: "sum", "mean", "concat" (along dimension 1) or "none" (a list). The choice is a
+    number, or numbers as "0+2". Raises UsageError for other values.
+    """
+
+    def __init__(
+        self, n_candidates: int, n_chosen: int = 1, *, reduction: str = "sum", label: str
+    ) -> None:
+        super().__init__()
+        if reduction not in _REDUCTIONS:
+            allowed = f"one of {', '.join(_REDUCTIONS)}"
+            raise UsageError.refuse(f"the reduction of {label!r}", reduction, allowed)
+        self.n_candidates = n_candidates
+        self.reduction = reduction
+        sets = input_sets(n_candidates, n_chosen, label)
+        #: The indices of the chosen inputs.
+        self.chosen = sets[answers(label).choose(label, list(sets), seen=False)]
+
+    def forward(self, inputs: Sequence[Tensor]) -> Any:
+        """The chosen ones of ``inputs``, reduced."""
+        if len(inputs) != self.n_candidates:
+            raise ValueError(f"{len(inputs)} inputs for a choice of {self.n_candidates}")
+        return _REDUCTIONS[self.reduction]([inputs[index] for index in self.chosen])
+
+
+class Repeat(nn.Module):
+    """Blocks in a row, each made by ``block(index)`` with its index from 0.
+
+    ``depth`` is their number, or (least, most), which makes it a choice with the name ``label``. A
+    block that is not always there, and the choices in it, are there where the depth is large
+    enough. Raises UsageError for a depth below 0, an empty range, a range without a label, and a
+    module as ``block``, since all blocks would be the same one.
+    """
+
+    def __init__(
+        self, block: Callable[[int], nn.Module], depth: int | tuple[int, int], label: str = ""
+    ) -> None:
+        super().__init__()
+        if isinstance(block, nn.Module) or not callable(block):
+            hint = "a function of the index, which makes a new block each time"
+            raise UsageError.refuse(f"the block of Repeat {label!r}", type(block).__name__, hint)
+        if isinstance(depth, int):
+            if depth < 0:
+                raise UsageError.refuse(f"the depth of Repeat {label!r}", depth, ">= 0")
+            for index in range(depth):
+                self.add_module(str(index), block(index))
+            return
+        least, most = depth
+        if not 0 <= least <= most:
+            raise UsageError.refuse(f"the depth of Repeat {label!r}", depth, "0 <= least <= most")
+        depths = list(range(least, most + 1))
+        asked = answers(label)
+        chosen = asked.choose(label, listed(label, depths), seen=False)
+        for index in range(most):
+            enough = [each for each in depths if each > index]
+            make = partial(_made, partial(block, index), f"block {index} of {label!r}")
+            module = asked.part(label, enough, make, chosen in enough)
+            if module is not None:
+                self.add_module(str(index), module)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def forward(self, value: Any) -> Any:
+        """``value`` through all blocks."""
+        for block in self.children():
+            value = block(value)
+        return value
+
+
+def input_sets(n_candidates: int, n_chosen: int, label: str) -> dict[Any, tuple[int, ...]]:
+    """All sets of ``n_chosen`` of ``n_candidates`` indices, by the name of each as a candidate."""
+    if not 1 <= n_chosen <= n_candidates:
+        allowed = f"1 to the {n_candidates} that there are"
+        raise UsageError.refuse(f"the inputs chosen in {label!r}", n_chosen, allowed)
+    sets = combinations(range(n_candidates), n_chosen)
+    return {each[0] if n_chosen == 1 else "+".join(map(str, each)): each for each in sets}
+
+
+def _made(candidate: Candidate, what: str) -> nn.Module:
+    if isinstance(candidate, nn.Module):
+        return candidate
+    try:
+        module = candidate()
+    except Exception as error:
+        error.add_note(f"in {what}")
+        raise
+    if not isinstance(module, nn.Module):
+        raise UsageError.refuse(what, module, "a torch.nn.Module, or a function that makes one")
+    return module
+
+
+_REDUCTIONS: dict[str, Callable[[list[Tensor]], Any]] = {
+    "sum": sum,
+    "mean": lambda chosen: sum(chosen) / len(chosen),
+    "concat": lambda chosen: torch.cat(chosen, 1),
+    "none": list,
+}
