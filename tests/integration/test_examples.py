@@ -43,6 +43,19 @@ def test_digits(site, example):
     assert len(best.intermediate_values) == 3
 
 
+def test_architectures_and_learning_rate_are_searched_together(site, example):
+    study = create_study(
+        study_name="nas", direction="maximize", metric="accuracy",
+        strategy=ASHA(max_epochs=3, eta=3), seed=0,
+    )  # fmt: skip
+    module = example("nas_digits")
+    study.optimize(module.Digits, module.space(), 6, show_progress=False)
+    assert study.best_value > 0.5
+    best = study.best_params
+    assert {"width", "depth", "op0", "lr"} <= set(best)
+    assert all((f"kernel{i}" in best) == (best.get(f"op{i}") == "mobile") for i in range(3))
+
+
 def test_the_optuna_objective_is_paused_and_promoted_unchanged(site, example):
     study = create_study(
         study_name="optuna", direction="maximize", strategy=ASHA(max_epochs=9, eta=3)

@@ -1,0 +1,98 @@
+"""Models with choices: are published spaces what their papers say?
+
+    python -m benchmarks.nas --json FILE [--only PART ...]
+
+- ``space``: three published spaces, written with ``penstock.nas``. The dry run finds their choices,
+  ``nas.size`` counts them (``counted``), and ``published`` is what the paper says: a number
+  (NAS-Bench-201), or a product and the power of ten that it is about (DARTS' appendix C, MnasNet's
+  section 4.1). ``seconds`` is the dry run, ``built`` how many configurations, at random, were
+  built and gave an output of the right shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from math import log10, prod
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from penstock import nas
+from penstock.app.spec.conditions import parse_conditions, without_inactive
+
+from ._nas_spaces import Darts, MnasNet, NasBench201
+
+#: The class, what its paper says of the number of models, and the power of ten given beside it.
+PUBLISHED: dict[str, tuple[type[nas.ModelSpace], int, int | None]] = {
+    # Abstract and section 2: 15,625 cells of four nodes and five operations.
+    "nas_bench_201": (NasBench201, 15_625, None),
+    # Appendix C: for k = 1 to 4 the product of (k+1)k/2 * 7**2, about 10**9 cells; normal and
+    # reduction cells together about (10**9)**2 = 10**18.
+    "darts": (Darts, prod((k + 1) * k // 2 * 7**2 for k in range(1, 5)) ** 2, 18),
+    # Section 4.1: S**B with S = 432 and B = 5, about 10**13.
+    "mnasnet": (MnasNet, 432**5, 13),
+}
+BUILT = 20
+
+
+def spaces() -> dict[str, Any]:
+    """Counted and published sizes, and whether configurations at random can be built."""
+    found: dict[str, Any] = {}
+    for name, (model, published, power) in PUBLISHED.items():
+        begin = time.perf_counter()
+        space = nas.space(model)
+        seconds = time.perf_counter() - begin
+        figures: dict[str, Any] = {
+            "counted": nas.size(space),
+            "published": published,
+            "seconds": seconds,
+            "built": sum(works(model, params) for params in at_random(space, BUILT)),
+        }
+        if power is not None:
+            # "About 10**9" of 1.04e9 and "about 10**13" of 1.5e13 are the nearest powers of ten.
+            figures |= {"published_power": power, "counted_log10": log10(figures["counted"])}
+        found |= {f"space.{name}.{key}": value for key, value in figures.items()}
+    return found
+
+
+def at_random(space: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """``count`` configurations, always the same ones."""
+    chance = Random(0)
+    conditions = parse_conditions(space)
+    return [
+        without_inactive(
+            {label: chance.choice(each.choices) for label, each in space.items()}, conditions
+        )
+        for _ in range(count)
+    ]
+
+
+def works(model: type[nas.ModelSpace], params: dict[str, Any]) -> bool:
+    """Whether the model of ``params`` gives ten numbers an image."""
+    built = nas.build(model, params)
+    return built(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+PARTS = {"space": spaces}
+
+
+def main() -> None:
+    """Run the benchmark as the module's docstring says."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    given = parser.parse_args()
+    found: dict[str, Any] = {"cores": os.cpu_count(), "load.begin": os.getloadavg()[0]}
+    for part in given.only:
+        found |= PARTS[part]()
+    found["load.end"] = os.getloadavg()[0]
+    given.json.write_text(json.dumps(found, indent=1))
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Models with choices in epoch functions and objectives, on real workers."""
+
+from __future__ import annotations
+
+import pytest
+from nas_code import Net, objective, parameters_of, train
+from penstock import FullBudget, create_study, nas
+
+pytestmark = pytest.mark.integration
+
+#: The smallest net: 3 x 2 + 2, and 2 x 2 + 2.
+SMALLEST = {"width": 2, "op": "linear"}
+
+
+def test_an_epoch_function_builds_what_each_trial_chose_and_a_grid_has_each_once(site):
+    study = create_study(
+        study_name="epochs", direction="minimize", metric="size", sampler="grid",
+        strategy=FullBudget(1),
+    )  # fmt: skip
+    study.optimize(train, nas.space(Net, outputs=2), show_progress=False)
+    assert len(study.trials) == nas.size(nas.space(Net)) == 2 * (2 + 1)
+    assert [trial.value for trial in study.trials] == [
+        parameters_of(trial.params) for trial in study.trials
+    ]
+    assert study.best_params == SMALLEST
+    assert study.best_value == 14
+
+
+def test_an_objective_builds_what_optuna_suggests(site):
+    study = create_study(study_name="objective", direction="minimize")
+    study.optimize(objective, n_trials=3, show_progress=False)
+    assert [trial.value for trial in study.trials] == [
+        parameters_of(trial.params) for trial in study.trials
+    ]
