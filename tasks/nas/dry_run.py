@@ -100,10 +100,10 @@ def explored(make: Callable[[], object]) -> dict[str, Choice]:
 
     Raises UsageError for one label with different candidates, naming it, and what ``make`` raises.
     """
-    return _Exploration(make).choices()
+    return _DryRun(make).choices()
 
 
-class _Exploration:
+class _DryRun:
     """The walks of one model."""
 
     def __init__(self, make: Callable[[], object]) -> None:
