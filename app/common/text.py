@@ -54,6 +54,7 @@ def label(name: str) -> str:
         "qmc": "quasi-random",
         "cmaes": "CMA-ES",
         "nsga2": "NSGA-II",
+        "evolution": "regularised evolution",
         "own": "user's own",
     }.get(name, name.upper() if name in {"asha", "pasha", "pbt", "tpe", "bohb", "gp"} else name)
 

@@ -1,4 +1,4 @@
-"""Proposes configurations by Optuna's samplers, from the engine's trials.
+"""Proposes configurations by Optuna's samplers and our own, from the engine's trials.
 
 Theory of operation. The engine's trials are the only record. What is cached here is cached for
 speed and changes no answer. For every ask a fresh Optuna sampler is shown the trials, in the form
@@ -13,7 +13,8 @@ once there are d + 3 results, and draws every third configuration at random. How
 as good is Optuna's rule, not the paper's 15 %.
 
 Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so they
-give the same table however the asks were grouped. The others depend on what has arrived anyway and
+give the same table however the asks were grouped; ``evolution`` begins with the table of
+``random``, and changes trial k by (study seed, k). The others depend on what has arrived anyway and
 are seeded by (study seed, ask index). Parameters drawn while an objective runs are seeded by (study
 seed, trial number, name) and drawn independently, as Optuna does for conditional spaces. The same
 holds for conditional parameters of a space. They are always drawn, and left out afterwards where
@@ -53,11 +54,12 @@ from ...scheduler.model.study import Condition, Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
 from ...scheduler.strategies.base import rungs_of
 from ..common.ports import Answer
+from ..sampling.evolution import evolved
+from ..sampling.explore import explored
+from ..sampling.quasi_random import quasi_random
 from ..spec.conditions import is_active, without_inactive
 from ..spec.space import Space, grid_values
 from .cmaes import ReplayedCmaEs
-from .explore import explored
-from .quasi_random import quasi_random
 from .study_view import StudyView
 
 #: The number of newest trials that a Gaussian process reads. Its time grows with their cube, and
@@ -96,7 +98,7 @@ class SamplerHost:
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         view = self._views.setdefault(spec.id, {}).setdefault(None, StudyView(spec, dists))
         model = _model(spec, len(dists), "ask", index)
-        if model is not None:
+        if model is not None or spec.sampler == "evolution":
             _show(spec, view, trials)
         answers = []
         for number, params in enumerate(requested, start=len(trials)):
@@ -112,7 +114,10 @@ class SamplerHost:
             if spec.sampler == "qmc":
                 sampled = quasi_random(dists, spec.seed, number) | params
             else:
-                sampled = _draw(spec, sampler, view, view.running(number)) | params
+                sampled = _draw(spec, sampler, view, view.running(number))
+                if spec.sampler == "evolution":
+                    sampled = evolved(spec, number, view.shown, sampled, dists)
+                sampled |= params
             sampled = without_inactive(sampled, spec.conditions)
             if model is not None:
                 view.shown.append(view.running(number, sampled))

@@ -16,10 +16,12 @@ from .space import Categorical, Space, grid_size, parameter, parse_space
 LOCAL = "optuna"
 #: The sampler of a study for which the scheduler samples with the user's object, in its process.
 OWN = "own"
-SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2")
+SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2", "evolution")
 #: Samplers that take only one objective, and samplers that need every parameter to be active.
-ONE_OBJECTIVE = ("bohb", "cmaes")
+ONE_OBJECTIVE = ("bohb", "cmaes", "evolution")
 UNCONDITIONAL = ("gp", "cmaes")
+#: Samplers that need a space, and what is in it.
+_WITH_SPACE = {"grid": "choices", "cmaes": "Float or Int", "evolution": "parameters"}
 
 
 def _flag(field: str, value: Any) -> None:
@@ -58,6 +60,7 @@ _OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
         "crossover_prob": _share,
         "swapping_prob": _share,
     },
+    "evolution": {"population_size": _least(2), "sample_size": _least(1)},
 }
 #: Variants of CMA-ES; at most one can be chosen.
 _FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
@@ -67,10 +70,10 @@ _FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
 class Sampler:
     """A sampler with options: ``create_study(sampler=penstock.Sampler("tpe", multivariate=True))``.
 
-    ``kind`` is ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes`` or ``nsga2``, or
-    an Optuna sampler object of these kinds (any other is given to ``create_study`` as it is).
-    ``options`` are those in the guide's list, with Optuna's meaning; they win over the object's.
-    Raises UsageError naming the sampler or an option.
+    ``kind`` is ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes``, ``nsga2`` or
+    ``evolution``, or an Optuna sampler object of these kinds (any other is given to
+    ``create_study`` as it is). ``options`` are those in the guide's list, with Optuna's
+    meaning; they win over the object's. Raises UsageError naming the sampler or an option.
     """
 
     #: One of ``SAMPLERS``.
@@ -173,8 +176,8 @@ def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
 
 def check_space(sampler: str, space: Space | None, conditions: tuple[Condition, ...]) -> None:
     """Raise UsageError if the sampler cannot draw from the space."""
-    if space is None and sampler in ("grid", "cmaes"):
-        kind = "choices" if sampler == "grid" else "Float or Int"
+    if space is None and sampler in _WITH_SPACE:
+        kind = _WITH_SPACE[sampler]
         allowed = f"a mapping of names to {kind}, given to optimize(), with {sampler!r}"
         raise UsageError.refuse("space", None, allowed)
     if conditions and sampler in UNCONDITIONAL:

@@ -66,8 +66,8 @@ def create_study(
         storage: None, ``penstock.storage()``, or a storage of Optuna's or its URL: its study of
             this name is then copied from there before the first trial, and its trials back.
         sampler: any Optuna sampler object, also of your own class; or ``grid``, ``random``,
-            ``qmc``, ``tpe`` (also where None), ``bohb``, ``gp``, ``cmaes`` or ``nsga2``, or
-            ``penstock.Sampler("tpe", ...)`` with the options in the guide's list.
+            ``qmc``, ``tpe`` (also where None), ``bohb``, ``gp``, ``cmaes``, ``nsga2`` or
+            ``evolution``, or ``penstock.Sampler("tpe", ...)`` with the options in the guide's list.
         pruner: any Optuna pruner object, for an objective without a strategy; None: Optuna's own.
         study_name: its name, unique in the installation; made up after the script when None.
         direction: ``minimize`` (also where None) or ``maximize`` the metric, or Optuna's value.

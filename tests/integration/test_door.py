@@ -58,7 +58,7 @@ REFUSED = [
     (
         "study(sampler='annealing')",
         "sampler = 'annealing'",
-        "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2",
+        "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2, evolution",
     ),
     ("study(strategy='hyperband')", "strategy = 'hyperband'", "ASHA(...)"),
     ("study(strategy=ASHA(max_epochs=9, eta=1))", "ASHA.eta = 1", ">= 2"),
@@ -116,7 +116,7 @@ def test_on_the_command_line_it_is_one_line_and_exit_status_2(site, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(f"{SCRIPT}    study(sampler='annealing')\n")
     said = site.penstock("run", script, status=2)
-    names = "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2"
+    names = "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2, evolution"
     refused = f"penstock: sampler = 'annealing' is refused: allowed is {names}"
     assert said == f"{refused} (at script.py:14)\n"
 
