@@ -137,6 +137,42 @@ def test_one_of_two_conditions_is_covered_by_none():
     assert whens(nas.space(model(both)))["c"] == {"a": [1], "b": [2]}
 
 
+@pytest.mark.parametrize("pair", [*product(range(3), range(3))])
+def test_two_values_that_matter_only_together_are_found(pair):
+    def ask():
+        if (nas.choice("a", [0, 1, 2]), nas.choice("b", [0, 1, 2])) == pair:
+            nas.choice("c", [0, 1])
+
+    assert whens(nas.space(model(ask)))["c"] == {"a": [pair[0]], "b": [pair[1]]}
+
+
+def test_code_sees_one_candidate_alone_while_its_choices_are_found():
+    def ask():
+        layer = nas.LayerChoice([nn.ReLU, choices_in("deep", of=[1, 2])], label="op")
+        blocks = nas.Repeat(lambda _: nn.ReLU(), (0, 3), "depth")
+        assert [*layer.children()] == [layer.chosen]
+        nas.choice("places", ["first", "last"])  # seen, so there are many walks
+        lengths.add(len(blocks))
+
+    lengths = set()
+    assert whens(nas.space(model(ask)))["deep"] == {"op": [1]}
+    assert lengths == {0, 1, 2, 3}
+
+
+def test_a_dry_run_takes_as_many_walks_as_there_are_values_and_not_their_product():
+    def ask():
+        walks.append(None)
+        for at in range(nas.choice("depth", list(range(9)))):
+            nas.choice(f"kernel{at}", [3, 5, 7])
+            nas.choice(f"width{at}", [1, 2, 3])
+
+    walks = []
+    space = nas.space(model(ask))
+    assert whens(space)["width7"] == {"depth": [8]}
+    assert len(space) == 1 + 2 * 8
+    assert len(walks) < 250
+
+
 def test_candidates_that_differ_with_another_value_are_refused():
     def ask():
         nas.choice("heads", [nas.choice("width", [16, 32]) // 8, 1])
