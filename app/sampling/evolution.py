@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: As in the paper.
 POPULATION, SAMPLE = 100, 25
 #: How often another number of a range is looked for.
-_TRIES = 100
+_ATTEMPTS = 100
 
 
 def evolved(
@@ -81,5 +81,5 @@ def _other(dist: BaseDistribution, value: Scalar, chance: Random) -> Scalar:
     """A value of ``dist`` that is not ``value``."""
     if isinstance(dist, CategoricalDistribution):
         return chance.choice([each for each in dist.choices if each != value])
-    tried = (at(dist, chance.random()) for _ in range(_TRIES))
+    tried = (at(dist, chance.random()) for _ in range(_ATTEMPTS))
     return next((each for each in tried if each != value), value)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...scheduler.model.study import Objective, StrategySpec, StudySpec
 from .options import GROUPS, Limits, Resources, Share, SystemTuning, group_of
+from .sampler_options import NOT_OPTUNAS
 from .space import Space
 
 
@@ -51,7 +52,7 @@ class StudyPlan:
     def local(self) -> bool:
         """Whether an objective without a space samples by itself (``StudySpec.local``)."""
         scheduled = self.strategy is not None or self.constraints or self.system.energy_weight
-        named = self.sampler not in ("bohb", "grid")
+        named = self.sampler not in NOT_OPTUNAS
         return not scheduled and (named or self.optuna_sampler is not None)
 
     @property

@@ -17,6 +17,8 @@ LOCAL = "optuna"
 #: The sampler of a study for which the scheduler samples with the user's object, in its process.
 OWN = "own"
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2", "evolution")
+#: Samplers that Optuna has no class for that would be the same.
+NOT_OPTUNAS = ("grid", "bohb", "evolution")
 #: Samplers that take only one objective, and samplers that need every parameter to be active.
 ONE_OBJECTIVE = ("bohb", "cmaes", "evolution")
 UNCONDITIONAL = ("gp", "cmaes")

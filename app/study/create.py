@@ -23,7 +23,7 @@ from ..spec.build import check_name, make_plan, new_id
 from ..spec.objectives import parse_objectives
 from ..spec.options import Limits, Resources, Share, SystemTuning
 from ..spec.plan import StudyPlan
-from ..spec.sampler_options import LOCAL, OWN
+from ..spec.sampler_options import LOCAL, NOT_OPTUNAS, OWN
 from .handle import AS_OPTUNA, ENVIRONMENT, SENT_FOR, StudyHandle, in_trainer, refuse_in_trainer
 from .renamed_arguments import in_groups
 from .storage import open_storage
@@ -267,7 +267,7 @@ def _free_name(settings: Settings, name: str) -> str:
 def _tools(plan: StudyPlan) -> tuple[Any, Any]:
     """The sampler and the pruner of the study as Optuna's objects; None for Optuna's own."""
     # Optuna's own is not seeded.
-    is_own = plan.sampler in ("bohb", "grid", LOCAL, OWN) or AS_OPTUNA.get()
+    is_own = plan.sampler in (*NOT_OPTUNAS, LOCAL, OWN) or AS_OPTUNA.get()
     if plan.optuna_sampler is not None or is_own:
         return plan.optuna_sampler, plan.optuna_pruner
     from ..optuna_bridge.local_samplers import make_sampler
