@@ -26,8 +26,8 @@ from penstock.scheduler.resources.slots import free_slots
 Score = Callable[[int, int], float]
 
 
-def device(name: str = "cpu.a.0", slots: int = 1) -> Device:
-    return Device(name, "a", "cpu", (0,), None, slots)
+def device(name: str = "cpu.a.0", slots: int = 1, seats: int = 1) -> Device:
+    return Device(name, "a", "cpu", (0,), None, slots, seats=seats)
 
 
 def spec(strategy: StrategySpec | None = None, **fields) -> StudySpec:

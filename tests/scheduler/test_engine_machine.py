@@ -38,6 +38,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial
 from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.study import (
+    FUSE,
     OVER,
     SEEDING,
     StrategySpec,
@@ -119,8 +120,9 @@ class EngineMachine(RuleBasedStateMachine):
         exactness=st.sampled_from(["bitwise", "statistical"]),
         contract=st.sampled_from(["empty"] * 4 + ["ask"]),
         seeding=st.sampled_from(SEEDING),
+        fuse=st.sampled_from(FUSE),
     )
-    def submit(self, plan, n, sampler, retries, width, change, exactness, contract, seeding):
+    def submit(self, plan, n, sampler, retries, width, change, exactness, contract, seeding, fuse):
         self.studies += 1
         name = f"s-{self.studies}"
         if change == "record":
@@ -137,7 +139,9 @@ class EngineMachine(RuleBasedStateMachine):
             on_signature_change=change,
             exactness=exactness,
             seeding=seeding,
-            contract="torch" if plan.name == "pbt" else contract,  # it forks what has states
+            fuse=fuse,
+            # PBT forks what has states, and only what has steps is trained together.
+            contract="torch" if plan.name == "pbt" or fuse == "auto" else contract,
         )
         self.world.submit(self.specs[name])
 
@@ -158,10 +162,19 @@ class EngineMachine(RuleBasedStateMachine):
         record = StudyRecord(spec(id=name, name=name), status, 1.0, 2.0)
         self.send(StudyImported(at=self.world.at, record=record, trials=(past,)))
 
-    @rule(name=st.sampled_from(NAMES), slots=st.integers(1, 3), incarnation=st.integers(0, 2))
-    def join(self, name, slots, incarnation):
+    @rule(
+        name=st.sampled_from(NAMES),
+        lanes=st.integers(1, 3),
+        seats=st.sampled_from([1, 1, 4]),
+        incarnation=st.integers(0, 2),
+    )
+    def join(self, name, lanes, seats, incarnation):
         self.send(
-            DeviceJoined(at=self.world.at, device=device(name, slots), incarnation=str(incarnation))
+            DeviceJoined(
+                at=self.world.at,
+                device=device(name, lanes * seats, seats),
+                incarnation=str(incarnation),
+            )
         )
 
     @rule(name=st.sampled_from(NAMES))
@@ -202,7 +215,9 @@ class EngineMachine(RuleBasedStateMachine):
         last = epoch == dispatch.segment.last
         signature = "sig2" if other else "sig"
         seconds = data.draw(st.sampled_from([0.5, 0.5, 0.5, 0.9]))
-        event = self.world.epoch(dispatch, epoch, closes=closes or last, seconds=seconds)
+        together = data.draw(st.sampled_from([1, 1, 3, 0]))
+        changes = {"closes": closes or last, "seconds": seconds, "together": together}
+        event = self.world.epoch(dispatch, epoch, **changes)
         uri = f"u{epoch}" if dispatch.segment.fence % 2 else event.uri
         self.send(replace(event, signature=signature, uri=uri))
 

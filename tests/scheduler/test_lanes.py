@@ -25,6 +25,7 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.outlook import outlook
+from penstock.scheduler.resources.fusing import why_not
 from penstock.scheduler.resources.lanes import lane_need, seat_verdict
 from penstock.scheduler.resources.memory_fit import RESERVE
 from penstock.scheduler.state.lane_time import lane_seconds
@@ -573,3 +574,56 @@ def lanes_of(at):
             there = [at.state.attempts[fence] for fence in fences]
             assert len(there) == 1 or all(len(each.segment.members) == 1 for each in there)
             yield there
+
+
+class TestTrainedTogether:
+    """Trials of a study that are trained together take the seats of a lane."""
+
+    def test_one_study_fills_the_seats_and_its_strategy_is_asked_for_them(self):
+        at = Laned(devices=2)
+        at.study("a", n_trials=20, sampler="tpe", fuse="auto")
+        assert len(at.state.studies["a"].trials) == 8
+        assert len(at.state.attempts) == 8
+
+    def test_where_their_trainer_cannot_they_are_seated_apart_again(self):
+        at = Laned()
+        at.study("a", n_trials=8, sampler="tpe", fuse="auto")
+        assert len(at.state.attempts) == 4
+        at.at += 1.0
+        at.end_epoch("a", 1.0, together=0)
+        assert len(at.state.studies["a"].trials) == 4, "no more are drawn"
+        study = at.state.studies["a"]
+        assert "their trainer could not" in why_not(study)
+        at.at += 1.0
+        at.end_epoch("a", 1.0, together=3)
+        assert why_not(study) == ""
+        assert study.together == 3
+
+    @pytest.mark.parametrize(
+        ("fields", "why"),
+        [
+            ({"fuse": "off"}, 'fuse="off"'),
+            ({"contract": "objective"}, "TorchTrainable"),
+            ({"exactness": "statistical"}, "bitwise"),
+            ({"epoch_timeout": 60.0}, "limit"),
+            ({"memory_limit": 2**30}, "limit"),
+        ],
+    )
+    def test_what_is_not_trained_together_leaves_seats_to_others(self, fields, why):
+        at = Laned()
+        at.study("a", n_trials=8, **{"fuse": "auto", **fields})
+        assert len(at.state.attempts) == 1
+        assert why in why_not(at.state.studies["a"])
+
+    def test_their_steps_need_memory_at_once_and_a_copy_of_what_they_keep(self):
+        at = Laned(memory=10.0 / (1.0 - RESERVE))
+        at.study("a", n_trials=8, fuse="auto")
+        assert len(at.state.attempts) == 4, "a seat's part each"
+        at.told("a", 1.0, 2.0)
+        trials = [at.state.trials[f"a-000{n}"] for n in range(2)]
+        need = lane_need(at.state, at.state.devices["d0"].device, trials)
+        assert need is not None
+        [alone] = [lane_need(at.state, at.state.devices["d0"].device, trials[:1])]
+        assert alone is not None
+        assert need.persistent == 2 * alone.persistent, "the other one is taken to be as large"
+        assert need.ephemeral == pytest.approx(3 * need.persistent)
