@@ -117,6 +117,14 @@ class Site:
     def epochs(self) -> list[EpochRow]:
         return [row for study in self.studies for row in self.reader.epochs(study)]
 
+    def together(self) -> dict[int, int]:
+        """How many epochs were trained by so many trials at once."""
+        found = Counter[int]()
+        for study in self.studies:
+            events = self.reader.of_trials(study, EpochReported)
+            found.update(event.together for _, event in events)
+        return dict(sorted(found.items()))
+
     def last_row(self) -> int:
         """The rowid of the last study's newest accepted epoch; 0 where there is none."""
         rows = self.reader.epochs(self.studies[-1])
@@ -178,6 +186,13 @@ class LaneSite(Site):
 
     def last_row(self) -> int:
         return max((row.rowid for row in self.epochs()), default=0)
+
+
+class FusedSite(Site):
+    """An installation whose trials are trained together, in two lanes."""
+
+    def __init__(self, home: Path, **given: Any) -> None:
+        super().__init__(home, **{"devices": "cpu:2x1*1x6"} | given)
 
 
 class PrefixSite(Site):

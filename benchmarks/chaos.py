@@ -13,6 +13,7 @@ is revived as by an operating system. A full disk needs root, to mount one; else
 With ``--lanes`` three studies run at a time, whose trials take turns in the lanes of two devices. A
 trainer that is killed has then several trials in the middle of their epochs.
 
+With ``--fused`` trials of a study are trained together in lanes, and with none in the other run.
 With ``--prefixes`` trials have epochs in common, which one of them trains for the others.
 Undisturbed, each trial trains its own.
 
@@ -57,7 +58,18 @@ from . import _sampler_faults
 from ._faults import Faults, Hit
 from ._gang_faults import GangFaults
 from ._postgres import server
-from ._sites import LOOK, GangSite, LaneSite, Nodes, PrefixSite, Site, Stuck, compare, site
+from ._sites import (
+    LOOK,
+    FusedSite,
+    GangSite,
+    LaneSite,
+    Nodes,
+    PrefixSite,
+    Site,
+    Stuck,
+    compare,
+    site,
+)
 
 #: The longest time (seconds) between an epoch and the next fault, so that it hits any phase.
 DELAY = 0.3
@@ -149,6 +161,7 @@ def campaign(
     gangs: bool = False,
     lanes: bool = False,
     prefixes: bool = False,
+    fused: bool = False,
     postgres: bool = False,
     only: Collection[str] | None = None,
 ) -> dict[str, Any]:
@@ -159,6 +172,8 @@ def campaign(
     hit, plain = (Nodes, GangSite) if gangs else (Site, Site)
     if lanes:
         hit, plain = LaneSite, partial(LaneSite, devices="cpu:2x1")
+    elif fused:
+        hit = FusedSite
     elif prefixes:
         hit, plain = PrefixSite, partial(PrefixSite, alone=True)
     with ExitStack() as undo:
@@ -176,6 +191,7 @@ def campaign(
             tell(f"study {len(undisturbed.studies)}/{len(disturbed.studies)} undisturbed")
         figures |= compare(disturbed, undisturbed)
         rows = disturbed.epochs()
+        together = disturbed.together()
         recovered = recoveries(hits, rows)
         figures["seconds_in_all"] = time.monotonic() - began
     return figures | {
@@ -187,6 +203,7 @@ def campaign(
             for kind, seconds in sorted(recovered.items())
         },
         "taken_over": sum(bool(row.taken_from) for row in rows),
+        "epochs_by_together": together,
         "epochs_by_width": dict(sorted(Counter(row.width for row in rows).items())),
         "load_after": os.getloadavg()[0],
     }
@@ -210,16 +227,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--gangs", action="store_true", help="elastic trials on two nodes")
     parser.add_argument("--lanes", action="store_true", help="trials that take turns")
+    parser.add_argument("--fused", action="store_true", help="trials trained together")
     parser.add_argument("--prefixes", action="store_true", help="trials with common epochs")
     parser.add_argument("--samplers", action="store_true", help="every kind of sampler")
     parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--quick", action="store_true", help="each kind of fault about once")
     options = parser.parse_args()
     postgres = options.ledger == "postgresql"
-    kind = {"gangs": options.gangs, "lanes": options.lanes, "prefixes": options.prefixes}
+    kind = {name: getattr(options, name) for name in ("gangs", "lanes", "fused", "prefixes")}
     if sum((*kind.values(), options.samplers, postgres)) > 1:
         parser.error(
-            "only one of --gangs, --lanes, --prefixes, --samplers and --ledger postgresql at a time"
+            "only one of --gangs, --lanes, --fused, --prefixes, --samplers and --ledger postgresql"
         )
 
     # The caller's broker and ledger are not for killing.

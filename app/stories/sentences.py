@@ -95,6 +95,8 @@ def _epoch(
     took, value = duration(event.seconds), number(row.value)
     if row.began is not None and row.at - row.began - event.seconds > LONG:
         took += f" of turns in {duration(row.at - row.began)}"
+    if event.together > 1:
+        where += f", together with {count(event.together - 1, 'other trial')},"
     text = f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
     stood = 0.0 if before is None else row.begin - before.at
     return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text

@@ -122,6 +122,10 @@ def _study(row: Facts) -> str:
         words.append(f"{count(row['to_propose'], 'trial')} to be proposed")
     if row["paused_trials"]:
         words.append(f"{count(row['paused_trials'], 'trial')} at a rung, to be promoted or not")
+    if row["together"] > 1:
+        words.append(f"up to {row['together']} trials are trained together")
+    if row["apart"]:
+        words.append(f"its trials are trained apart: {row['apart']}")
     if row["share"] is not None:
         how = f"weight {row['weight']:g}, priority {row['priority']}"
         words.append(f"its share is {number(row['share'], 3)} slots ({how})")

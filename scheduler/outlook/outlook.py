@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.study import ENDLESS
 from ..model.trial import TrialState
+from ..resources.fusing import any_seats, why_not
 from ..resources.lanes import free_seats, in_words, lane_need, seat_verdict
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
 from ..resources.turn_weights import who_measures, why_without_turns
@@ -210,4 +211,6 @@ def _study(state: EngineState, name: str) -> Facts:
         "weight": study.spec.weight,
         "priority": study.spec.priority,
         "share": study.share,
+        "together": study.together,
+        "apart": why_not(study) if any_seats(state) else "",
     }

@@ -40,6 +40,11 @@ def why_not(study: StudyState) -> str:
     return "their trainer could not (penstock story says why)" if study.apart_in_lanes else ""
 
 
+def any_seats(state: EngineState) -> bool:
+    """Whether any lane has several seats."""
+    return any(device.device.seats > 1 for device in state.devices.values())
+
+
 def seats_to_fill(state: EngineState, study: StudyState) -> int:
     """How many seats are free in lanes where a trial of the study is."""
     if not fuses(study):

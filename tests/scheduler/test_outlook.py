@@ -67,6 +67,8 @@ def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
             "weight": 1.0,
             "priority": 0,
             "share": None,
+            "together": 1,
+            "apart": "",
         }
     ]
 
