@@ -194,6 +194,10 @@ class FusedSite(Site):
     def __init__(self, home: Path, **given: Any) -> None:
         super().__init__(home, **{"devices": "cpu:2x1*1x6"} | given)
 
+    def submit(self, seed: int) -> None:
+        halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
+        self._submit(_plan(seed, halving), 2 * TRIALS, space=SPACE | {"hidden": [48]})
+
 
 class PrefixSite(Site):
     """An installation whose trials have epochs in common. ``alone``: each trains them itself."""

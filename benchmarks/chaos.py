@@ -173,7 +173,7 @@ def campaign(
     if lanes:
         hit, plain = LaneSite, partial(LaneSite, devices="cpu:2x1")
     elif fused:
-        hit = FusedSite
+        hit, plain = FusedSite, partial(FusedSite, devices="cpu:2x1")
     elif prefixes:
         hit, plain = PrefixSite, partial(PrefixSite, alone=True)
     with ExitStack() as undo:

@@ -18,6 +18,7 @@ from ..model.events import EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
+from ..resources.fusing import observe_company
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..state.core import Core, Refused
@@ -123,8 +124,6 @@ class Epochs:
         trial.holder = event.holder
         trial.trained_with = trial.system
         trial.failures = trial.losses = 0
-        study.together = max(study.together, event.together)
-        study.apart_in_lanes = not event.together
         attempt = self._state.attempts[trial.fence]
         members = attempt.segment.members
         for member in members:
@@ -138,6 +137,7 @@ class Epochs:
         attempt.trained += event.seconds
         began = None if attempt.counted_at is None else attempt.began
         attempt.began = self._core.at
+        observe_company(self._state, study, attempt, event.together)
         settle(self._state, attempt, self._core.at)
         attempt.epoch_from = attempt.in_turn
         self._planning.count_epoch(trial, len(members))

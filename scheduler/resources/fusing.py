@@ -3,15 +3,20 @@
 Theory of operation. Trials of one structure in one lane meet at each epoch, and their steps are
 computed together (``tasks.trainer.lockstep``): for small networks that is several times faster, and
 changes no bit. Whether it is, their trainer finds out, and says so with each epoch. Until it says
-that they cannot be trained together, trials of such a study take every seat of a lane that one of
-them is in, and its strategy is asked for as many as there are seats.
+that they cannot be trained together, or many epochs come alone from trials that sit beside each
+other, trials of such a study take every seat of a lane that one of them is in, and its strategy is
+asked for as many as there are seats.
 """
 
 from __future__ import annotations
 
 from ..model.study import StudySpec
 from ..state.lane_time import residents
-from ..state.state import EngineState, StudyState
+from ..state.state import Attempt, EngineState, StudyState
+
+#: After so many epochs in a row that were trained alone beside others of the study, its trials are
+#: taken to have no structure in common, or not to be faster together.
+MAX_SINGLES = 32
 
 
 def may_fuse(spec: StudySpec) -> bool:
@@ -23,21 +28,35 @@ def may_fuse(spec: StudySpec) -> bool:
 
 def fuses(study: StudyState) -> bool:
     """Whether trials of the study are seated together."""
-    return not study.apart_in_lanes and may_fuse(study.spec)
+    return not study.unlike and study.singles < MAX_SINGLES and may_fuse(study.spec)
+
+
+def observe_company(state: EngineState, study: StudyState, attempt: Attempt, together: int) -> None:
+    """An attempt of the study has ended an epoch, in which so many were trained together."""
+    study.together = max(study.together, together)
+    if together != 1:
+        study.unlike, study.singles = not together, 0
+    elif attempt.accompanied and fuses(study):
+        member = attempt.segment.members[0]
+        device = state.devices[member.device]
+        there = residents(state, device, device.device.lane(member.slot))
+        study.singles += any(e.study == study.spec.id for e in there if e is not attempt)
 
 
 def why_not(study: StudyState) -> str:
     """Why trials of the study are not trained together, for people; empty if they are."""
     spec = study.spec
-    if spec.fuse == "off":
-        return 'the study says fuse="off"'
-    if spec.contract != "torch":
-        return "only the steps of a TorchTrainable are Penstock's"
-    if spec.exactness != "bitwise":
-        return "only bitwise studies are"
-    if not may_fuse(spec):
-        return "a limit of memory or of an epoch's time holds for each trial alone"
-    return "their trainer could not (penstock story says why)" if study.apart_in_lanes else ""
+    limit = "a limit of memory or of an epoch's time holds for each trial alone"
+    unlike = "those beside each other had different structures, or were no faster together"
+    obstacles = (
+        (spec.fuse == "off", 'the study says fuse="off"'),
+        (spec.contract != "torch", "only the steps of a TorchTrainable are Penstock's"),
+        (spec.exactness != "bitwise", "only bitwise studies are"),
+        (not may_fuse(spec), limit),
+        (study.unlike, "their trainer could not (penstock story says why)"),
+        (study.singles >= MAX_SINGLES, unlike),
+    )
+    return next((why for holds, why in obstacles if holds), "")
 
 
 def any_seats(state: EngineState) -> bool:

@@ -106,8 +106,10 @@ class StudyState:
     apart: bool = False
     #: How many of its trials were trained together at most.
     together: int = 1
-    #: Whether its trials cannot be trained together, as its last epoch said.
-    apart_in_lanes: bool = False
+    #: Whether its trials cannot be trained together, as their trainer said.
+    unlike: bool = False
+    #: Epochs in a row that were trained alone beside others of the study.
+    singles: int = 0
 
     @property
     def at_work(self) -> int:
