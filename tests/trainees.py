@@ -178,13 +178,17 @@ class Slow(Small):
         return super().loss(model, batch)
 
 
-class Paced(Small):
-    """So many steps an epoch, each of which takes so many seconds at least; the model draws."""
+class Long(Small):
+    """So many steps an epoch."""
 
     def data(self) -> Data:
         count = self.batch_size * self.params.get("steps", 100)
         x = torch.randn(count, 4, generator=torch.Generator().manual_seed(1))
         return Data(TensorDataset(x, (x.sum(1) > 0).long()), points())
+
+
+class Paced(Long):
+    """Each step takes so many seconds at least, and the model draws."""
 
     def loss(self, model, batch):
         time.sleep(self.params.get("pause", 0.002))

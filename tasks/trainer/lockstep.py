@@ -7,18 +7,20 @@ turn, while it holds the others. So whoever comes later waits for an epoch at mo
 for one that computes something else. Each trial keeps its own segment, fence, progress, reports,
 cut and failure: only the epoch's steps are computed together.
 
-Between two steps the one that computes may pass its turn on, as any trial does.
+Between two steps the one that computes may pass its turn on, as any trial does. Where it is fenced
+off meanwhile, its own next step finds that out: the step at hand may be another one's.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..fusion.epoch import Row
 from ..fusion.fusion import Fusion
 from ..fusion.structure import Structure
 from ..lanes.turns import Turn
-from ..process.pipe import Run
+from ..process.pipe import Abandoned, Run
 from ..training import loop
 from ..training.training import Training
 
@@ -34,6 +36,23 @@ class _Waiting:
     outcome: loop.Result | BaseException | None = None
     #: How many trials were trained together, itself included.
     together: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Lent:
+    """The turn of the one that computes, as the others have it meanwhile."""
+
+    turn: Turn
+
+    def clock(self) -> float:
+        return self.turn.clock()
+
+    def is_over(self) -> bool:
+        return self.turn.is_over()
+
+    def pass_on(self) -> None:
+        with suppress(Abandoned):
+            self.turn.pass_on()
 
 
 class Lockstep:
@@ -56,11 +75,12 @@ class Lockstep:
             return loop.run_epoch(training, tick), 0
         own = _Waiting(run.task.trial, run.turn, structure, Row(training, tick))
         self._waiting.append(own)
-        run.turn.rest()
-        if own.outcome is None:
+        try:
+            run.turn.rest()
+        finally:
             if own in self._waiting:
                 self._waiting.remove(own)
-            run.check()
+        if own.outcome is None:
             self._lead(own)
         if isinstance(own.outcome, BaseException):
             raise own.outcome
@@ -83,22 +103,22 @@ class Lockstep:
         # In one order, whoever leads: the stacks of the last epoch are then taken up again.
         group = sorted([own, *others], key=lambda each: each.trial)
         own.turn.hold([each.turn for each in others])
-        rows = []
+        rows, lent = [], _Lent(own.turn)
         for each in group:
             each.together = len(group)
             self._trained[each.trial] = each.row.training
-            each.row.training.turn = own.turn
-            rows.append(Row(each.row.training, self._tick(own, each), each.row.evaluated))
+            each.row.training.turn = lent
+            rows.append(Row(each.row.training, self._tick(own, each, lent), each.row.evaluated))
         try:
             for each, outcome in zip(group, self._fusion.run_epochs(rows), strict=True):
                 each.outcome = outcome
         finally:
-            for each in others:
+            for each in group:
                 each.row.training.turn = each.turn
             own.turn.let_go([each.turn for each in others])
 
     @staticmethod
-    def _tick(own: _Waiting, each: _Waiting) -> loop.Tick:
+    def _tick(own: _Waiting, each: _Waiting, lent: _Lent) -> loop.Tick:
         """The tick of ``each``, after which ``own`` passes its turn on, if that is over.
 
         One that does not go on is let go at once.
@@ -113,7 +133,7 @@ class Lockstep:
                     each.row.training.turn = each.turn
                     own.turn.let_go([each.turn])
                 raise
-            if own.turn.is_over():
-                own.turn.pass_on()
+            if lent.is_over():
+                lent.pass_on()
 
         return tick

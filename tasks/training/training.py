@@ -15,7 +15,7 @@ from ...profiling.base.errors import TrialFailed
 from ...profiling.base.pieces import entering, in_force, pieces
 from ..checkpoints.state import state_hash
 from ..contracts.pieces import Pieces
-from ..lanes.turns import Turn
+from ..lanes.turns import Passing
 from ..process.energy import Metering
 from ..system.memory_meter import MemoryMeter
 from ..system.system import System
@@ -67,7 +67,7 @@ class Training:
     #: Measures the memory of the next epoch's first steps if this is not None.
     meter: MemoryMeter | None = None
     #: The trial's part in the turns of a lane; None: it has the trainer for itself.
-    turn: Turn | None = None
+    turn: Passing | None = None
     #: Seconds in which batches were read.
     waited: float = 0.0
     #: The trainer's.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import trainees
 from trainer_process import TrainerProcess, hashes, hear_all, segment
@@ -85,3 +87,37 @@ def test_those_that_are_cut_end_after_the_epoch(lane):
         lane.say(op="cut", trial=each.trial, fence=each.fence)
     heard += hear_all(lane, tasks)
     assert all(m["epoch"] < 50 for m in epochs(heard))
+
+
+def test_those_that_are_stopped_at_any_moment_leave_nothing_behind(alone, lane):
+    lane.run(beside := task(0, trainees.Paced, 1, params={"steps": 900}))
+    stopped = [task(n, epochs=200) for n in range(1, 13)]
+    lane.run(steady := task(99, epochs=200))
+    heard = []
+    for i, each in enumerate(stopped):
+        lane.run(each)
+        time.sleep(0.02 * i)
+        lane.say(op="stop", trial=each.trial, fence=each.fence)
+        heard += hear_all(lane, [each])
+        assert [m["op"] for m in heard if m.get("trial") == each.trial][-1] == "stopped"
+    ended = {m["trial"] for m in heard if m.get("closes")}
+    heard += hear_all(lane, [each for each in (beside, steady) if each.trial not in ended])
+    expected = hashes(alone.carry_out(beside)) | hashes(alone.carry_out(steady))
+    assert hashes(heard).items() >= expected.items()
+
+
+def test_one_whose_neighbour_is_stopped_while_it_computes_for_both_is_not_stopped(alone, lane):
+    beside = task(0, trainees.Paced, 1, params={"steps": 2000})
+    pair = [task(n, trainees.Long, 3, params={"steps": 400}) for n in (1, 2)]
+    lane.run(beside)
+    for each in pair:
+        lane.run(each)
+    heard = lane.hear_until("epoch")
+    gone, kept = pair
+    time.sleep(0.1)
+    lane.say(op="stop", trial=gone.trial, fence=gone.fence)
+    heard += hear_all(lane, pair)
+    assert {m["trial"] for m in heard if m["op"] == "stopped"} == {gone.trial}
+    found = {key: value for key, value in hashes(heard).items() if key[0] == kept.trial}
+    assert found == hashes(alone.carry_out(kept))
+    lane.say(op="stop", trial=beside.trial, fence=beside.fence)
