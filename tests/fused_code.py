@@ -145,6 +145,41 @@ class Clipped(Mlp):
         nn.utils.clip_grad_norm_(model.parameters(), self.params["clip"])
 
 
+class Unused(Mlp):
+    """A parameter has no gradient, and another one wants none."""
+
+    def model(self):
+        made = super().model()
+        made[0].bias.requires_grad_(False)
+        made.spare = nn.Identity()
+        made.spare.weight = nn.Parameter(torch.zeros(3))
+        return made
+
+
+class Penalised(Mlp):
+    """Its loss goes through the model's parameters, and is of several labels."""
+
+    def loss(self, model, batch):
+        x, y = batch
+        labels = F.one_hot(y, 3).float()
+        penalty = sum(parameter.pow(2).sum() for parameter in model.parameters())
+        return F.binary_cross_entropy_with_logits(model(x), labels) + 1e-3 * penalty
+
+
+class Embedded(Mlp):
+    source = penstock.Data(
+        *(
+            TensorDataset((each.tensors[0] * 9).long().abs() % 50, each.tensors[1])
+            for each in (ROWS.train, ROWS.validation)
+        )
+    )
+
+    def model(self):
+        return nn.Sequential(
+            *(nn.Embedding(50, 4), nn.Flatten(), nn.LayerNorm(80), nn.GELU(), nn.Linear(80, 3))
+        )
+
+
 class Scheduled(Mlp):
     def schedule(self, optimizer):
         return torch.optim.lr_scheduler.StepLR(optimizer, 2, self.params["gamma"])
