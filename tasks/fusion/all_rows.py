@@ -64,25 +64,33 @@ class AllRows:
     def leave(self, rule: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Any:
         """What ``rule`` makes of the stacks behind the tensors; each has a row for each trial."""
         # What is one object stays one: attention to oneself is computed in another way.
-        one = {id(arg): self._behind(arg) for arg in (*args, *named.values())}
-        stacks = [one[id(arg)] for arg in args]
-        by_name = {name: one[id(arg)] for name, arg in named.items()}
+        one: dict[int, Tensor] = {}
+        stacks = [self._behind(arg, one) for arg in args]
+        by_name = {name: self._behind(arg, one) for name, arg in named.items()}
         outside = internal.pop_dynamic_layer_stack()
         try:
             made = rule(self.count, *stacks, **by_name)
         finally:
             internal.push_dynamic_layer_stack(outside)
-        if isinstance(made, tuple):
-            return tuple(None if each is None else self._wrapped(each) for each in made)
         return self._wrapped(made)
 
-    def _wrapped(self, stack: Tensor) -> Any:
-        return internal._add_batch_dim(stack, 0, self._level)
+    def differs(self, tensor: Tensor) -> bool:
+        """Whether it has a row for each trial, and is not one that all have."""
+        return bool(internal.is_batchedtensor(tensor))
 
-    def _behind(self, arg: Any) -> Any:
+    def _wrapped(self, made: Any) -> Any:
+        if isinstance(made, tuple | list):
+            return type(made)([self._wrapped(each) for each in made])
+        return made if made is None else internal._add_batch_dim(made, 0, self._level)
+
+    def _behind(self, arg: Any, one: dict[int, Tensor]) -> Any:
+        if type(arg) in (tuple, list):
+            return type(arg)(self._behind(each, one) for each in arg)
         if not isinstance(arg, Tensor):
             return arg
-        stack, at = internal._unwrap_batched(arg, self._level)
-        if at is None:
-            return stack.expand(self.count, *stack.shape)
-        return stack.movedim(at, 0) if at else stack
+        if id(arg) not in one:
+            stack, at = internal._unwrap_batched(arg, self._level)
+            if at is None:
+                stack = stack.expand(self.count, *stack.shape)
+            one[id(arg)] = stack.movedim(at, 0) if at else stack
+        return one[id(arg)]

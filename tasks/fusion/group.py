@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from .all_rows import AllRows
 from .frozen import NotFused
+from .operators.drawing import ByRow, Generators
+from .operators.rules import Rules
 from .optimisers import StepsByItself, VectorOptimiser, is_plain, stepped
-from .rules import ByRow, Generators, Rules
 from .stacks import Stack, are_in, put, unalias
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from fused_code import params, rows, trial
 from penstock.tasks.contracts.pieces import Pieces
-from penstock.tasks.fusion import rules
 from penstock.tasks.fusion.epoch import Row
 from penstock.tasks.fusion.fusion import Fusion
+from penstock.tasks.fusion.operators import linear, losses
 from penstock.tasks.training import loop
 from torch.nn import functional as F  # noqa: N812
 
@@ -113,7 +113,7 @@ def test_a_rule_that_is_wrong_is_caught_and_the_epoch_is_right(monkeypatch, sinc
     fusion = Fusion()
     runs, alone = ([trial(code.Mlp, n, params(n)) for n in range(3)] for _ in range(2))
     calls = []
-    right = rules._Linear.backward
+    right = linear._Linear.backward
 
     def wrong(ctx, grad):
         by_x, by_weight, by_bias = right(ctx, grad)
@@ -122,7 +122,7 @@ def test_a_rule_that_is_wrong_is_caught_and_the_epoch_is_right(monkeypatch, sinc
 
     for epoch in range(5):
         if epoch == since:
-            monkeypatch.setattr(rules._Linear, "backward", staticmethod(wrong))
+            monkeypatch.setattr(linear._Linear, "backward", staticmethod(wrong))
         outcomes = results(fusion, runs)
         expected = [loop.run_epoch(run, code.quiet) for run in alone]
         assert [each.metrics for each in outcomes] == [each.metrics for each in expected]
@@ -134,14 +134,14 @@ def test_a_rule_that_is_wrong_is_caught_and_the_epoch_is_right(monkeypatch, sinc
 def test_a_metric_that_is_wrong_is_caught(monkeypatch):
     fusion = Fusion()
     runs, alone = ([trial(code.Mlp, n, params(n)) for n in range(3)] for _ in range(2))
-    right = rules.mean_nll
+    right = losses.mean_nll
 
     def wrong(log_probabilities, target):
         return right(log_probabilities, target) * (1 + (not torch.is_grad_enabled()) * 2**-20)
 
     for epoch in range(5):
         if epoch == 3:
-            monkeypatch.setattr(rules, "mean_nll", wrong)
+            monkeypatch.setattr(losses, "mean_nll", wrong)
         outcomes = results(fusion, runs)
         expected = [loop.run_epoch(run, code.quiet) for run in alone]
         assert [each.metrics for each in outcomes] == [each.metrics for each in expected]
@@ -155,7 +155,7 @@ def test_what_fails_only_together_is_not_tried_again(monkeypatch):
         raise MemoryError("no more")
 
     results(fusion, runs)
-    monkeypatch.setattr(rules, "mean_nll", broken)
+    monkeypatch.setattr(losses, "mean_nll", broken)
     results(fusion, runs)
     assert "MemoryError: no more" in fusion.refusal(runs[0])
     [loop.run_epoch(run, code.quiet) for run in alone * 2]
@@ -222,10 +222,10 @@ class Recurrent(code.Mlp):
     [
         (Draws, {"draws": "python"}, "Python's random numbers"),
         (Draws, {"draws": "numpy"}, "NumPy's random numbers"),
-        (Draws, {"draws": "torch"}, "random"),
+        (Draws, {"draws": "torch"}, "torch.rand"),
         (Counts, {}, "changes self.seen"),
         (Counts, {"in_place": True}, "changes self.calls"),
-        (Branches, {}, "data-dependent"),
+        (Branches, {}, "torch.Tensor.__bool__ is not known"),
         (Tied, {}, "share parameters"),
         (Recurrent, {}, "recurrent"),
     ],

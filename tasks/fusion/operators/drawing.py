@@ -1,0 +1,66 @@
+"""Random numbers for stacks of trials: a generator for each, seeded as torch's is for it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+class Generators:
+    """A generator for each trial. Before each step they are as torch's is for a trial alone."""
+
+    def __init__(self, rows: int) -> None:
+        self._generators = [torch.Generator() for _ in range(rows)]
+        self._seeds: Callable[[], Sequence[int]] | None = None
+
+    def begin(self, seeds: Callable[[], Sequence[int]]) -> None:
+        """A step begins, with these seeds if anything is drawn in it."""
+        self._seeds = seeds
+
+    def drawing(self) -> list[torch.Generator]:
+        """The generators, to be drawn from."""
+        if self._seeds is not None:
+            for generator, seed in zip(self._generators, self._seeds(), strict=True):
+                generator.manual_seed(seed)
+            self._seeds = None
+        return self._generators
+
+
+class ByRow(tuple[float, ...]):
+    """A number that is another one for each trial."""
+
+    __slots__ = ()
+
+
+class Dropout:
+    """``F.dropout``, with a mask from each trial's generator, and its own probability."""
+
+    def __init__(self, generators: Generators) -> None:
+        self._generators = generators
+
+    def __call__(
+        self,
+        count: int,
+        input: Tensor,  # noqa: A002
+        p: float | ByRow = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> Tensor:
+        by_row = p if isinstance(p, ByRow) else (p,) * count
+        if not training or not any(by_row):
+            return input
+        mask = torch.empty_like(input)  # in the order of its memory, as alone
+        for each, q, generator in zip(mask, by_row, self._generators.drawing(), strict=True):
+            if 0.0 < q < 1.0:
+                each.bernoulli_(1 - q, generator=generator)
+            else:
+                each.fill_(1.0 - q)
+        kept = [1 - q if 0.0 < q < 1.0 else 1.0 for q in by_row]
+        return input * mask.div_(_column(kept, mask))
+
+
+def _column(values: Sequence[float], like: Tensor) -> Tensor:
+    """A number for each trial, to be broadcast over ``like``; rounded as torch rounds a number."""
+    return torch.tensor(values, dtype=like.dtype).view(-1, *(1,) * (like.dim() - 1))

@@ -1,0 +1,175 @@
+"""An operator for stacks of trials as a loop over them, with the kernels that a trial has alone.
+
+Theory of operation. Forward and backward run on each trial's own tensors, and only whole results
+are stacked, each in the order of memory that it has alone. What follows therefore sees each trial
+as it is alone. Each argument is an edge of its own in the graph of gradients, as alone, so that
+gradients of one tensor are added in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+from torch.autograd import Function
+
+from ..frozen import NotFused
+from .drawing import Generators
+
+#: A result's parts: tensors, or anything else that all trials have.
+_Parts = list[list[Any]]
+
+
+class Loop:
+    """An operator of torch's, trial by trial."""
+
+    def __init__(self, func: Any, generators: Generators) -> None:
+        self._func = func
+        self._generators = generators
+
+    def __call__(self, count: int, *args: Any, **named: Any) -> Any:
+        if self._draws(named):
+            with torch.random.fork_rng(devices=()):
+                return looped(self._func, count, args, named, self._generators)
+        return looped(self._func, count, args, named)
+
+    def _draws(self, named: dict[str, Any]) -> bool:
+        if self._func is F.multi_head_attention_forward:
+            return bool(named.get("training", True))
+        return bool(named.get("dropout_p"))
+
+
+def looped(
+    func: Any,
+    count: int,
+    args: Sequence[Any],
+    named: dict[str, Any],
+    generators: Generators | None = None,
+) -> Any:
+    """``func`` for each trial; with ``generators`` it draws from these."""
+    # Attention to oneself is computed in another way: what is one object stays one.
+    stacks = _Stacks(shared=func is F.multi_head_attention_forward)
+    places, by_name = stacks.places(tuple(args)), stacks.places(dict(named))
+    kinds: list[type] = []
+
+    def work(k: int, own: Sequence[Tensor]) -> list[Any]:
+        generator = generators.drawing()[k] if generators else None
+        if generator is not None:
+            torch.default_generator.set_state(generator.get_state())
+        made = func(*_filled(places, own), **_filled(by_name, own))
+        if generator is not None:
+            generator.set_state(torch.default_generator.get_state())
+        kinds.append(type(made))
+        return list(made) if isinstance(made, tuple | list) else [made]
+
+    found = stacks.found
+    if torch.is_grad_enabled() and any(each.requires_grad for each in found):
+        parts = _ByRow.apply(work, count, *found)  # type: ignore[no-untyped-call]
+    else:
+        rows = [each.unbind(0) for each in found]
+        each = [work(k, [row[k] for row in rows]) for k in range(count)]
+        parts = [_whole(part) for part in zip(*each, strict=True)]
+    if issubclass(kinds[0], tuple | list):
+        return kinds[0](parts)
+    return parts[0]
+
+
+class _Place(int):
+    """Where a tensor belongs."""
+
+
+class _Stacks:
+    """The stacks among arguments."""
+
+    def __init__(self, *, shared: bool) -> None:
+        self.found: list[Tensor] = []
+        self._shared = shared
+        self._known: dict[int, _Place] = {}
+
+    def places(self, value: Any) -> Any:
+        """``value`` with places for tensors."""
+        if isinstance(value, Tensor):
+            if self._shared and id(value) in self._known:
+                return self._known[id(value)]
+            place = self._known[id(value)] = _Place(len(self.found))
+            self.found.append(value)
+            return place
+        if type(value) in (tuple, list):
+            return type(value)(self.places(each) for each in value)
+        if type(value) is dict:
+            return {name: self.places(each) for name, each in value.items()}
+        return value
+
+
+def _filled(value: Any, own: Sequence[Tensor]) -> Any:
+    if isinstance(value, _Place):
+        return own[value]
+    if type(value) in (tuple, list):
+        return type(value)(_filled(each, own) for each in value)
+    if type(value) is dict:
+        return {name: _filled(each, own) for name, each in value.items()}
+    return value
+
+
+class _ByRow(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, work: Callable[[int, Sequence[Tensor]], list[Any]], count: int, *stacks: Tensor
+    ) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.needed = [i for i in range(len(stacks)) if ctx.needs_input_grad[2 + i]]
+        rows = [list(each.unbind(0)) for each in stacks]
+        for i in ctx.needed:
+            rows[i] = [each.detach().requires_grad_() for each in rows[i]]
+        with torch.enable_grad():
+            made = [work(k, [row[k] for row in rows]) for k in range(count)]
+        ctx.inputs = [rows[i] for i in ctx.needed]
+        ctx.made = list(zip(*made, strict=True))
+        whole = tuple(_whole([_detached(each) for each in part]) for part in ctx.made)
+        pairs = zip(ctx.made, whole, strict=True)
+        constant = [w for part, w in pairs if isinstance(w, Tensor) and not part[0].requires_grad]
+        ctx.mark_non_differentiable(*constant)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        outputs: list[Tensor] = []
+        given: list[Tensor] = []
+        for part, grad in zip(ctx.made, grads, strict=True):
+            if grad is not None:
+                outputs.extend(part)
+                given.extend(grad.unbind(0))
+        found: list[Any] = [None] * len(ctx.needs_input_grad)
+        if outputs:
+            inputs = [each for row in ctx.inputs for each in row]
+            flat = torch.autograd.grad(outputs, inputs, given, allow_unused=True)
+            count = len(ctx.inputs[0])
+            for at, i in enumerate(ctx.needed):
+                found[2 + i] = _whole(flat[at * count : (at + 1) * count])
+        return tuple(found)
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _whole(part: Sequence[Any]) -> Any:
+    """The stack of tensors, each in the order of memory that it has alone; or what all have."""
+    first = part[0]
+    if first is None:
+        return None
+    if not isinstance(first, Tensor):
+        raise NotFused(f"an operator gives a {type(first).__name__} for each trial")
+    if first.is_contiguous():
+        return torch.stack(list(part))
+    # What is broadcast alone is so in the stack.
+    wide = [d for d in range(first.dim()) if first.stride(d) == 0 and first.shape[d] > 1]
+    for dim in wide:
+        part = [each.narrow(dim, 0, 1) for each in part]
+    order = sorted(range(first.dim()), key=lambda dim: -first.stride(dim))
+    back = [0, *(1 + order.index(dim) for dim in range(len(order)))]
+    made = torch.stack([each.permute(order) for each in part]).permute(back)
+    return made.expand(len(part), *first.shape) if wide else made

@@ -1,0 +1,109 @@
+"""Who computes an operator that is called for all trials at once.
+
+Theory of operation. vmap turns each operator into one over all trials, which has other bits than a
+trial alone more often than a few steps show. So only what is listed is left to vmap; another has a
+rule, which gets all tensors with the trials as first dimension, or a loop over the trials. What has
+none is refused. So is a vmap or a gradient within the user's code, in which operators are not seen
+as a trial alone computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from ..all_rows import AllRows
+from ..frozen import NotFused
+from .drawing import Dropout, Generators
+from .linear import linear
+from .listed import ELEMENTWISE, EXACT, LAST_DIMENSION, LOOPED, MOVED, READ
+from .loop import Loop
+from .losses import cross_entropy, nll_loss
+from .together import elementwise, last_dimension
+
+Rule = Callable[..., Any]
+#: Arguments with which these are not exact: a factor, or a rounding.
+_INEXACT = frozenset(("alpha", "rounding_mode", "out", "decimals"))
+
+
+class Rules(TorchFunctionMode):
+    """Operators that are called for all trials at once are computed by these rules."""
+
+    def __init__(self, rows: AllRows, generators: Generators) -> None:
+        super().__init__()
+        self._rows = rows
+        self._generators = generators
+        #: These get what all trials have as well.
+        self._rules: dict[Any, Rule] = {
+            F.linear: linear,
+            F.cross_entropy: cross_entropy,
+            F.nll_loss: nll_loss,
+            F.dropout: Dropout(generators),
+        }
+        self._own: dict[Any, Rule] = {each: Loop(each, generators) for each in LOOPED}
+        self._own |= {each: Loop(each, generators) for each in EXACT if not _is_in_place(each)}
+        self._own |= {each: elementwise(each) for each in ELEMENTWISE}
+        self._own |= {each: last_dimension(each) for each in LAST_DIMENSION}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        if func in READ:
+            return func(*args, **named)
+        if not self._rows.is_here():
+            raise NotFused(f"{_name(func)} is called in a transformation of its code's own")
+        rule = self._rules.get(func) or self._rule(func, args, named)
+        return self._rows.leave(rule, args, named) if rule else func(*args, **named)
+
+    def _rule(self, func: Any, args: Any, named: dict[str, Any]) -> Rule | None:
+        """What computes it if vmap does not, which leaves what all trials have as it is alone."""
+        if func in MOVED:
+            return None
+        tensors = list(_tensors((args, named)))
+        if func in EXACT and _is_exact(tensors, named):
+            return None
+        if not any(map(self._rows.differs, tensors)):
+            return None
+        if func is Tensor.__getitem__ and next(_tensors(args[1]), None) is None:
+            return None
+        if func not in self._own:
+            raise NotFused(f"{_name(func)} is not known to have the same bits for several trials")
+        return self._own[func]
+
+
+def _is_exact(tensors: list[Tensor], named: dict[str, Any]) -> bool:
+    """Whether each element is computed from one of each tensor, of one type."""
+    if not _INEXACT.isdisjoint(named):
+        return False
+    if len(tensors) == 1:
+        return True
+    types = {each.dtype for each in tensors} - {torch.bool}
+    alike = len({each.shape for each in tensors}) == 1 or not torch.is_grad_enabled()
+    return alike and len(types) <= 1
+
+
+def _is_in_place(func: Any) -> bool:
+    name = func.__name__
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for each in value:
+            yield from _flat(each)
+    elif isinstance(value, dict):
+        yield from _flat(tuple(value.values()))
+    else:
+        yield value
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    return (each for each in _flat(value) if isinstance(each, Tensor))
+
+
+def _name(func: Any) -> str:
+    return resolve_name(func) or getattr(func, "__name__", str(func))
