@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 from torch.autograd import Function
 
 from ..frozen import NotFused
+from .loop import is_aligned, looped, rows_of
 
 #: Below so many multiplications torch's batched product is a plain loop with bits of its own.
 _SMALL_PRODUCT = 400
@@ -18,6 +20,10 @@ def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None
     """``F.linear``: a trial alone multiplies a matrix of examples, whatever their dimensions."""
     if input.dim() < 3 or weight.dim() < 3:
         raise NotFused("a linear layer is given a single example")
+    if input.dim() > 3 and not input.is_contiguous():
+        # Alone the bias is added after the product.
+        made_alone: Tensor = looped(F.linear, count, (input, weight, bias), {})
+        return made_alone
     examples = input.reshape(count, -1, input.shape[-1])
     made: Tensor = _Linear.apply(examples, weight, bias)  # type: ignore[no-untyped-call]
     return made.view(*input.shape[:-1], weight.shape[1])
@@ -28,29 +34,25 @@ class _Linear(Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.biased = bias is not None
-        if bias is None or _is_small(x, weight.shape[1]):
-            made = _bmm(x, weight.transpose(1, 2), bias)
-        else:
-            made = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
-        return made
+        return _product(x, weight.transpose(1, 2), bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        by_x = _bmm(grad, weight) if ctx.needs_input_grad[0] else None
-        by_weight = _bmm(grad.transpose(1, 2), x) if ctx.needs_input_grad[1] else None
+        by_x = _product(grad, weight) if ctx.needs_input_grad[0] else None
+        by_weight = _product(grad.transpose(1, 2), x) if ctx.needs_input_grad[1] else None
         by_bias = grad.sum(1) if ctx.biased and ctx.needs_input_grad[2] else None
         return by_x, by_weight, by_bias
 
 
-def _bmm(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    if not _is_small(a, b.shape[2]):
-        return torch.bmm(a, b)
+def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    small = a.shape[1] * a.shape[2] * b.shape[2] < _SMALL_PRODUCT
+    if small or not (is_aligned(a) and is_aligned(b)):
+        left, right = rows_of(a), rows_of(b)
+        if bias is None:
+            return torch.stack([one.mm(other) for one, other in zip(left, right, strict=True)])
+        each = zip(rows_of(bias), left, right, strict=True)
+        return torch.stack([torch.addmm(add, one, other) for add, one, other in each])
     if bias is None:
-        return torch.stack([one.mm(other) for one, other in zip(a, b, strict=True)])
-    each = zip(bias, a, b, strict=True)
-    return torch.stack([torch.addmm(add, one, other) for add, one, other in each])
-
-
-def _is_small(a: Tensor, columns: int) -> bool:
-    return a.shape[1] * a.shape[2] * columns < _SMALL_PRODUCT
+        return torch.bmm(a, b)
+    return torch.baddbmm(bias.unsqueeze(1), a, b)

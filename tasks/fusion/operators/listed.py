@@ -25,7 +25,7 @@ def _of(owner: Any, names: str) -> tuple[Any, ...]:
     return tuple(getattr(owner, name) for name in names.split())
 
 
-_READ = "shape dtype device ndim requires_grad layout is_nested is_sparse is_quantized"
+_READ = "shape dtype device ndim layout is_nested is_sparse is_quantized"
 
 READ: frozenset[Any] = frozenset(
     (
@@ -58,7 +58,7 @@ EXACT: frozenset[Any] = frozenset(
         *_of(Tensor, "relu clamp clip where masked_fill floor ceil round"),
         *_of(torch, f"{_ARITHMETIC} {_COMPARED} relu clamp clip where floor ceil round"),
         *_of(F, "relu relu6 leaky_relu hardtanh threshold"),
-        *_of(Tensor, "add_ sub_ mul_ div_ neg_ relu_ zero_ clamp_"),
+        *_of(Tensor, "add_ sub_ mul_ div_ neg_ relu_ zero_"),
         *_of(torch, "relu_"),
     )
 )

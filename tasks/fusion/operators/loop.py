@@ -19,8 +19,8 @@ from torch.autograd import Function
 from ..frozen import NotFused
 from .drawing import Generators
 
-#: A result's parts: tensors, or anything else that all trials have.
-_Parts = list[list[Any]]
+#: Bytes to a multiple of which torch allocates. Products have other bits elsewhere.
+_ALIGNED = 64
 
 
 class Loop:
@@ -69,12 +69,38 @@ def looped(
     if torch.is_grad_enabled() and any(each.requires_grad for each in found):
         parts = _ByRow.apply(work, count, *found)  # type: ignore[no-untyped-call]
     else:
-        rows = [each.unbind(0) for each in found]
+        rows = [rows_of(each) for each in found]
         each = [work(k, [row[k] for row in rows]) for k in range(count)]
         parts = [_whole(part) for part in zip(*each, strict=True)]
     if issubclass(kinds[0], tuple | list):
         return kinds[0](parts)
     return parts[0]
+
+
+def is_aligned(stack: Tensor) -> bool:
+    """Whether each trial's tensor begins in memory where it does alone, as kernels see it."""
+    return len(stack) == 1 or stack.stride(0) * stack.element_size() % _ALIGNED == 0
+
+
+def rows_of(stack: Tensor) -> list[Tensor]:
+    """Each trial's tensor: a view, or a copy that is aligned as alone."""
+    rows = list(stack.unbind(0))
+    if is_aligned(stack) or not stack.numel():
+        return rows
+    return [_copied(each, rows[0].data_ptr() % _ALIGNED) for each in rows]
+
+
+@torch.no_grad()
+def _copied(row: Tensor, offset: int) -> Tensor:
+    """A copy with the same strides, so many bytes behind what is aligned."""
+    size, strides = row.shape, row.stride()
+    # What is broadcast is copied once.
+    once = [n if step else 1 for n, step in zip(size, strides, strict=True)]
+    begin = offset // row.element_size()
+    end = begin + 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+    memory = row.new_empty(end)
+    memory.as_strided(once, strides, begin).copy_(row.as_strided(once, strides))
+    return memory.as_strided(size, strides, begin)
 
 
 class _Place(int):
@@ -121,7 +147,7 @@ class _ByRow(Function):
     ) -> Any:
         ctx.set_materialize_grads(False)
         ctx.needed = [i for i in range(len(stacks)) if ctx.needs_input_grad[2 + i]]
-        rows = [list(each.unbind(0)) for each in stacks]
+        rows = [rows_of(each) for each in stacks]
         for i in ctx.needed:
             rows[i] = [each.detach().requires_grad_() for each in rows[i]]
         with torch.enable_grad():
@@ -141,7 +167,7 @@ class _ByRow(Function):
         for part, grad in zip(ctx.made, grads, strict=True):
             if grad is not None:
                 outputs.extend(part)
-                given.extend(grad.unbind(0))
+                given.extend(rows_of(grad))
         found: list[Any] = [None] * len(ctx.needs_input_grad)
         if outputs:
             inputs = [each for row in ctx.inputs for each in row]
