@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from .all_rows import AllRows
 from .frozen import NotFused
 from .operators.drawing import ByRow, Generators
 from .operators.rules import Rules
+from .operators.watch import Watch
 from .optimisers import StepsByItself, VectorOptimiser, is_plain, stepped
 from .stacks import Stack, are_in, put, unalias
 
@@ -55,6 +57,8 @@ class Group:
         self.generators = Generators(len(self.runs))
         self._all = AllRows(len(self.runs))
         self._rules = Rules(self._all, self.generators)
+        #: The kinds of calls of which one was watched.
+        self._watched: set[bool] = set()
         #: Which of the stepped parameters the last losses had gradients for.
         self._there = [True] * len(self.stepped[0])
         self.optimiser: VectorOptimiser | None = None
@@ -91,8 +95,9 @@ class Group:
         def each(tensors: Sequence[Tensor], batch: tuple[Tensor, ...]) -> Any:
             for (named, name), tensor in zip(self._entries, tensors, strict=True):
                 named[name] = tensor
-            with self._rules:
+            with self._rules, nullcontext() if common in self._watched else Watch(self._rules):
                 made = function(self.model, batch)
+            self._watched.add(common)
             for i in self._buffers:
                 named, name = self._entries[i]
                 if named[name] is not tensors[i]:

@@ -17,6 +17,7 @@ from penstock.tasks.fusion.frozen import NotFused
 from penstock.tasks.fusion.operators import listed
 from penstock.tasks.fusion.operators.drawing import Generators
 from penstock.tasks.fusion.operators.rules import Rules
+from penstock.tasks.fusion.operators.watch import Watch
 from torch import Tensor
 from torch.overrides import resolve_name
 
@@ -31,7 +32,8 @@ def together(count, call, stacks):
     rows = AllRows(count)
 
     def each(tensors, batch):
-        with Rules(rows, Generators(count)):
+        rules = Rules(rows, Generators(count))
+        with rules, Watch(rules):
             made = call(*tensors)
         made = made if isinstance(made, tuple | list) else [made]
         return {str(i): one for i, one in enumerate(made)}
@@ -148,13 +150,12 @@ NUMBERS = {
 @pytest.mark.parametrize("func", operators(listed.ELEMENTWISE))
 def test_elementwise(func):
     calls = NUMBERS.get(short(func), (lambda f, x: f(x),))
-    for seed, (count, shape) in enumerate(product(COUNTS, SIZES)):
+    for seed, (count, shape) in enumerate(list(product(COUNTS, SIZES))[::3]):
         call = calls[seed % len(calls)]
-        kind = GRADIENTS[seed // len(SIZES) % 3]
+        kind = GRADIENTS[seed // 4 % 3]
         turned, dtype = seed % 7 == 3, torch.float64 if seed % 5 == 4 else torch.float32
-        check(
-            count, lambda x: call(func, x), draws(count, [shape], seed, dtype, turned=turned), kind
-        )
+        rows = draws(count, [shape], seed, dtype, turned=turned)
+        check(count, lambda x, call=call: call(func, x), rows, kind)
 
 
 TWO = [
@@ -200,7 +201,7 @@ def exact_calls(func):
             return [lambda x, y, z: func(x, y > 0, -1.5)]
         case "clamp" | "clip":
             return [lambda x, y, z: func(x * 1.0, -0.5, 0.7)]
-        case "threshold":
+        case "threshold" | "_threshold":
             return [lambda x, y, z: func(x, 0.1, 0.2)]
         case "zero_" | "neg_" | "relu_":
             return [lambda x, y, z: func(x * 1.0)]
@@ -212,7 +213,7 @@ def exact_calls(func):
 @pytest.mark.parametrize("func", operators(listed.EXACT))
 def test_exact(func):
     calls = exact_calls(func)
-    for seed, (count, shape) in enumerate(product((1, 2, 5, 32), ((1,), (7,), (3, 11), (5, 143)))):
+    for seed, (count, shape) in enumerate(product((2, 5, 32), ((7,), (5, 143)))):
         turned, dtype = seed % 3 == 2, torch.float64 if seed % 5 == 4 else torch.float32
         rows = draws(count, [shape, shape, shape[-1:]], seed, dtype, turned=turned)
         for call in calls:
@@ -222,8 +223,8 @@ def test_exact(func):
 @pytest.mark.parametrize("func", operators(listed.LAST_DIMENSION))
 def test_along_the_last_dimension(func):
     shapes = ((1, 2), (3, 1), (4, 3), (2, 7), (33, 10), (5, 31), (2, 1001), (2, 3, 13), (3, 64))
-    for seed, (count, shape) in enumerate(product(COUNTS, shapes)):
-        for dim in (-1, len(shape) - 1, 0):
+    for seed, (count, shape) in enumerate(list(product(COUNTS, shapes))[::4]):
+        for dim in (-1, len(shape) - 1, 0)[seed % 2 :]:
             rows = draws(count, [shape], seed, turned=seed % 5 == 3)
             check(count, lambda x: func(x, dim), rows, GRADIENTS[seed % 3])  # noqa: B023
 
@@ -261,7 +262,7 @@ MOVES = {
 @pytest.mark.parametrize("func", operators(listed.MOVED))
 def test_moved(func):
     call = MOVES.get(short(func), lambda f, x: f(x))
-    for seed, count in enumerate((1, 2, 5, 32)):
+    for seed, count in enumerate((2, 5)):
         for kind in GRADIENTS:
             check(count, lambda x: call(func, x), draws(count, [X], seed), kind)
 
@@ -373,7 +374,7 @@ def test_looped(func):
         call = (lambda f, x: (f(x, 0), f(x, 1))) if short(func) == "logsumexp" else _reduced
         if short(func) in ("var", "std"):
             call = lambda f, x: (f(x), f(x, dim=0), f(x, dim=1))  # noqa: E731
-    for seed, count in enumerate((1, 2, 5, 32)):
+    for seed, count in enumerate((2, 5)):
         rows = draws(count, shapes, seed, turned=seed % 2 == 1)
         check(count, lambda *x: call(func, *x), rows, GRADIENTS[seed % 3])
 
@@ -444,7 +445,7 @@ LOSSES = (
 )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(24))
 def test_programs_at_random(seed):
     """Whole losses of operators that follow one another, whose gradients come as they come."""
     rng = random.Random(seed)
@@ -488,9 +489,20 @@ class Exponential(torch.autograd.Function):
         return grad * ctx.saved_tensors[0]
 
 
+def cumulated(x):
+    return torch.cumsum(x, 0)
+
+
+def scripted(x):
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        made = torch.jit.script(cumulated)
+    return made(x)
+
+
 @pytest.mark.parametrize(
     ("call", "named"),
     [
+        (scripted, "aten.cumsum.*: called where torch does not say so"),
         (lambda x: torch.cummax(x, 0).values, "torch.cummax is not known"),
         (lambda x: x.logcumsumexp(0), "torch.Tensor.logcumsumexp is not known"),
         (F.normalize, "torch.nn.functional.normalize is not known"),

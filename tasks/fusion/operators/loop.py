@@ -195,7 +195,7 @@ def _whole(part: Sequence[Any]) -> Any:
     wide = [d for d in range(first.dim()) if first.stride(d) == 0 and first.shape[d] > 1]
     for dim in wide:
         part = [each.narrow(dim, 0, 1) for each in part]
-    order = sorted(range(first.dim()), key=lambda dim: -first.stride(dim))
+    order = sorted(range(first.dim()), key=first.stride, reverse=True)
     back = [0, *(1 + order.index(dim) for dim in range(len(order)))]
     made = torch.stack([each.permute(order) for each in part]).permute(back)
     return made.expand(len(part), *first.shape) if wide else made

@@ -37,7 +37,8 @@ class Rules(TorchFunctionMode):
     def __init__(self, rows: AllRows, generators: Generators) -> None:
         super().__init__()
         self._rows = rows
-        self._generators = generators
+        #: Whether an operator is being computed.
+        self.at_work = False
         #: These get what all trials have as well.
         self._rules: dict[Any, Rule] = {
             F.linear: linear,
@@ -57,7 +58,11 @@ class Rules(TorchFunctionMode):
         if not self._rows.is_here():
             raise NotFused(f"{_name(func)} is called in a transformation of its code's own")
         rule = self._rules.get(func) or self._rule(func, args, named)
-        return self._rows.leave(rule, args, named) if rule else func(*args, **named)
+        self.at_work = True
+        try:
+            return self._rows.leave(rule, args, named) if rule else func(*args, **named)
+        finally:
+            self.at_work = False
 
     def _rule(self, func: Any, args: Any, named: dict[str, Any]) -> Rule | None:
         """What computes it if vmap does not, which leaves what all trials have as it is alone."""
@@ -106,4 +111,4 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _name(func: Any) -> str:
-    return resolve_name(func) or getattr(func, "__name__", str(func))
+    return str(resolve_name(func) or getattr(func, "__name__", func))

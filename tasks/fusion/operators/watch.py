@@ -1,0 +1,36 @@
+"""Finds operators that are computed for all trials at once and that no rule has seen.
+
+Theory of operation. Scripted code and extensions call torch's kernels without its functions. The
+kernels themselves are seen here. That takes more time than a small step, so it is done in the first
+step of each group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..frozen import NotFused
+from .rules import Rules
+
+
+class Watch(TorchDispatchMode):
+    """Raises ``NotFused`` at its end if something was computed while ``rules`` were not at work."""
+
+    def __init__(self, rules: Rules) -> None:
+        super().__init__()
+        self._rules = rules
+        self._unseen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self._rules.at_work:
+            self._unseen.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        # Not before: scripted code makes errors of its own from others.
+        if self._unseen and error is None:
+            names = ", ".join(sorted(self._unseen))
+            raise NotFused(f"{names}: called where torch does not say so, as in scripted code")
