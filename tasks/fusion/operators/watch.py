@@ -31,6 +31,8 @@ class Watch(TorchDispatchMode):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)
         # Not before: scripted code makes errors of its own from others.
-        if self._unseen and error is None:
+        if self._unseen and (error is None or isinstance(error, Exception)):
             names = ", ".join(sorted(self._unseen))
-            raise NotFused(f"{names}: called where torch does not say so, as in scripted code")
+            raise NotFused(
+                f"{names}: called where torch does not say so, as in scripted code"
+            ) from error
