@@ -57,10 +57,13 @@ RENAMED_WORDS: dict[str, str] = {
 
 #: What is said of the standing plan since the record was made.
 NEW_IN_OUTLOOK = {"rule"}
+#: What is said of a study since then.
+NEW_OF_STUDIES = {"together", "apart"}
 #: Fields of decisions and of the state that the record has not.
 NEW_FIELDS = {
     ("Dispatch", "estimate"),
     ("StudyState", "extended_at"),
+    ("Processes", "largest"),
     ("StudyRow", "names"),
     ("Line", "attempt"),
     ("Line", "length"),
@@ -207,7 +210,7 @@ class Recorder:
             engine.outstanding(),
             engine.consults(),
             engine.config_asks(),
-            {n: fact for n, fact in outlook(engine, at).items() if n not in NEW_IN_OUTLOOK},
+            _known_then(outlook(engine, at)),
             choose_devices(engine.state, len(drainable(engine.state)) // 2, at=at, within=1.0),
             device_demand(engine.state),  # which uses it up
         ]
@@ -216,6 +219,15 @@ class Recorder:
     def restart(self) -> None:
         """Go on with an engine that was made from a snapshot of this one."""
         self.engine = Engine(state_from_json(state_to_json(self.engine.state)))
+
+
+def _known_then(seen: dict[str, Any]) -> dict[str, Any]:
+    """What the outlook had when the record was made."""
+    then = {name: fact for name, fact in seen.items() if name not in NEW_IN_OUTLOOK}
+    studies = then["studies"]
+    return then | {
+        "studies": [{n: f for n, f in each.items() if n not in NEW_OF_STUDIES} for each in studies]
+    }
 
 
 def vars_of(changes: Any) -> Iterator[tuple[str, Any]]:

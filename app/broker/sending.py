@@ -10,7 +10,7 @@ import logging
 
 from ...scheduler.model.decisions import Dispatch
 from ...scheduler.model.study import Code, StudySpec, replicate_of
-from ...scheduler.resources.fusing import may_fuse
+from ...scheduler.state.fusing import may_fuse
 from ...tasks.process.messages import CodeRef, ParentRef, SegmentTask, TrialRef, dumps, seal
 from . import protocol
 from .installation import checkpoints

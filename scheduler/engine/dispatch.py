@@ -20,7 +20,6 @@ from ..model.trial import Step, Trial, TrialState
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.footprints import Footprints
-from ..resources.fusing import seats_to_fill
 from ..resources.giving_way import GivingWay
 from ..resources.lanes import free_seats, in_use
 from ..resources.packing import Packing
@@ -29,6 +28,7 @@ from ..resources.slot_choice import members_of, warm_first
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..resources.turn_weights import TurnWeights, any_without_turns
 from ..state.core import Core
+from ..state.fusing import seats_to_fill
 from ..state.state import Attempt, StudyState
 from ..tuning.tuning import SegmentTuning, Tuning
 from .checkpoints import Checkpoints

@@ -18,10 +18,10 @@ from ..model.events import EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
-from ..resources.fusing import observe_company
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..state.core import Core, Refused
+from ..state.fusing import observe_company
 from ..state.lane_time import settle
 from ..state.state import ERA, Attempt, StudyState
 from ..tuning.tuning import Tuning

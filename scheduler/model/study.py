@@ -25,7 +25,7 @@ SYSTEM = ("off", "reuse", "tune")
 #: What the keys of a trial's random numbers hold besides the study's seed. ``trial``: its number.
 #: ``shared``: which replicate of its configuration it is, so configurations draw in common.
 SEEDING = ("trial", "shared")
-#: Whether trials of one structure may be trained together (``scheduler.resources.fusing``).
+#: Whether trials of one structure may be trained together (``scheduler.state.fusing``).
 FUSE = ("auto", "off")
 
 

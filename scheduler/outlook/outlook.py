@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.study import ENDLESS
 from ..model.trial import TrialState
-from ..resources.fusing import any_seats, why_not
 from ..resources.lanes import free_seats, in_words, lane_need, seat_verdict
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
 from ..resources.turn_weights import who_measures, why_without_turns
+from ..state.fusing import any_seats, why_not
 from ..state.lane_time import residents
 from ..state.state import Attempt, EngineState
 

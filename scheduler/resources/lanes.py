@@ -36,9 +36,9 @@ from ...profiling.memory.resident import resident_bytes
 from ..model.decisions import Member
 from ..model.study import StudySpec
 from ..model.trial import Trial
+from ..state.fusing import fuses
 from ..state.lane_time import residents
 from ..state.state import EngineState
-from .fusing import fuses
 from .memory_fit import RESERVE, Need, fit_needs, gib, need
 
 #: Trials of these contracts can be stopped between any two steps.

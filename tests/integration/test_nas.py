@@ -14,7 +14,7 @@ SMALLEST = {"width": 2, "op": "linear"}
 
 def test_an_epoch_function_builds_what_each_trial_chose_and_a_grid_has_each_once(site):
     study = create_study(
-        study_name="epochs", direction="minimize", metric="size", sampler="grid",
+        study_name="nas-epochs", direction="minimize", metric="size", sampler="grid",
         strategy=FullBudget(1),
     )  # fmt: skip
     study.optimize(train, nas.space(Net, outputs=2), show_progress=False)
@@ -28,7 +28,7 @@ def test_an_epoch_function_builds_what_each_trial_chose_and_a_grid_has_each_once
 
 def test_evolution_changes_choices_and_the_conditions_hold(site):
     study = create_study(
-        study_name="evolved", direction="minimize", metric="size", strategy=FullBudget(1), seed=1,
+        study_name="nas-evolved", direction="minimize", metric="size", strategy=FullBudget(1), seed=1,
         sampler=Sampler("evolution", population_size=4, sample_size=2),
     )  # fmt: skip
     study.optimize(train, nas.space(Net, outputs=2), n_trials=12, show_progress=False)
@@ -39,7 +39,7 @@ def test_evolution_changes_choices_and_the_conditions_hold(site):
 
 
 def test_an_objective_builds_what_optuna_suggests(site):
-    study = create_study(study_name="objective", direction="minimize")
+    study = create_study(study_name="nas-objective", direction="minimize")
     study.optimize(objective, n_trials=3, show_progress=False)
     assert [trial.value for trial in study.trials] == [
         parameters_of(trial.params) for trial in study.trials

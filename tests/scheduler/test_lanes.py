@@ -25,9 +25,9 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.outlook import outlook
-from penstock.scheduler.resources.fusing import MAX_SINGLES, why_not
 from penstock.scheduler.resources.lanes import lane_need, seat_verdict
 from penstock.scheduler.resources.memory_fit import RESERVE
+from penstock.scheduler.state.fusing import MAX_SINGLES, why_not
 from penstock.scheduler.state.lane_time import lane_seconds
 from penstock.scheduler.state.workloads import WorkloadTuning
 from rich.console import Console

@@ -11,8 +11,8 @@ asked for as many as there are seats.
 from __future__ import annotations
 
 from ..model.study import StudySpec
-from ..state.lane_time import residents
-from ..state.state import Attempt, EngineState, StudyState
+from .lane_time import residents
+from .state import Attempt, EngineState, StudyState
 
 #: After so many epochs in a row that were trained alone beside others of the study, its trials are
 #: taken to have no structure in common, or not to be faster together.
