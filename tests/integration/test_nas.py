@@ -28,7 +28,8 @@ def test_an_epoch_function_builds_what_each_trial_chose_and_a_grid_has_each_once
 
 def test_evolution_changes_choices_and_the_conditions_hold(site):
     study = create_study(
-        study_name="nas-evolved", direction="minimize", metric="size", strategy=FullBudget(1), seed=1,
+        study_name="nas-evolved", direction="minimize", metric="size", seed=1,
+        strategy=FullBudget(1),
         sampler=Sampler("evolution", population_size=4, sample_size=2),
     )  # fmt: skip
     study.optimize(train, nas.space(Net, outputs=2), n_trials=12, show_progress=False)
