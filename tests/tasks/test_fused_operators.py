@@ -445,7 +445,7 @@ LOSSES = (
 )
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(24), 10136, 10161, 10247])
 def test_programs_at_random(seed):
     """Whole losses of operators that follow one another, whose gradients come as they come."""
     rng = random.Random(seed)

@@ -20,8 +20,8 @@ def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None
     """``F.linear``: a trial alone multiplies a matrix of examples, whatever their dimensions."""
     if input.dim() < 3 or weight.dim() < 3:
         raise NotFused("a linear layer is given a single example")
-    if input.dim() > 3 and not input.is_contiguous():
-        # Alone the bias is added after the product.
+    if not input[0].is_contiguous():
+        # Alone its gradients are computed the other way round, or the bias is added later.
         made_alone: Tensor = looped(F.linear, count, (input, weight, bias), {})
         return made_alone
     examples = input.reshape(count, -1, input.shape[-1])

@@ -15,11 +15,11 @@ from ..frozen import NotFused
 from .rules import Rules
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     """Raises ``NotFused`` at its end if something was computed while ``rules`` were not at work."""
 
     def __init__(self, rules: Rules) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._rules = rules
         self._unseen: set[str] = set()
 
@@ -29,7 +29,7 @@ class Watch(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         # Not before: scripted code makes errors of its own from others.
         if self._unseen and (error is None or isinstance(error, Exception)):
             names = ", ".join(sorted(self._unseen))
