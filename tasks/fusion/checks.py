@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..training.backward import backward
 from ..training.data import in_memory
 from ..training.seeding import seed_torch
-from .frozen import NotFused
+from .operators.not_fused import NotFused
 
 if TYPE_CHECKING:
     from ..training.training import Training

@@ -18,7 +18,7 @@ from ..contracts.rng import key
 from ..training.data import in_memory, length
 from ..training.evaluation import FOLD
 from .checks import Mismatch, check_generators, generators
-from .frozen import NotFused
+from .operators.not_fused import NotFused
 from .stand_in import Common, stand_in
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .operators.not_fused import NotFused
+
 #: The largest tensor that is compared by its bytes.
 _SMALL = 1 << 16
 _PLAIN = (
@@ -18,10 +20,6 @@ _PLAIN = (
     *(types.FunctionType, types.BuiltinFunctionType),
     *(torch.dtype, torch.device, torch.memory_format),
 )
-
-
-class NotFused(Exception):
-    """A trial cannot be stepped together with others. The message says why, for people."""
 
 
 def frozen(value: Any, where: str) -> Hashable:

@@ -17,9 +17,9 @@ from ..training.evaluation import evaluate
 from ..training.loop import Result, run_epoch
 from .epoch import Epoch, Row
 from .evaluation import evaluate_all, same_numbers
-from .frozen import NotFused
 from .group import Group, Snapshot
 from .known import Known
+from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
 from .stand_in import Differs
 from .structure import Structure

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .all_rows import AllRows
-from .frozen import NotFused
+from .operators.all_rows import AllRows
 from .operators.drawing import ByRow, Generators
+from .operators.not_fused import NotFused
 from .operators.rules import Rules
 from .operators.watch import Watch
 from .optimisers import StepsByItself, VectorOptimiser, is_plain, stepped

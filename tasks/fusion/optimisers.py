@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from .frozen import NotFused
+from .operators.not_fused import NotFused
 from .stacks import Stack, are_in, put, unalias
 
 #: The state of each class, beside ``step``, and the options that may differ.

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any, cast
 
 from ..contracts.contract import TorchTrainable
-from .frozen import NotFused, frozen
+from .frozen import frozen
+from .operators.not_fused import NotFused
 from .structure import Read, value_of
 
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from ..contracts.contract import TorchTrainable
 from ..training.data import in_memory, length
-from .frozen import NotFused, attributes, frozen
+from .frozen import attributes, frozen
+from .operators.not_fused import NotFused
 from .optimisers import kind_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from penstock.tasks.fusion.all_rows import AllRows
-from penstock.tasks.fusion.frozen import NotFused
 from penstock.tasks.fusion.operators import listed
+from penstock.tasks.fusion.operators.all_rows import AllRows
 from penstock.tasks.fusion.operators.drawing import Generators
+from penstock.tasks.fusion.operators.not_fused import NotFused
 from penstock.tasks.fusion.operators.rules import Rules
 from penstock.tasks.fusion.operators.watch import Watch
 from torch import Tensor

@@ -9,8 +9,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 from torch.autograd import Function
 
-from ..frozen import NotFused
 from .loop import is_aligned, looped, rows_of
+from .not_fused import NotFused
 
 #: Below so many multiplications torch's batched product is a plain loop with bits of its own.
 _SMALL_PRODUCT = 400

@@ -16,8 +16,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.autograd import Function
 
-from ..frozen import NotFused
 from .drawing import Generators
+from .not_fused import NotFused
 
 #: Bytes to a multiple of which torch allocates. Products have other bits elsewhere.
 _ALIGNED = 64
@@ -52,14 +52,14 @@ def looped(
     """``func`` for each trial; with ``generators`` it draws from these."""
     # Attention to oneself is computed in another way: what is one object stays one.
     stacks = _Stacks(shared=func is F.multi_head_attention_forward)
-    places, by_name = stacks.places(tuple(args)), stacks.places(dict(named))
+    arguments, by_name = stacks.indexed(tuple(args)), stacks.indexed(dict(named))
     kinds: list[type] = []
 
     def work(k: int, own: Sequence[Tensor]) -> list[Any]:
         generator = generators.drawing()[k] if generators else None
         if generator is not None:
             torch.default_generator.set_state(generator.get_state())
-        made = func(*_filled(places, own), **_filled(by_name, own))
+        made = func(*_filled(arguments, own), **_filled(by_name, own))
         if generator is not None:
             generator.set_state(torch.default_generator.get_state())
         kinds.append(type(made))
@@ -103,7 +103,7 @@ def _copied(row: Tensor, offset: int) -> Tensor:
     return memory.as_strided(size, strides, begin)
 
 
-class _Place(int):
+class _Index(int):
     """Where a tensor belongs."""
 
 
@@ -113,25 +113,25 @@ class _Stacks:
     def __init__(self, *, shared: bool) -> None:
         self.found: list[Tensor] = []
         self._shared = shared
-        self._known: dict[int, _Place] = {}
+        self._known: dict[int, _Index] = {}
 
-    def places(self, value: Any) -> Any:
-        """``value`` with places for tensors."""
+    def indexed(self, value: Any) -> Any:
+        """``value`` with an index for each tensor."""
         if isinstance(value, Tensor):
             if self._shared and id(value) in self._known:
                 return self._known[id(value)]
-            place = self._known[id(value)] = _Place(len(self.found))
+            index = self._known[id(value)] = _Index(len(self.found))
             self.found.append(value)
-            return place
+            return index
         if type(value) in (tuple, list):
-            return type(value)(self.places(each) for each in value)
+            return type(value)(self.indexed(each) for each in value)
         if type(value) is dict:
-            return {name: self.places(each) for name, each in value.items()}
+            return {name: self.indexed(each) for name, each in value.items()}
         return value
 
 
 def _filled(value: Any, own: Sequence[Tensor]) -> Any:
-    if isinstance(value, _Place):
+    if isinstance(value, _Index):
         return own[value]
     if type(value) in (tuple, list):
         return type(value)(_filled(each, own) for each in value)

@@ -17,13 +17,13 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from ..all_rows import AllRows
-from ..frozen import NotFused
+from .all_rows import AllRows
 from .drawing import Dropout, Generators
 from .linear import linear
 from .listed import ELEMENTWISE, EXACT, LAST_DIMENSION, LOOPED, MOVED, READ
 from .loop import Loop
 from .losses import cross_entropy, nll_loss
+from .not_fused import NotFused
 from .together import elementwise, last_dimension
 
 Rule = Callable[..., Any]
@@ -47,7 +47,7 @@ class Rules(TorchFunctionMode):
             F.dropout: Dropout(generators),
         }
         self._own: dict[Any, Rule] = {each: Loop(each, generators) for each in LOOPED}
-        self._own |= {each: Loop(each, generators) for each in EXACT if not _is_in_place(each)}
+        self._own |= {each: Loop(each, generators) for each in EXACT if not _overwrites(each)}
         self._own |= {each: elementwise(each) for each in ELEMENTWISE}
         self._own |= {each: last_dimension(each) for each in LAST_DIMENSION}
 
@@ -91,7 +91,7 @@ def _is_exact(tensors: list[Tensor], named: dict[str, Any]) -> bool:
     return alike and len(types) <= 1
 
 
-def _is_in_place(func: Any) -> bool:
+def _overwrites(func: Any) -> bool:
     name = func.__name__
     return name.endswith("_") and not name.endswith("__")
 

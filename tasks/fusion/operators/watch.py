@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..frozen import NotFused
+from .not_fused import NotFused
 from .rules import Rules
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 from torch._C import _functorch as internal
 
-from .frozen import NotFused
+from .not_fused import NotFused
 
 
 class AllRows:
