@@ -157,6 +157,8 @@ class Segments:
                 uri = blocking_save.save(
                     run, lambda: self._writer.store(task.store), training.state(), epoch
                 )
+            if not together:  # before the epoch is reported, which may end the attempt
+                self._say_why_not(run, training)
             run.epoch(
                 epoch,
                 metrics,
@@ -168,8 +170,6 @@ class Segments:
                 joules=joules,
                 together=together,
             )
-            if not together:
-                self._say_why_not(run, training)
 
     def _forget(self, trial: str) -> None:
         """The trial is not in memory any more."""

@@ -52,7 +52,12 @@ def test_one_of_another_structure_goes_on_beside_them(alone, lane):
     for each in tasks:
         expected |= hashes(alone.carry_out(each))
     assert hashes(heard) == expected
-    assert {m["together"] for m in epochs(heard) if m["trial"] == "s-0003"} <= {0, 1}
+    of_it = [m for m in heard if m.get("trial") == "s-0003"]
+    assert {m["together"] for m in epochs(of_it)} == {0}
+    said = [m["op"] for m in of_it if m["op"] in ("remarked", "epoch")]
+    assert said == ["remarked"] + ["epoch"] * 6, "once, before its first epoch is reported"
+    [why] = [m["text"] for m in of_it if m["op"] == "remarked"]
+    assert "example by example" in why
 
 
 def test_one_that_is_stopped_leaves_the_others_alone(alone, lane):
