@@ -62,6 +62,16 @@ class Fusion:
             return str(refused)
         return self._known.admission(structure).refusal()
 
+    def company(self, structure: Structure, rows: int) -> int:
+        """How many of so many trials of the structure are stepped together: all, or 1.
+
+        0: trials of this structure never are, however many there are.
+        """
+        admission = self._known.admission(structure)
+        if admission.reason:
+            return 0
+        return rows if admission.may_step(rows) else 1
+
     def run_epochs(self, rows: Sequence[Row]) -> list[Outcome]:
         """Train and evaluate an epoch of each trial, as ``run_epoch`` does.
 

@@ -85,7 +85,7 @@ class Lockstep:
         if isinstance(own.outcome, BaseException):
             raise own.outcome
         assert own.outcome is not None
-        return own.outcome, 0 if self._fusion.refusal(training) else own.together
+        return own.outcome, own.together
 
     def why_not(self, training: Training) -> str:
         """Why the trial is not trained together with others; empty if it is."""
@@ -105,13 +105,13 @@ class Lockstep:
         own.turn.hold([each.turn for each in others])
         rows, lent = [], _Lent(own.turn)
         for each in group:
-            each.together = len(group)
             self._trained[each.trial] = each.row.training
             each.row.training.turn = lent
             rows.append(Row(each.row.training, self._tick(own, each, lent), each.row.evaluated))
         try:
             for each, outcome in zip(group, self._fusion.run_epochs(rows), strict=True):
                 each.outcome = outcome
+                each.together = self._fusion.company(own.structure, len(group))
         finally:
             for each in group:
                 each.row.training.turn = each.turn
