@@ -267,8 +267,7 @@ class Pipe:
             with self._sending:
                 self._socket.sendall(line)
         except OSError as error:
-            if error.errno in (errno.EBADF, errno.ENOTSOCK):
-                os._exit(PIPE_CLOSED)
+            _end_if_closed_here(error)
             end_all()
 
     def listen(self) -> None:
@@ -279,8 +278,8 @@ class Pipe:
         try:
             with self._socket.makefile("rb") as lines:
                 self._take(lines)
-        except OSError:
-            pass  # a killed worker resets the connection; treat it as closed
+        except OSError as error:
+            _end_if_closed_here(error)  # else a killed worker has reset it; treat it as closed
         except Exception:
             traceback.print_exc()
         finally:
@@ -352,6 +351,12 @@ class Pipe:
             run.say("stopped")
         elif run.turn is not None:
             run.turn.hurry()
+
+
+def _end_if_closed_here(error: OSError) -> None:
+    """End this process with a status that says so, if its own code has closed the socket."""
+    if error.errno in (errno.EBADF, errno.ENOTSOCK):
+        os._exit(PIPE_CLOSED)
 
 
 def _line(message: dict[str, Any]) -> bytes:
