@@ -13,9 +13,10 @@ import psutil
 from penstock.app.host.locks import pid_of
 from penstock.app.host.settings import Settings
 
-from ._digits import SPACE, DigitsNet
+from ._digits import SPACE
 from ._intervals import half_interval
 from ._prefix_studies import Grid, Ran, run, wrong
+from ._studies import random_digits
 
 #: Trials and epochs of the study where nothing merges.
 TRIALS, EPOCHS, DEVICES = 8, 40, 2
@@ -105,16 +106,8 @@ def _random(settings: Settings, seeding: str, seed: int) -> tuple[float, float]:
     """Seconds of the study, and the scheduler's CPU seconds in them."""
     before = _scheduler_cpu(settings)
     began = time.perf_counter()
-    study = penstock.create_study(
-        metric="accuracy",
-        direction="maximize",
-        sampler="random",
-        strategy=penstock.FullBudget(EPOCHS),
-        seed=seed,
-        seeding=seeding,
-    )
-    space = SPACE | {"hidden": [64]}
-    study.optimize(DigitsNet, space, TRIALS, show_progress=False, devices=settings.devices)
+    space, full = SPACE | {"hidden": [64]}, penstock.FullBudget(EPOCHS)
+    random_digits(settings, TRIALS, space, strategy=full, seed=seed, seeding=seeding)
     return time.perf_counter() - began, _scheduler_cpu(settings) - before
 
 

@@ -24,6 +24,8 @@ from penstock.app.services import services
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from ._digits import DigitsNet
+
 #: How long an epoch shall be (seconds), and how many are run.
 TARGETS = {"50ms": 0.05, "1s": 1.0}
 EPOCHS = {"50ms": 200, "1s": 12}
@@ -104,6 +106,18 @@ def installation(devices: str) -> Iterator[Settings]:
         os.environ.pop("PENSTOCK_HOME")
         if before is not None:
             os.environ["PENSTOCK_HOME"] = before
+
+
+def random_digits(settings: Settings, trials: int, space: dict[str, Any], **given: Any) -> str:
+    """Have a study of ``DigitsNet`` at random configurations run to its end; its id.
+
+    ``given``: other arguments of ``create_study``.
+    """
+    study = penstock.create_study(
+        metric="accuracy", direction="maximize", sampler="random", **given
+    )
+    study.optimize(DigitsNet, space, trials, show_progress=False, devices=settings.devices)
+    return study.id
 
 
 def overhead(settings: Settings, kind: str, epochs: int) -> dict[str, float]:

@@ -12,8 +12,8 @@
 - ``steady``: epochs alone over epochs together in one process, by kind and number of trials, once
   all has been learned. ``admitted_slower``: how many of those that are admitted are slower by more
   than 3 %. ``losing`` names those that were refused or are slower.
-- ``live``: whole studies of 160 trials of an MLP 64-32-10 on real workers, one trial a device over
-  32 seats a device; ``live.mismatches`` counts epochs with other bits (``_fusion_live``).
+- ``live``: whole studies of 160 trials of an MLP 64-32-32-10 on real workers, one trial a device
+  over 32 seats a device; ``live.mismatches`` counts epochs with other bits (``_fusion_live``).
 """
 
 from __future__ import annotations

@@ -150,6 +150,17 @@ def variables_of(site: Installation) -> Iterator[None]:
 
 
 @contextmanager
+def up(home: Path, devices: str, count: int) -> Iterator[Installation]:
+    """An installation of this process's environment that serves so many devices."""
+    site = Installation(home, devices=devices)
+    with variables_of(site):
+        site.penstock("up")
+        site.until(lambda: serving(site) and len(site.reader.devices()) == count, "devices join")
+        yield site
+    site.close()
+
+
+@contextmanager
 def working(site: Installation, *before: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """``penstock worker`` on a node, with what it says in a file; it is gone afterwards."""
     log = site.settings.home.with_suffix(".log")

@@ -442,5 +442,6 @@ _MALFORMED = (
 )
 _EPOCH_FIELDS = (
     *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules"),
-    *("memory", "together"),  # of the whole trainer
+    "memory",  # of the whole trainer
+    "together",
 )

@@ -158,6 +158,8 @@ class Dispatcher:
         entered = False
         for study in list(self._state.studies.values()):
             seats = seats_to_fill(self._state, study) if study.runnable else 0
+            if not seats:
+                continue
             missing = seats - sum(ask.n for ask in study.asks.values())
             missing -= sum(self._state.trials[n].study == study.spec.id for n in self._state.ready)
             if missing > 0:

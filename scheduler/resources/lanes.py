@@ -13,12 +13,12 @@ Trials of a study that are trained together step at once: what their steps need 
 of what they keep (``tasks.fusion``).
 
 Seats are given for delay, not for speed: a trial in a seat begins at once and slows its neighbours
-down. (Where trials of one study are trained together, seats are given for speed: ``fusing``.) So a
-lane that is in use is only taken where no lane is free, and only if the trial would have
+down. So a lane that is in use is only taken where no lane is free, and only if the trial would have
 turns there: under a policy that orders the trials of all studies, in the place of residents that
 give way; otherwise where no resident is of a higher priority. Trials of one study would only slow
-each other down, and take the memory that a newcomer needs: unless the plan fills devices
-(``Plan.packed``), a lane has one trial of each study.
+each other down, and take the memory that a newcomer needs: a lane has one trial of each study,
+unless the plan fills devices (``Plan.packed``) or they are trained together, for speed
+(``scheduler.state.fusing``).
 
 What holds for a whole process must be the same for all residents, else they need two lanes: whether
 kernels are deterministic, the environment, and a limit of memory, with which a trial is alone. A

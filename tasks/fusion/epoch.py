@@ -25,6 +25,7 @@ from .checks import Mismatch, SoloCopy, check_generators, difference, facts, gen
 from .evaluation import mean_losses
 from .known import CHECKED, Admission
 from .stand_in import Common, stand_in
+from .structure import Structure
 
 if TYPE_CHECKING:
     from ..training.training import Training
@@ -37,8 +38,8 @@ class Row:
 
     training: Training
     tick: Tick
-    #: False only if a replay discards the epoch's metrics.
-    evaluated: bool = True
+    #: The training's, where the caller knows it.
+    structure: Structure | None = None
 
 
 class Epoch:

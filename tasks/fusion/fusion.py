@@ -36,7 +36,7 @@ _Metrics = dict[str, float]
 def _alone(row: Row) -> Outcome:
     """The outcome of a trial's epoch by the usual loop."""
     try:
-        return run_epoch(row.training, row.tick, evaluated=row.evaluated)
+        return run_epoch(row.training, row.tick)
     except BaseException as error:
         return error
 
@@ -79,7 +79,7 @@ class Fusion:
         with its share of the seconds, or what its tick or its code has raised. No trial's outcome
         changes another one's. No trial takes turns by itself (``Training.turn``) meanwhile.
         """
-        structures = {self.structure(row.training) for row in rows}
+        structures = {row.structure or self.structure(row.training) for row in rows}
         structure = structures.pop()
         together = len(rows) > 1 and structure is not None and not structures
         if structure is None or not (
@@ -114,9 +114,8 @@ class _Attempt:
         except _NotTogether:
             return [self._outcomes[id(row.training)] for row in self._rows]
         metrics: list[_Metrics] = [{"train_loss": loss} for loss in losses]
-        asked = [_is_validated(row) for row in rows]
-        self._evaluate(rows, group, "validation", metrics, asked)
-        self._evaluate(rows, group, "test", metrics, [row.evaluated for row in rows])
+        self._evaluate(rows, group, "validation", metrics)
+        self._evaluate(rows, group, "test", metrics)
         for row, measured in zip(rows, metrics, strict=True):
             self._end(row.training, measured)
         share = (clock() - began) / len(self._rows)
@@ -179,31 +178,30 @@ class _Attempt:
         group: Group,
         part: str,
         metrics: Sequence[_Metrics],
-        asked: Sequence[bool],
     ) -> None:
         """Add what is measured on a part of the data, or leave an exception as outcome."""
         data = getattr(rows[0].training.data, part) if rows else None
-        if data is None or not any(asked):
+        if data is None:
             return
-        found: Sequence[_Metrics | BaseException] = self._measured(group, part, data, asked)
-        for row, measured, values, asks in zip(rows, metrics, found, asked, strict=True):
+        for row, measured, values in zip(
+            rows, metrics, self._measured(group, part, data), strict=True
+        ):
             if isinstance(values, BaseException):
                 self._outcomes[id(row.training)] = values
-            elif asks:
+            else:
                 prefix = "test_" if part == "test" else ""
                 measured |= {prefix + name: value for name, value in values.items()}
 
     def _measured(
-        self, group: Group, part: str, data: Dataset[Any], asked: Sequence[bool]
+        self, group: Group, part: str, data: Dataset[Any]
     ) -> Sequence[_Metrics | BaseException]:
         runs, admission = group.runs, self._admission
         clock = runs[0].clock
 
         def each() -> list[_Metrics | BaseException]:
-            each = zip(runs, asked, strict=True)
-            return [_caught(evaluate, run, part, data) if asks else {} for run, asks in each]
+            return [_caught(evaluate, run, part, data) for run in runs]
 
-        if not (all(asked) and admission.may_evaluate(len(runs))):
+        if not admission.may_evaluate(len(runs)):
             return each()
         began = clock()
         try:
@@ -243,10 +241,6 @@ class _Attempt:
 
 class _NotTogether(Exception):
     """All trials have been trained alone."""
-
-
-def _is_validated(row: Row) -> bool:
-    return row.evaluated or isinstance(row.training.schedule, ReduceLROnPlateau)
 
 
 def _with(outcome: Outcome, seconds: float) -> Outcome:

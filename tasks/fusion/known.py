@@ -49,19 +49,22 @@ class Times:
 
     def undecided(self, rows: int) -> bool:
         """Whether it is unknown what is faster with so many trials."""
-        return min(len(self.alone), len(self.together(rows))) < self.needed
+        return min(len(self.alone), len(self._times(rows))) < self.needed
 
     def refusal(self, rows: int) -> str:
         """Why not, if so many together are not faster; empty while nobody knows."""
         if self.undecided(rows):
             return ""
-        together, alone = min(self.together(rows)), min(self.alone)
+        together, alone = min(self._times(rows)), min(self.alone)
         if together <= FASTER * alone:
             return ""
         return (
             f"{self.what} takes {1e3 * together:.3g} ms a trial with {rows} together,"
             f" and {1e3 * alone:.3g} ms alone"
         )
+
+    def _times(self, rows: int) -> list[float]:
+        return self._together.get(rows.bit_length(), [])
 
     def refusals(self) -> list[str]:
         """``refusal`` for each number of trials that was tried, the fewest first."""

@@ -32,7 +32,8 @@ class _Waiting:
     trial: str
     turn: Turn
     structure: Structure
-    row: Row
+    training: Training
+    tick: loop.Tick
     outcome: loop.Result | BaseException | None = None
     #: How many trials were trained together, itself included.
     together: int = 1
@@ -73,7 +74,7 @@ class Lockstep:
         structure = self._fusion.structure(training)
         if structure is None:
             return loop.run_epoch(training, tick), 0
-        own = _Waiting(run.task.trial, run.turn, structure, Row(training, tick))
+        own = _Waiting(run.task.trial, run.turn, structure, training, tick)
         self._waiting.append(own)
         try:
             run.turn.rest()
@@ -99,22 +100,22 @@ class Lockstep:
     def _lead(self, own: _Waiting) -> None:
         """Train an epoch of all that wait and have the structure of ``own``, in its turn."""
         others = [each for each in self._waiting if each.structure == own.structure]
-        self._waiting = [each for each in self._waiting if each not in others]
+        self._waiting = [each for each in self._waiting if each.structure != own.structure]
         # In one order, whoever leads: the stacks of the last epoch are then taken up again.
         group = sorted([own, *others], key=lambda each: each.trial)
         own.turn.hold([each.turn for each in others])
         rows, lent = [], _Lent(own.turn)
         for each in group:
-            self._trained[each.trial] = each.row.training
-            each.row.training.turn = lent
-            rows.append(Row(each.row.training, self._tick(own, each, lent), each.row.evaluated))
+            self._trained[each.trial] = each.training
+            each.training.turn = lent
+            rows.append(Row(each.training, self._tick(own, each, lent), each.structure))
         try:
             for each, outcome in zip(group, self._fusion.run_epochs(rows), strict=True):
                 each.outcome = outcome
                 each.together = self._fusion.company(own.structure, len(group))
         finally:
             for each in group:
-                each.row.training.turn = each.turn
+                each.training.turn = each.turn
             own.turn.let_go([each.turn for each in others])
 
     @staticmethod
@@ -126,11 +127,11 @@ class Lockstep:
 
         def tick(epoch: int, step: int, steps: int) -> None:
             try:
-                each.row.tick(epoch, step, steps)
+                each.tick(epoch, step, steps)
             except BaseException as error:
                 if each is not own:
                     each.outcome = error
-                    each.row.training.turn = each.turn
+                    each.training.turn = each.turn
                     own.turn.let_go([each.turn])
                 raise
             if lent.is_over():

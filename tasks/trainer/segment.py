@@ -56,8 +56,6 @@ class Segments:
         self._handler = RendezvousHandler(identity, loop.device_here())
         self._estimator = Estimator()
         self._lockstep = Lockstep()
-        #: The last reason by study why its trials are not trained together.
-        self._refusals: dict[str, str] = {}
         self._resumption = Resumption(
             identity, self._warm, self._copies, self._writer, self._handler
         )
@@ -158,7 +156,7 @@ class Segments:
                     run, lambda: self._writer.store(task.store), training.state(), epoch
                 )
             if not together:  # before the epoch is reported, which may end the attempt
-                self._say_why_not(run, training)
+                self._say_why_not(run, warm)
             run.epoch(
                 epoch,
                 metrics,
@@ -198,11 +196,11 @@ class Segments:
             run.say("footprint", of=run.task.trial, base=run.memory.base, **found)
         return result, 1
 
-    def _say_why_not(self, run: Run, training: Training) -> None:
-        """Say once why trials of the study are not trained together."""
-        why = self._lockstep.why_not(training)
-        if self._refusals.get(run.task.study) != why:
-            self._refusals[run.task.study] = why
+    def _say_why_not(self, run: Run, warm: WarmTrial) -> None:
+        """Say once why the trial is not trained together with others."""
+        why = self._lockstep.why_not(warm.training)
+        if warm.apart != why:
+            warm.apart = why
             run.remarks(f"its steps are its own: {why}")
 
     def _keep_copy(self, task: SegmentTask, warm: WarmTrial) -> None:
@@ -244,7 +242,6 @@ class Segments:
 
     def drop_copies(self, study: str) -> None:
         """The study is over: no trial begins at a copied state of it any more."""
-        self._refusals.pop(study, None)
         self._copies.drop(study)
 
     def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:

@@ -139,6 +139,8 @@ class WarmTrial:
     beside: str = ""
     #: Whether its memory was measured here.
     measured: bool = False
+    #: Why it is not trained together with others, as was said of it; empty if nothing was.
+    apart: str = ""
 
     @cached_property
     def bytes(self) -> int:

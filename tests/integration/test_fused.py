@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from installation import Installation, serving, variables_of
+from installation import up
 from penstock import FullBudget, create_study
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import number_of
@@ -16,12 +16,8 @@ SPACE = {"lr": [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]}
 
 @pytest.fixture(scope="module")
 def seated(tmp_path_factory):
-    site = Installation(tmp_path_factory.mktemp("seated"), devices="cpu:1x1*1x6")
-    with variables_of(site):
-        site.penstock("up")
-        site.until(lambda: serving(site) and len(site.reader.devices()) == 1, "it joins")
+    with up(tmp_path_factory.mktemp("seated"), "cpu:1x1*1x6", 1) as site:
         yield site
-    site.close()
 
 
 def begun(fuse, epochs=EPOCHS):
@@ -37,12 +33,10 @@ def reports(site, study):
     return [event for _, event in site.reader.of_trials(study.id, EpochReported)]
 
 
-def states(site, study):
-    return {(number_of(r.trial), r.epoch): r.state_hash for r in site.reader.epochs(study.id)}
-
-
-def values(site, study):
-    return {(number_of(r.trial), r.epoch): r.metrics for r in site.reader.epochs(study.id)}
+def outcome(site, study):
+    """State hash and metrics by trial and epoch."""
+    rows = site.reader.epochs(study.id)
+    return {(number_of(row.trial), row.epoch): (row.state_hash, row.metrics) for row in rows}
 
 
 def test_they_have_the_bits_that_each_has_alone(seated):
@@ -51,9 +45,8 @@ def test_they_have_the_bits_that_each_has_alone(seated):
         assert seated.wait(study.id).status == "complete"
     assert max(each.together for each in reports(seated, together)) > 2
     assert {each.together for each in reports(seated, alone)} == {1}
-    assert len(states(seated, together)) == EPOCHS * len(SPACE["lr"])
-    assert states(seated, together) == states(seated, alone)
-    assert values(seated, together) == values(seated, alone)
+    assert len(outcome(seated, together)) == EPOCHS * len(SPACE["lr"])
+    assert outcome(seated, together) == outcome(seated, alone)
 
 
 def test_their_trainer_s_end_loses_and_changes_nothing(seated):
@@ -69,4 +62,4 @@ def test_their_trainer_s_end_loses_and_changes_nothing(seated):
     for trainer in seated.trainers():
         trainer.kill()
     assert seated.wait(together.id).status == "complete"
-    assert states(seated, together) == states(seated, alone)
+    assert outcome(seated, together) == outcome(seated, alone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from installation import Installation, serving, variables_of
+from installation import up
 from penstock import FullBudget, Resources, create_study
 from penstock.scheduler.model.events import WidthsMeasured
 from users_trainables import PerShard, WaitsInGangs
@@ -14,12 +14,8 @@ EPOCHS = 12
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    site = Installation(tmp_path_factory.mktemp("two"), devices="cpu:2x1")
-    with variables_of(site):
-        site.penstock("up")
-        site.until(lambda: serving(site) and len(site.reader.devices()) == 2, "both devices join")
+    with up(tmp_path_factory.mktemp("two"), "cpu:2x1", 2) as site:
         yield site
-    site.close()
 
 
 def trained(site, name, *, scales, max_width=2):

@@ -14,6 +14,20 @@ def trainers(tmp_path_factory):
         yield one, other
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A trainer of one trial at a time."""
+    with TrainerProcess(tmp_path_factory.mktemp("alone") / "log") as trainer:
+        yield trainer
+
+
+@pytest.fixture
+def lane(tmp_path):
+    """A trainer with four seats."""
+    with TrainerProcess(tmp_path / "log", seats=4) as trainer:
+        yield trainer
+
+
 @pytest.fixture
 def one_thread():
     """torch computes with one thread and deterministic kernels, as in a trainer of one core."""

@@ -154,15 +154,6 @@ def test_examples_without_a_class_are_left_out():
     assert fusion.refusal(runs[0]) == ""
 
 
-def test_a_replay_that_discards_metrics_leaves_evaluation_out():
-    fusion = Fusion()
-    runs = [trial(code.Mlp, n, params(n)) for n in range(3)]
-    found = fusion.run_epochs(
-        [Row(run, code.quiet, evaluated=n != 1) for n, run in enumerate(runs)]
-    )
-    assert [len(outcome.metrics) for outcome in found] == [4, 1, 4]
-
-
 def test_ticks_are_called_before_each_step():
     calls = []
     runs = [trial(code.Mlp, n, params(n)) for n in range(3)]

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import time
 
-import pytest
 import trainees
 from patience import until
-from trainer_process import TrainerProcess, hashes, hear_all, segment
+from trainer_process import hashes, hear_all, segment
 
 KINDS = (trainees.Small, trainees.OneByOne)
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    with TrainerProcess(tmp_path_factory.mktemp("alone") / "log") as trainer:
-        yield trainer
-
-
-@pytest.fixture
-def lane(tmp_path):
-    with TrainerProcess(tmp_path / "log", seats=4) as trainer:
-        yield trainer
 
 
 def task(n, code=trainees.Small, epochs=3, **changes):

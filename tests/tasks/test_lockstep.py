@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 import trainees
-from trainer_process import TrainerProcess, hashes, hear_all, segment
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    with TrainerProcess(tmp_path_factory.mktemp("alone") / "log", threads=1) as trainer:
-        yield trainer
-
-
-@pytest.fixture
-def lane(tmp_path):
-    with TrainerProcess(tmp_path / "log", threads=1, seats=4) as trainer:
-        yield trainer
+from patience import until
+from trainer_process import hashes, hear_all, segment
 
 
 def task(n, code=trainees.Small, epochs=6, **changes):
@@ -30,15 +18,24 @@ def epochs(heard):
     return [m for m in heard if m["op"] == "epoch"]
 
 
-def test_trials_of_one_structure_are_trained_together_to_the_same_bits(alone, lane):
-    tasks = [task(n) for n in range(4)]
+def begin(lane, tasks):
     for each in tasks:
         lane.run(each)
-    heard = hear_all(lane, tasks)
-    expected = {}
+
+
+def by(trainer, tasks):
+    """The state hashes of ``tasks``, trained one after the other."""
+    found = {}
     for each in tasks:
-        expected |= hashes(alone.carry_out(each))
-    assert hashes(heard) == expected
+        found |= hashes(trainer.carry_out(each))
+    return found
+
+
+def test_trials_of_one_structure_are_trained_together_to_the_same_bits(alone, lane):
+    tasks = [task(n) for n in range(4)]
+    begin(lane, tasks)
+    heard = hear_all(lane, tasks)
+    assert hashes(heard) == by(alone, tasks)
     company = [m["together"] for m in epochs(heard)]
     assert max(company) > 1
     assert 0 not in company, "two may be no faster than one: four are tried all the same"
@@ -47,13 +44,9 @@ def test_trials_of_one_structure_are_trained_together_to_the_same_bits(alone, la
 
 def test_one_of_another_structure_goes_on_beside_them(alone, lane):
     tasks = [task(n) for n in range(3)] + [task(3, trainees.OneByOne)]
-    for each in tasks:
-        lane.run(each)
+    begin(lane, tasks)
     heard = hear_all(lane, tasks)
-    expected = {}
-    for each in tasks:
-        expected |= hashes(alone.carry_out(each))
-    assert hashes(heard) == expected
+    assert hashes(heard) == by(alone, tasks)
     of_it = [m for m in heard if m.get("trial") == "s-0003"]
     assert {m["together"] for m in epochs(of_it)} == {0}
     said = [m["op"] for m in of_it if m["op"] in ("remarked", "epoch")]
@@ -63,32 +56,31 @@ def test_one_of_another_structure_goes_on_beside_them(alone, lane):
 
 
 def test_one_that_is_stopped_leaves_the_others_alone(alone, lane):
-    tasks = [task(n, trainees.Paced, 3, params={"steps": 300}) for n in range(3)]
-    for each in tasks:
-        lane.run(each)
-    heard = lane.hear_until("progress")
-    gone = tasks[1]
+    tasks = [task(n, trainees.Long, 4, params={"steps": 400}) for n in range(4)]
+    begin(lane, tasks)
+    heard = lane.hear_until("epoch")
+    gone, *others = tasks
     lane.say(op="stop", trial=gone.trial, fence=gone.fence)
     heard += hear_all(lane, tasks)
     assert ("stopped", gone.trial) in {(m["op"], m["trial"]) for m in heard}
-    kept = {k: v for k, v in hashes(heard).items() if k[0] != gone.trial}
-    assert kept == hashes(alone.carry_out(tasks[0])) | hashes(alone.carry_out(tasks[2]))
+    assert max(m["together"] for m in epochs(heard)) > 1
+    kept = {key: value for key, value in hashes(heard).items() if key[0] != gone.trial}
+    assert kept == by(alone, others)
 
 
 def test_one_that_fails_has_its_own_traceback_and_the_others_go_on(alone, lane):
     tasks = [task(0), task(1, trainees.Raises), task(2)]
-    for each in tasks:
-        lane.run(each)
+    begin(lane, tasks)
     heard = hear_all(lane, tasks)
     [failed] = [m for m in heard if m["op"] == "failed"]
-    assert failed["trial"] == tasks[1].trial and "Raises" not in failed["kind"]
-    assert hashes(heard) == hashes(alone.carry_out(tasks[0])) | hashes(alone.carry_out(tasks[2]))
+    assert (failed["trial"], failed["kind"]) == (tasks[1].trial, "exception")
+    assert "trainees.py" in failed["traceback"]
+    assert hashes(heard) == by(alone, [tasks[0], tasks[2]])
 
 
 def test_those_that_are_cut_end_after_the_epoch(lane):
-    tasks = [task(n, trainees.Paced, 50, params={"steps": 100}) for n in range(2)]
-    for each in tasks:
-        lane.run(each)
+    tasks = [task(n, trainees.Long, 50, params={"steps": 200}) for n in range(4)]
+    begin(lane, tasks)
     heard = lane.hear_until("epoch")
     for each in tasks:
         lane.say(op="cut", trial=each.trial, fence=each.fence)
@@ -97,34 +89,30 @@ def test_those_that_are_cut_end_after_the_epoch(lane):
 
 
 def test_those_that_are_stopped_at_any_moment_leave_nothing_behind(alone, lane):
-    lane.run(beside := task(0, trainees.Paced, 1, params={"steps": 900}))
-    stopped = [task(n, epochs=200) for n in range(1, 13)]
-    lane.run(steady := task(99, epochs=200))
+    beside, steady = task(0, trainees.Paced, 1, params={"steps": 900}), task(99, epochs=200)
+    begin(lane, [beside, steady])
     heard = []
-    for i, each in enumerate(stopped):
+    for i, each in enumerate(task(n, epochs=200) for n in range(1, 13)):
         lane.run(each)
-        time.sleep(0.02 * i)
+        time.sleep(0.02 * i)  # a moment of loading, of rest, or of a step
         lane.say(op="stop", trial=each.trial, fence=each.fence)
         heard += hear_all(lane, [each])
         assert [m["op"] for m in heard if m.get("trial") == each.trial][-1] == "stopped"
     ended = {m["trial"] for m in heard if m.get("closes")}
     heard += hear_all(lane, [each for each in (beside, steady) if each.trial not in ended])
-    expected = hashes(alone.carry_out(beside)) | hashes(alone.carry_out(steady))
-    assert hashes(heard).items() >= expected.items()
+    assert hashes(heard).items() >= by(alone, [beside, steady]).items()
 
 
 def test_one_whose_neighbour_is_stopped_while_it_computes_for_both_is_not_stopped(alone, lane):
     beside = task(0, trainees.Paced, 1, params={"steps": 2000})
-    pair = [task(n, trainees.Long, 3, params={"steps": 400}) for n in (1, 2)]
-    lane.run(beside)
-    for each in pair:
-        lane.run(each)
+    pair = {n + 1: task(n, trainees.Long, 6, params={"steps": 400}) for n in (1, 2)}
+    begin(lane, [beside, *pair.values()])
     heard = lane.hear_until("epoch")
-    gone, kept = pair
-    time.sleep(0.1)
+    gone = pair.pop(until(lambda: lane.page.in_turn in pair and lane.page.in_turn))
+    [kept] = pair.values()
     lane.say(op="stop", trial=gone.trial, fence=gone.fence)
-    heard += hear_all(lane, pair)
+    heard += hear_all(lane, [gone, kept])
     assert {m["trial"] for m in heard if m["op"] == "stopped"} == {gone.trial}
     found = {key: value for key, value in hashes(heard).items() if key[0] == kept.trial}
-    assert found == hashes(alone.carry_out(kept))
+    assert found == by(alone, [kept])
     lane.say(op="stop", trial=beside.trial, fence=beside.fence)
