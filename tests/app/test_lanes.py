@@ -134,11 +134,12 @@ def test_an_epoch_s_time_limit_counts_its_turns_alone_and_ends_nobody_else(lane)
 
 
 def test_a_limit_does_not_run_while_another_trial_holds_the_process(lane):
-    send(lane, 0, spec(lane, epoch_timeout=1.5), steps=400)
+    limit = 10.0  # twelve times what the epoch's own turns take on a quiet machine
+    send(lane, 0, spec(lane, epoch_timeout=limit), steps=400)
     began(lane, 0)
     send(lane, 1, spec(lane), hangs=1, steps=1)
     began(lane, 1)
-    time.sleep(3.0)
+    time.sleep(1.2 * limit)
     (lane.settings.home / "go").touch()
     found = {body["trial"]: body["kind"] for body in bodies(lane, 2)}
     assert found == {"st-0000": "epoch", "st-0001": "epoch"}
