@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...scheduler.model.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft, Event
+from ...scheduler.state.epoch_times import epoch_ends
 from ...scheduler.state.state import Attempt, EngineState
 from ..common.ports import DRAIN_GRACE
 
@@ -98,7 +99,7 @@ class Reaper:
         ]
         if at - min(told_at) <= ENDLESS_GRACE:
             return False
-        ends = state.epoch_ends(attempt)
+        ends = epoch_ends(state, attempt)
         if ends is None or ends > min(told_at) + DRAIN_GRACE:
             return True
         return at > ends + max(ENDLESS_GRACE, ends - attempt.began)

@@ -151,6 +151,7 @@ def _outcome(
         enqueued=workload.enqueued,
         overhead=workload.overhead,
         needs=workload.memory,
+        company=workload.company,
         sharing=workload.peaks({device.kind for device in devices}) if known else None,
         tell=tell,
     )
@@ -244,7 +245,7 @@ def lower_bound(
     """Simulated seconds before which no plan can end these ``epochs`` of each trial (by id).
 
     Trials that share a device together run at most at the best total speed of ``slots`` trials or
-    fewer.
+    fewer, and those that are trained together take at least what the most of them take.
 
     Studies that arrive at or after a time t cannot begin before t. So the bound is the largest,
     over all times of arrival t, of t plus the bounds of ``scheduler.policies.planner.bounds`` for
@@ -258,13 +259,14 @@ def lower_bound(
         for study in workload.studies:
             if study.arrives < start:
                 continue
+            least = study.company.least
             trial_ids = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
             for name in sorted(trial_ids, key=number_of):
                 trial = workload.trial(study.spec.id, name)
                 shape = trial.shape[: study.spec.max_width]
-                levels = [trial.seconds(e, 1) for e in range(1, epochs[name] + 1)]
+                levels = [least * trial.seconds(e, 1) for e in range(1, epochs[name] + 1)]
                 fluid.append((sum(levels), curve_of(shape, devices).hull))
                 whole.append((len(levels), min(levels), shape))
-        least = max(fluid_bound(fluid, devices), whole_epochs_bound(whole, devices))
-        found = max(found, start + dense * least)
+        bound = max(fluid_bound(fluid, devices), whole_epochs_bound(whole, devices))
+        found = max(found, start + dense * bound)
     return found

@@ -4,12 +4,16 @@ Theory of operation. Turns are short beside epochs, so a resident of weight w is
 rate w / (sum of weights): generalised processor sharing, which deficit round robin comes within a
 turn of (Shreedhar and Varghese, SIGCOMM 1995). One of weight 0 stands still, unless all have that.
 Rates change when a resident comes or goes. What is still to come of a resident is then rescheduled.
+
+Residents of one study may be trained together: then each needs only a part of its time alone, which
+depends on how many they are. In truth they meet at epochs' beginnings; here that is at once.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,18 +24,23 @@ Entry = tuple[float, int, int, dict[str, Any]]
 @dataclass
 class _Resident:
     lane: tuple[str, int]
+    study: str
     trial: str
     #: Time in turn until ``counted_at`` (seconds), and at its last report.
     in_turn: float
     counted_at: float
     reported: float = 0.0
     weight: float = 1.0
+    #: Its part of the lane's time, and how many are trained together with it, itself included.
+    part: float = 1.0
+    together: int = 1
+    #: How fast its epoch goes, as if it were alone.
     rate: float = 1.0
-    #: Reports to come while it stands still, with the time in turn until each of them.
+    #: Reports to come while it stands still, with the time alone until each of them.
     parked: list[Entry] = field(default_factory=list)
 
     def count(self, now: float) -> None:
-        self.in_turn += self.rate * (now - self.counted_at)
+        self.in_turn += self.part * (now - self.counted_at)
         self.counted_at = now
 
 
@@ -39,6 +48,8 @@ class _Resident:
 class LaneTurns:
     """Who is in which lane, and at what rate it runs."""
 
+    #: What an epoch takes of each of so many trials of a study together, over that alone.
+    company: Callable[[str, int], float]
     _residents: dict[int, _Resident] = field(default_factory=dict)
 
     def __contains__(self, fence: int) -> bool:
@@ -48,9 +59,11 @@ class LaneTurns:
         """The lanes of ``device`` that have residents."""
         return {each.lane[1] for each in self._residents.values() if each.lane[0] == device}
 
-    def enter(self, fence: int, trial: str, lane: tuple[str, int], begins: float) -> None:
+    def enter(
+        self, fence: int, trial: str, study: str, lane: tuple[str, int], begins: float
+    ) -> None:
         """A segment takes a seat; its first step begins at ``begins`` if it is alone there."""
-        self._residents[fence] = _Resident(lane, trial, 0.0, begins)
+        self._residents[fence] = _Resident(lane, study, trial, 0.0, begins)
 
     def weigh(
         self, heap: list[Entry], now: float, fence: int, weights: Mapping[str, float]
@@ -81,6 +94,12 @@ class LaneTurns:
         since, resident.reported = resident.in_turn - resident.reported, resident.in_turn
         return since
 
+    def together(self, fence: int) -> int:
+        """How many trials are trained in the epoch of a segment, itself included."""
+        resident = self._residents[fence]
+        n = resident.together
+        return n if self.company(resident.study, n) < 1.0 else 1
+
     def parked(self, fence: int) -> list[Entry]:
         """What is to come of a segment that stands still."""
         return self._residents[fence].parked if fence in self._residents else []
@@ -110,7 +129,11 @@ class LaneTurns:
                 others.append((at, number, fence, body))
         for each in there.values():
             each.count(now)
-            each.rate = each.weight / total if total else 1.0 / len(there)
+            each.part = each.weight / total if total else 1.0 / len(there)
+        at_work = Counter(each.study for each in there.values() if each.part)
+        for each in there.values():
+            each.together = max(1, at_work[each.study])
+            each.rate = each.part / self.company(each.study, each.together)
             if each.rate:
                 others += [
                     (now + left / each.rate, number, fence, body)

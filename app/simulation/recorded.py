@@ -20,7 +20,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from ...profiling.base.errors import UsageError
+from ...profiling.costs.company import Company
 from ...profiling.costs.table import FIRST_RESIZE
+from ...scheduler.model.events import EpochReported
 from ...scheduler.prefixes.chain import has_prefixes
 from ..common.text import count, duration
 from ..ledger.codec import spec_from_json
@@ -54,15 +56,17 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     rows: dict[str, list[EpochRow]] = {trial: [] for trial in params}
     epochs = reader.epochs(study.id)
     merges = has_prefixes(spec) and spec.replicates == 1
+    company, alone = _together(reader, study.id)
     for row in _as_if_trained(epochs) if merges else epochs:
-        rows[row.trial].append(row)
+        seconds = alone.get((row.taken_from or row.trial, row.epoch), row.seconds)
+        rows[row.trial].append(replace(row, seconds=seconds))
     if not epochs:
         raise UsageError(f"study {study.name} has no epoch: there is nothing to simulate")
     # Under full budget a trial ends where it ended before; otherwise the strategy decides.
     budgets = spec.strategy.name == "full"
     kept = [trial for trial, each in rows.items() if each or not budgets]
     curves = [rows[trial] for trial in kept]
-    spec = _spec(spec, len(curves), max_width, merges=merges)
+    spec = _spec(spec, len(curves), max_width, merges=merges, fuses=bool(company.ratios))
     shape, assumed = _shape(epochs, spec.max_width)
     worst = max((each[-1].value for each in curves if each), key=lambda value: -spec.sign * value)
     trials = _trials(curves, shape, worst)
@@ -82,7 +86,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     shared = ", beside other studies, which are not simulated" if others else ""
     return Workload(
         f"study {study.name}",
-        (StudyWork(spec, trials, budgets=budgets),),
+        (StudyWork(spec, trials, budgets=budgets, company=company),),
         resize=max(0.0, _median(prices, FIRST_RESIZE)),
         overhead=overhead,
         kind=kind.pop() if len(kind) == 1 else "",
@@ -90,6 +94,20 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
         about=f"in fact it took {duration(took)} from its first step to its last, on"
         f" {count(used, 'slot')}{shared}",
     )
+
+
+def _together(reader: Reader, study: str) -> tuple[Company, dict[tuple[str, int], float]]:
+    """What trials took of what they take alone, and the seconds alone by trial and epoch.
+
+    Of the epochs that were trained together.
+    """
+    alone: dict[tuple[str, int], float] = {}
+    ratios: dict[int, list[float]] = defaultdict(list)
+    for _, event in reader.of_trials(study, EpochReported):
+        if event.together > 1 and event.alone:
+            alone[event.trial, event.epoch] = event.alone
+            ratios[event.together].append(event.seconds / event.alone)
+    return Company({n: min(1.0, median(each)) for n, each in ratios.items()}), alone
 
 
 def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
@@ -100,11 +118,16 @@ def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
         yield replace(row, seconds=source.seconds, members=source.members)
 
 
-def _spec(spec: StudySpec, trials: int, max_width: int | None, *, merges: bool) -> StudySpec:
-    """The same study with a contract that needs no code, state or sampler."""
+def _spec(
+    spec: StudySpec, trials: int, max_width: int | None, *, merges: bool, fuses: bool
+) -> StudySpec:
+    """The same study with a contract that needs no code, state or sampler.
+
+    ``fuses``: its trials may be trained together, so they keep their contract.
+    """
     plain = replace(
         spec,
-        contract="empty",
+        contract=spec.contract if fuses else "empty",
         n_trials=trials,
         sampler="random",
         sampler_options="{}",

@@ -80,6 +80,8 @@ class SimulatedTransport:
     overhead: float = OVERHEAD
     #: What the trial of a segment needs of memory.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
+    #: What an epoch takes of each of so many trials of a study together, over that alone.
+    company: Callable[[str, int], float] = lambda _study, _together: 1.0
     #: Reports to come.
     _heap: list[Entry] = field(default_factory=list)
     #: The fence of the open segment of each trial.
@@ -92,13 +94,13 @@ class SimulatedTransport:
     _since: dict[int, float] = field(default_factory=dict)
     #: When each width of an open window has been measured, by fence.
     _ends: dict[int, list[float]] = field(default_factory=dict)
-    #: Who takes turns with whom, where lanes have several seats.
-    _turns: LaneTurns = field(default_factory=LaneTurns)
     #: Breaks ties in the heap.
     _count: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self._memory = DeviceMemory(self.devices)
+        #: Who takes turns with whom, where lanes have several seats.
+        self._turns = LaneTurns(self.company)
 
     def open(self) -> None:
         """Do nothing: there is nothing to create."""
@@ -115,7 +117,11 @@ class SimulatedTransport:
                 body["seconds"] = at - self._since[fence]
                 self._since[fence] = at
             elif fence in self._turns:
-                body["seconds"] = self._turns.seconds(fence, at)
+                together = self._turns.together(fence)
+                seconds = self._turns.seconds(fence, at)
+                if together > 1:
+                    body |= {"together": together, "alone": body["seconds"]}
+                body["seconds"] = seconds
             if body["closes"]:
                 self._end(body["trial"])
             return [Message(str(number), "reports", body)]
@@ -163,7 +169,7 @@ class SimulatedTransport:
             self._widths[segment.trial] = width
         device, at_work = segment.members[0].device, 1
         if width == 1 and self._devices[device].seats > 1:
-            at_work = self._take_seat(segment, at)
+            at_work = self._take_seat(dispatch.study, segment, at)
         elif width == 1 and self._devices[device].slots > 1:
             at_work += self._at_work(device)
             self._rescale(device, at_work - 1, at_work)
@@ -196,12 +202,12 @@ class SimulatedTransport:
         if segment.fence in self._turns:
             self._turns.weigh(self._heap, self.clock.now(), segment.fence, dict(dispatch.weights))
 
-    def _take_seat(self, segment: Segment, begins: float) -> int:
+    def _take_seat(self, study: str, segment: Segment, begins: float) -> int:
         """Take a seat in a lane; returns how many lanes of its device are then at work."""
         [member] = segment.members
         before = len(self._turns.lanes_at_work(member.device))
         lane = member.device, self._devices[member.device].lane(member.slot)
-        self._turns.enter(segment.fence, segment.trial, lane, begins)
+        self._turns.enter(segment.fence, segment.trial, study, lane, begins)
         after = len(self._turns.lanes_at_work(member.device))
         self._rescale(member.device, before, after)
         return after
@@ -368,6 +374,7 @@ def simulate(
     enqueued: Mapping[str, Sequence[Params]] | None = None,
     overhead: float = OVERHEAD,
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN,
+    company: Callable[[str, int], float] = lambda _study, _together: 1.0,
     tell: Callable[[float, int], None] = lambda now, epochs: None,
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
@@ -377,15 +384,16 @@ def simulate(
     ``strategies`` makes the strategy of each study. ``arrivals`` are the times of submission by
     study id, 0 by default;
     ``enqueued`` are the configurations that each study tries first. ``needs`` is what memory the
-    trial of a segment needs, nothing by default. ``tell`` is called repeatedly
-    with the simulated time and the number of epochs trained. Raises BackendError if the studies are
-    not over after ``longest`` simulated seconds.
+    trial of a segment needs, nothing by default. ``company`` is what an epoch takes of each of so
+    many trials of a study that are trained together in a lane, over what it takes alone. ``tell``
+    is called repeatedly with the simulated time and the number of epochs trained. Raises
+    BackendError if the studies are not over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
     known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
     engine = Engine(known, strategies)
-    transport = SimulatedTransport(clock, devices, work, overhead, needs)
+    transport = SimulatedTransport(clock, devices, work, overhead, needs, company)
     with closing(PluginHost()) as policies:
         runner = Runner(
             engine,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from optuna.distributions import FloatDistribution, distribution_to_json
 
+from ...profiling.costs.company import Company
 from ...profiling.costs.fitting import fit
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.segment_costs import SegmentStart
@@ -21,11 +23,14 @@ from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.full import FullBudget
 from ...scheduler.strategies.registry import make_strategy
 from ..spec.space import parse_space
+from ..spec.steps import Steps
 from .device_memory import UNKNOWN, MemoryNeed
 from .simulator import OVERHEAD
 
 #: Steps of an epoch where a workload says nothing of them.
 STEPS_PER_EPOCH = 200
+#: The name of the step function of a study whose trials have epochs in common.
+PIECES = "x"
 #: The space of studies whose trials depend on no parameter.
 SPACE = (("x", distribution_to_json(FloatDistribution(0.0, 1.0))),)
 
@@ -73,6 +78,8 @@ class StudyWork:
     trials: tuple[TrialWork, ...]
     arrives: float = 0.0
     budgets: bool = False
+    #: What trials that are trained together in a lane take of what they take alone.
+    company: Company = field(default_factory=Company)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,10 @@ class Workload:
         """The work of a trial by id. Forked trials reuse the work of the first ones in turn."""
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
+
+    def company(self, study: str, together: int) -> float:
+        """What an epoch takes of each of so many trials of a study together, over that alone."""
+        return self.by_id[study].company.ratio(together)
 
     def memory(self, segment: Segment) -> MemoryNeed:
         """What the trial of a segment needs of memory."""
@@ -199,6 +210,13 @@ class KnownCosts(CostTable):
         """Learn nothing: it is known."""
         return False
 
+    def observe_company(self, study: str, together: int, ratio: float) -> None:
+        """Learn nothing: it is known."""
+
+    def company_ratio(self, study: str, together: int) -> float:
+        """The workload's."""
+        return self.workload.company(study, together)
+
     def observe_segment(
         self,
         study: str,
@@ -258,20 +276,25 @@ def study_spec(
     strategy: StrategySpec | None = None,
     number: int = 0,
     params: Iterable[Params] = (),
+    pieces: Mapping[int, Sequence[Scalar]] | None = None,
+    fuses: bool = False,
 ) -> StudySpec:
     """A study of ``trials`` trials, each on at most ``width`` devices; ``number`` is in its id.
 
     It minimises ``loss``. The workload determines its trials, whatever their parameters. ``params``
-    are all parameters that occur.
+    are all parameters that occur. ``pieces`` are those of a step function, of which trials have
+    epochs in common. ``fuses``: trials in one lane are trained together.
     """
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):
         values.setdefault(name_of, {})[value] = None
-    space = {parameter: list(each) for parameter, each in values.items()}
+    space: dict[str, Any] = {parameter: list(each) for parameter, each in values.items()}
+    if pieces:
+        space = {PIECES: Steps({epoch: list(each) for epoch, each in pieces.items()})}
     return StudySpec(
         id=f"s{number}",
         name=name,
-        contract="empty",
+        contract="torch" if fuses else "empty",
         code=Code("simulated:work", "", ""),
         metric="loss",
         direction="minimize",
@@ -280,6 +303,7 @@ def study_spec(
         strategy=strategy or StrategySpec("full", 1),
         shards=width,
         max_width=width,
+        seeding="shared" if pieces else "trial",
     )
 
 

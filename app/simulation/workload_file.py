@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from ...profiling.base.errors import UsageError
+from ...profiling.costs.company import Company
 from ...profiling.costs.reference_curves import curve
 from ...profiling.costs.throughput import Shape
 from ...scheduler.model.study import StrategySpec
@@ -20,12 +24,12 @@ from ..common.yaml_file import KeyPath, YamlFile
 from ..study.study_file import strategy_from
 from .device_memory import GIB, MAX_MEMORY, UNKNOWN, MemoryNeed
 from .simulator import OVERHEAD
-from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, widest
+from .workload import PIECES, StudyWork, TrialWork, Workload, shape_of, study_spec, widest
 
 _FILE = ("studies", "curves", "resize", "overhead", "kind", "seed", "sharing")
 _STUDY = (
     *("arrives", "max_width", "trials", "tuner", "n_trials", "seconds", "spread", "curve"),
-    "memory",
+    *("memory", "pieces", "together"),
 )
 _TRIAL = ("epochs", "seconds", "curve", "count", "memory")
 _MEMORY = ("persistent", "ephemeral")
@@ -112,13 +116,65 @@ class _Reading:
             trials = self._tuned(key_path, given, plan, rng)
         else:
             self._document.check_keys(
-                key_path, given, ("arrives", "max_width", "trials"), f"{key_path[-1]} with trials"
+                key_path,
+                given,
+                ("arrives", "max_width", "trials", "together"),
+                f"{key_path[-1]} with trials",
             )
             trials = self._trials((*key_path, "trials"), given["trials"])
         width = self._whole(key_path, given, "max_width", low=1, default=widest(trials))
-        spec = study_spec(str(key_path[-1]), len(trials), width, strategy=plan, number=number)
+        pieces = self._pieces((*key_path, "pieces"), given.get("pieces", {}))
+        if pieces and len(trials) > prod(map(len, pieces.values())):
+            raise self._refused(
+                (*key_path, "n_trials"), len(trials), "at most one trial for each schedule"
+            )
+        company = self._together((*key_path, "together"), given.get("together", []))
+        spec = study_spec(
+            str(key_path[-1]),
+            len(trials),
+            width,
+            strategy=plan,
+            number=number,
+            pieces=pieces,
+            fuses=bool(company.ratios),
+        )
+        if pieces:
+            names = [PIECES if epoch == 0 else f"{PIECES}@{epoch}" for epoch in pieces]
+            points = product(*pieces.values())
+            trials = tuple(
+                replace(trial, params=tuple(zip(names, point, strict=True)))
+                for trial, point in zip(trials, points, strict=False)
+            )
         arrives = self._number(key_path, given, "arrives", default=0.0)
-        return StudyWork(spec, trials, arrives, budgets=plan is None)
+        return StudyWork(spec, trials, arrives, budgets=plan is None, company=company)
+
+    def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
+        """How many values a step function has in each piece, by the epochs that it begins after."""
+        allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
+        found: dict[Any, Any] = self._mapping(key_path, value)
+        if not found:
+            return {}
+        whole = all(type(each) is int for pair in found.items() for each in pair)
+        if not whole or next(iter(found)) != 0 or list(found) != sorted(found):
+            raise self._refused(key_path, value, allowed)
+        if not all(1 <= each <= MAX_COUNT for each in found.values()):
+            raise self._refused(key_path, value, allowed)
+        return {int(epoch): range(each) for epoch, each in found.items()}
+
+    def _together(self, key_path: KeyPath, value: Any) -> Company:
+        """Pairs of a number of trials, and what an epoch takes of each over what it takes alone."""
+        allowed = (
+            "pairs of a number of trials together and the part of its time alone that each takes,"
+            " as [[4, 0.54], [32, 0.15]]"
+        )
+        company = Company()
+        for at, pair in enumerate(value if isinstance(value, list) else [value]):
+            fits = isinstance(pair, list) and len(pair) == 2
+            fits = fits and type(pair[0]) is int and _is_number(pair[1])
+            if not fits or not 1 < pair[0] <= MAX_COUNT or not 1 / pair[0] <= pair[1] <= 1:
+                raise self._refused((*key_path, at), pair, allowed)
+            company.observe(pair[0], float(pair[1]))
+        return company
 
     def _trials(self, key_path: KeyPath, value: Any) -> tuple[TrialWork, ...]:
         found: list[TrialWork] = []

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from .company import Company
 from .segment_costs import FIRST_OVERHEAD, MAX_OVERHEAD, SegmentCosts, SegmentStart, blend
 from .study_model import Expected, Pool, expected, pool, prior
 
@@ -66,6 +67,7 @@ class StudyCosts:
     pool: Pool | None = None
     pooled: int = 0
     segments: SegmentCosts = field(default_factory=SegmentCosts)
+    company: Company = field(default_factory=Company)
 
 
 @dataclass(slots=True)
@@ -176,6 +178,18 @@ class CostTable:
                 self.segment_overhead = blend(self.segment_overhead, overhead)
         elif start is not SegmentStart.NEW:
             costs.observe_resume(start, overhead - self.segment_overhead)
+
+    def observe_company(self, study: str, together: int, ratio: float) -> None:
+        """Take in an epoch of ``together`` trials that were trained together, more than one.
+
+        ``ratio`` is what it took of each, over what it would have taken alone.
+        """
+        self.studies.setdefault(study, StudyCosts()).company.observe(together, ratio)
+
+    def company_ratio(self, study: str, together: int) -> float:
+        """What an epoch takes of each of so many trials together, over what it takes alone."""
+        known = self.studies.get(study)
+        return 1.0 if known is None else known.company.ratio(together)
 
     def resume(self, study: str, start: SegmentStart) -> float:
         """What it costs to go on with a trial that has waited, beyond the overhead (seconds)."""

@@ -130,14 +130,17 @@ class Epochs:
             self._state.devices[member.device].losses = 0
         self._signatures.observe(study, members)
         capacity_changed = self._packing.observe_epoch(trial, attempt, event.seconds, event.memory)
-        unshared_seconds = event.seconds / self._state.slowdown(attempt)
+        slowdown = self._state.slowdown(attempt)
+        known = self._state.costs.company_ratio(study.spec.id, event.together)
+        alone = event.alone or event.seconds / known
         first = event.epoch == attempt.segment.first
         if not first:
             attempt.between += self._core.at - attempt.began - event.seconds
         attempt.trained += event.seconds
         began = None if attempt.counted_at is None else attempt.began
         attempt.began = self._core.at
-        observe_company(self._state, study, attempt, event.together)
+        ratio = event.seconds / event.alone if event.alone else None
+        observe_company(self._state, study, attempt, event.together, ratio)
         settle(self._state, attempt, self._core.at)
         attempt.epoch_from = attempt.in_turn
         self._planning.count_epoch(trial, len(members))
@@ -150,7 +153,7 @@ class Epochs:
             self._state.tally.observe_first(event.at - attempt.dispatched_at, event.claimed)
         features = self._state.features(trial)
         if self._state.costs.observe_epoch(
-            study.spec.id, trial.id, unshared_seconds, len(members), features
+            study.spec.id, trial.id, alone / slowdown, len(members), features
         ):
             self._core.invalidate_plan()
         self._core.changes.epochs.append(

@@ -23,6 +23,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
+from ...profiling.costs.throughput import Shape
 from ..model.decisions import AskPlan, Member
 from ..model.events import PolicyChosen
 from ..model.snapshot import (
@@ -42,7 +43,9 @@ from ..resources.lanes import seats_beside
 from ..resources.slots import can_move
 from ..resources.turn_weights import any_without_turns
 from ..state.core import Core, Refused
-from ..state.lane_time import to_boundary, waited_in_seat
+from ..state.epoch_times import to_boundary
+from ..state.fusing import planned_ratio
+from ..state.lane_time import waited_in_seat
 from ..state.state import Attempt, EngineState, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promotion_probabilities
@@ -316,10 +319,25 @@ class Planning:
         trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
         names_of = {trial.study for trial in trials}
         ahead = {name: self._epochs_ahead(self._state.studies[name]) for name in names_of}
+        ratios = {name: self._company_ratio(self._state.studies[name]) for name in names_of}
         return tuple(
-            self._candidate(trial, probabilities.get(trial.id, 1.0), ahead[trial.study])
+            self._candidate(
+                trial,
+                probabilities.get(trial.id, 1.0),
+                ahead=ahead[trial.study],
+                ratio=ratios[trial.study],
+            )
             for trial in trials
         )
+
+    def _company_ratio(self, study: StudyState) -> float:
+        """What an epoch of the study takes of a device's time, over what it takes alone.
+
+        As if its trials that wait or run were trained together on all devices alike.
+        """
+        at_work = sum(each.study == study.spec.id for each in self._state.attempts.values())
+        waiting = sum(self._state.trials[n].study == study.spec.id for n in self._state.ready)
+        return planned_ratio(self._state, study, at_work + waiting)
 
     def _epochs_ahead(self, study: StudyState) -> int:
         """How many epochs the study is expected to train, if a share of 1/eta passes each rung."""
@@ -340,7 +358,13 @@ class Planning:
         scores = {name: {e: sign * v for e, v in of.items()} for name, of in curves.items()}
         return promotion_probabilities(scores, levels, study.spec.strategy.eta)
 
-    def _candidate(self, trial: Trial, probability: float, ahead: int) -> Candidate:
+    def _candidate(
+        self, trial: Trial, probability: float, *, ahead: int, ratio: float
+    ) -> Candidate:
+        """``ratio``: of its epochs on one device to those alone there.
+
+        Whoever is wider is trained alone, and so gains less.
+        """
         costs = self._state.costs
         study = self._state.studies[trial.study]
         widest = self._max_width(study, trial)
@@ -355,18 +379,18 @@ class Planning:
             trial.epoch,
             max(trial.target, trial.epoch + 1),  # after its last epoch an objective has its end
             trial.since,
-            found.level if own is None else own.seconds,
+            _times(found.level if own is None else own.seconds, ratio),
             len(trial.members),
             widest,
             costs.speeds(trial.study),
-            level=found.level,
-            shape=found.shape,
+            level=_times(found.level, ratio),
+            shape=_beside_together(found.shape, ratio),
             deviation=found.deviation,
             boundary=0.0 if attempt is None else to_boundary(self._state, attempt, self._core.at),
             course=self._state.courses.get(trial.id),
             promise=probability,
-            hope=found.hope,
-            likely=found.likely,
+            hope=_beside_together(found.hope, ratio),
+            likely=_beside_together(found.likely, ratio),
             measured=() if own is None else tuple(sorted(own.means)),
             window=trial.window,
             cut_windows=trial.cut_windows,
@@ -408,3 +432,14 @@ class Planning:
         self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
         self._state.planned_at = None
         self._core.invalidate_plan()
+
+
+def _times(seconds: float | None, ratio: float) -> float | None:
+    return None if seconds is None else seconds * ratio
+
+
+def _beside_together(shape: Shape, ratio: float) -> Shape:
+    """A shape whose seconds at widths above 1 are over those of ``ratio`` times an epoch alone."""
+    if ratio == 1.0:
+        return shape
+    return tuple((width, each if width == 1 else each / ratio) for width, each in shape)

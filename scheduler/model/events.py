@@ -335,6 +335,8 @@ class EpochReported(Event):
     #: How many trials were trained in its steps, itself included; 0: it cannot be trained with
     #: others.
     together: int = 1
+    #: What it would have taken alone (seconds), where it was trained with others; 0: ``seconds``.
+    alone: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ..model.trial import TrialState
 from ..resources.lanes import free_seats, in_words, lane_need, seat_verdict
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
 from ..resources.turn_weights import who_measures, why_without_turns
+from ..state.epoch_times import epoch_ends, next_epochs
 from ..state.fusing import any_seats, why_not
 from ..state.lane_time import residents
 from ..state.state import Attempt, EngineState
@@ -66,15 +67,13 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     """
     segment = attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
-    seconds = state.seconds_at(trial, len(segment.members))
-    if seconds is not None:
-        seconds *= state.slowdown(attempt)
-    epoch_ends, ends = state.epoch_ends(attempt), None
+    seconds = next_epochs(state, attempt)
+    this_ends, ends = epoch_ends(state, attempt), None
     gives_way = trial.id in state.hold and can_move(state, trial)
     leaves = attempt.cut or gives_way
-    if epoch_ends is not None and seconds is not None:
-        epoch_ends = max(0.0, epoch_ends - at)
-        ends = epoch_ends + (0 if leaves else trial.target - trial.epoch - 1) * seconds
+    if this_ends is not None and seconds is not None:
+        this_ends = max(0.0, this_ends - at)
+        ends = this_ends + (0 if leaves else trial.target - trial.epoch - 1) * seconds
     reason = "until its target"
     if segment.widths:
         reason = f"measures its steps on {', '.join(map(str, sorted(segment.widths)))} devices"
@@ -98,7 +97,7 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
         "slots": [f"{member.device}/{member.slot}" for member in segment.members],
         "epoch": trial.epoch + 1,
         "target": trial.target,
-        "epoch_ends": epoch_ends,
+        "epoch_ends": this_ends,
         "ends": ends,
         "why": reason,
     }

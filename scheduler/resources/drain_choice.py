@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..state.epoch_times import epoch_ends
+
 if TYPE_CHECKING:
     from ..state.state import Attempt, EngineState
 
@@ -51,7 +53,7 @@ def _choose_devices(state: EngineState, n: int, at: float, within: float) -> tup
 def _loss(state: EngineState, attempt: Attempt, at: float, within: float) -> float:
     """Seconds of training, summed over members, that are lost if the attempt must stop in time."""
     segment = attempt.segment
-    ends = state.epoch_ends(attempt)
+    ends = epoch_ends(state, attempt)
     if ends is not None and ends - at <= within:
         return 0.0
     spent = max(0.0, at - attempt.began)

@@ -31,16 +31,47 @@ def fuses(study: StudyState) -> bool:
     return not study.unlike and study.singles < MAX_SINGLES and may_fuse(study.spec)
 
 
-def observe_company(state: EngineState, study: StudyState, attempt: Attempt, together: int) -> None:
-    """An attempt of the study has ended an epoch, in which so many were trained together."""
+def observe_company(
+    state: EngineState, study: StudyState, attempt: Attempt, together: int, ratio: float | None
+) -> None:
+    """An attempt of the study has ended an epoch, in which so many were trained together.
+
+    ``ratio`` is what it took over what it would have taken alone, if that is known.
+    """
     study.together = max(study.together, together)
+    if ratio is not None:
+        state.costs.observe_company(study.spec.id, together, ratio)
     if together != 1:
         study.unlike, study.singles = not together, 0
     elif attempt.accompanied and fuses(study):
-        member = attempt.segment.members[0]
-        device = state.devices[member.device]
-        there = residents(state, device, device.device.lane(member.slot))
-        study.singles += any(e.study == study.spec.id for e in there if e is not attempt)
+        study.singles += _beside(state, study, attempt) > 1
+
+
+def company_ratio(state: EngineState, attempt: Attempt) -> float:
+    """What an epoch of the attempt is expected to take, over what it would take alone."""
+    study = state.studies[attempt.study]
+    if not attempt.accompanied or not fuses(study):
+        return 1.0
+    return state.costs.company_ratio(attempt.study, _beside(state, study, attempt))
+
+
+def planned_ratio(state: EngineState, study: StudyState, trials: int) -> float:
+    """The same for ``trials`` trials of the study, if they are spread over all lanes."""
+    if not fuses(study):
+        return 1.0
+    usable = [each.device for name, each in state.devices.items() if state.usable(name)]
+    lanes = max(1, sum(each.lanes for each in usable))
+    seats = max((each.seats for each in usable), default=1)
+    together = min(seats, -(-trials // lanes))
+    return state.costs.company_ratio(study.spec.id, max(1, together))
+
+
+def _beside(state: EngineState, study: StudyState, attempt: Attempt) -> int:
+    """How many attempts of the study are in the lane of one of them."""
+    member = attempt.segment.members[0]
+    device = state.devices[member.device]
+    there = residents(state, device, device.device.lane(member.slot))
+    return sum(each.study == study.spec.id for each in there)
 
 
 def why_not(study: StudyState) -> str:

@@ -34,19 +34,6 @@ def waited_in_seat(attempt: Attempt, at: float) -> float:
     return max(0.0, at - attempt.counted_at)
 
 
-def to_boundary(state: EngineState, attempt: Attempt, at: float) -> float:
-    """Expected seconds until the current epoch ends; of turns, where those are counted.
-
-    0 if that is not known.
-    """
-    if attempt.counted_at is None:
-        ends = state.epoch_ends(attempt)
-        return 0.0 if ends is None else max(0.0, ends - at)
-    left = state.epoch_left(attempt)
-    since = lane_seconds(attempt, at) - attempt.in_turn
-    return 0.0 if left is None else max(0.0, left - since)
-
-
 def settle(state: EngineState, attempt: Attempt, at: float) -> None:
     """Count what the attempt has had until ``at``. Time without a turn is time of waiting."""
     if attempt.counted_at is None:

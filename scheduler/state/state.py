@@ -358,34 +358,6 @@ class EngineState:
             return own.seconds
         return self.costs.expected(trial.study, trial.id, 1, self.features(trial)).level
 
-    def epoch_ends(self, attempt: Attempt) -> float | None:
-        """When its current epoch is expected to end (the runner's clock).
-
-        None if that is not known, if it measures widths, or if it has no turn for now.
-        """
-        trial = self.trials[attempt.segment.trial]
-        seconds = self.seconds_at(trial, len(attempt.segment.members))
-        if seconds is None or attempt.segment.widths:
-            return None
-        if attempt.counted_at is not None:
-            left = self.epoch_left(attempt)
-            ends = None if left is None or not attempt.part else left / attempt.part
-            return None if ends is None else attempt.counted_at + ends
-        begun = attempt.began + seconds * self.slowdown(attempt)
-        just_resized = attempt.resized and attempt.began == attempt.dispatched_at
-        return begun + self.costs.resize if just_resized else begun
-
-    def epoch_left(self, attempt: Attempt) -> float | None:
-        """The time in turn that its current epoch still needs (seconds, from ``counted_at`` on).
-
-        For attempts whose time in turn is counted; None if not known.
-        """
-        seconds = self.seconds_at(self.trials[attempt.segment.trial], 1)
-        if seconds is None or attempt.segment.widths:
-            return None
-        had = attempt.in_turn - attempt.epoch_from
-        return max(0.0, seconds * self.slowdown(attempt) - had)
-
     def attempts_on(self, device: str) -> list[Attempt]:
         """The attempts at work on a device, in the order of their dispatch."""
         return [self.attempts[f] for f in sorted({*self.devices[device].fences}) if f]

@@ -119,7 +119,8 @@ class _Attempt:
         for row, measured in zip(rows, metrics, strict=True):
             self._end(row.training, measured)
         share = (clock() - began) / len(self._rows)
-        return [_with(self._outcomes[id(row.training)], share) for row in self._rows]
+        alone = share * self._admission.step.gain(len(self._rows))
+        return [_with(self._outcomes[id(row.training)], share, alone) for row in self._rows]
 
     # -- training --------------------------------------------------------------------------------
 
@@ -243,8 +244,8 @@ class _NotTogether(Exception):
     """All trials have been trained alone."""
 
 
-def _with(outcome: Outcome, seconds: float) -> Outcome:
-    return Result(outcome.metrics, seconds) if isinstance(outcome, Result) else outcome
+def _with(outcome: Outcome, seconds: float, alone: float) -> Outcome:
+    return Result(outcome.metrics, seconds, alone) if isinstance(outcome, Result) else outcome
 
 
 def _caught(measure: Callable[..., _Metrics], *args: Any) -> _Metrics | BaseException:

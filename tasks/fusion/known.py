@@ -63,6 +63,10 @@ class Times:
             f" and {1e3 * alone:.3g} ms alone"
         )
 
+    def gain(self, rows: int) -> float:
+        """The time alone over that with so many together; 0 while nobody knows."""
+        return 0.0 if self.undecided(rows) else min(self.alone) / min(self._times(rows))
+
     def _times(self, rows: int) -> list[float]:
         return self._together.get(rows.bit_length(), [])
 

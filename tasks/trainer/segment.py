@@ -167,6 +167,7 @@ class Segments:
                 uri=uri,
                 joules=joules,
                 together=together,
+                alone=result.alone,
             )
 
     def _forget(self, trial: str) -> None:

@@ -47,10 +47,14 @@ Tick = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An epoch's metrics, and its seconds of training and evaluation."""
+    """An epoch's metrics, and its seconds of training and evaluation.
+
+    ``alone``: what these would have been alone, where it was trained with others; else 0.
+    """
 
     metrics: dict[str, float]
     seconds: float
+    alone: float = 0.0
 
 
 def device_here() -> torch.device:
