@@ -92,7 +92,7 @@ class LaneTurns:
         resident = self._residents[fence]
         resident.count(now)
         since, resident.reported = resident.in_turn - resident.reported, resident.in_turn
-        return since
+        return max(0.0, since)  # below it if the first step began later than it took
 
     def together(self, fence: int) -> int:
         """How many trials are trained in the epoch of a segment, itself included."""

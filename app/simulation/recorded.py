@@ -193,7 +193,7 @@ def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
     found = []
     for rows in slots.values():
         for before, after in pairwise(sorted(rows, key=lambda row: row.at)):
-            gap = after.at - after.seconds - before.at
+            gap = after.begin - before.at
             if before.fence != after.fence and 0 <= gap <= MAX_OVERHEAD:
                 found.append(gap)
     return found
@@ -202,7 +202,7 @@ def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
 def _resizes(curves: Iterable[Sequence[EpochRow]]) -> list[float]:
     """Seconds from a trial's last step at one width to its first at another."""
     return [
-        after.at - after.seconds - before.at
+        after.begin - before.at
         for rows in curves
         for before, after in pairwise(sorted(rows, key=lambda row: row.epoch))
         if before.width != after.width and not after.taken_from

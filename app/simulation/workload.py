@@ -23,7 +23,7 @@ from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.full import FullBudget
 from ...scheduler.strategies.registry import make_strategy
 from ..spec.space import parse_space
-from ..spec.steps import Steps
+from ..spec.steps import Steps, expanded
 from .device_memory import UNKNOWN, MemoryNeed
 from .simulator import OVERHEAD
 
@@ -290,7 +290,8 @@ def study_spec(
         values.setdefault(name_of, {})[value] = None
     space: dict[str, Any] = {parameter: list(each) for parameter, each in values.items()}
     if pieces:
-        space = {PIECES: Steps({epoch: list(each) for epoch, each in pieces.items()})}
+        steps = Steps({epoch: list(each) for epoch, each in pieces.items()})
+        space = expanded({PIECES: steps}, "empty", None)
     return StudySpec(
         id=f"s{number}",
         name=name,
@@ -304,6 +305,7 @@ def study_spec(
         shards=width,
         max_width=width,
         seeding="shared" if pieces else "trial",
+        fuse="auto" if fuses else "off",
     )
 
 

@@ -56,7 +56,7 @@ def read_workload(file: Path) -> Workload:
         UsageError: it cannot be read, or something in it is missing or impossible; the message
             names file, line and key.
     """
-    return _Reading(YamlFile(file), file.name).workload()
+    return _Reading(YamlFile(file, numbered=["pieces"]), file.name).workload()
 
 
 class _Reading:
@@ -124,6 +124,9 @@ class _Reading:
             trials = self._trials((*key_path, "trials"), given["trials"])
         width = self._whole(key_path, given, "max_width", low=1, default=widest(trials))
         pieces = self._pieces((*key_path, "pieces"), given.get("pieces", {}))
+        if pieces and plan is not None and max(pieces) >= (plan.max_epochs or 0):
+            allowed = f"pieces that begin before epoch {plan.max_epochs}, the last one"
+            raise self._refused((*key_path, "pieces"), given["pieces"], allowed)
         if pieces and len(trials) > prod(map(len, pieces.values())):
             raise self._refused(
                 (*key_path, "n_trials"), len(trials), "at most one trial for each schedule"
@@ -151,15 +154,12 @@ class _Reading:
     def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
         """How many values a step function has in each piece, by the epochs that it begins after."""
         allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
-        found: dict[Any, Any] = self._mapping(key_path, value)
-        if not found:
-            return {}
-        whole = all(type(each) is int for pair in found.items() for each in pair)
-        if not whole or next(iter(found)) != 0 or list(found) != sorted(found):
+        found = self._mapping(key_path, value)
+        fits = all(epoch.isdecimal() and type(n) is int and n > 0 for epoch, n in found.items())
+        pieces = {int(epoch): range(min(n, MAX_COUNT)) for epoch, n in found.items()} if fits else {}
+        if not fits or list(pieces) != sorted({0, *pieces} if pieces else ()):
             raise self._refused(key_path, value, allowed)
-        if not all(1 <= each <= MAX_COUNT for each in found.values()):
-            raise self._refused(key_path, value, allowed)
-        return {int(epoch): range(each) for epoch, each in found.items()}
+        return pieces
 
     def _together(self, key_path: KeyPath, value: Any) -> Company:
         """Pairs of a number of trials, and what an epoch takes of each over what it takes alone."""

@@ -222,7 +222,7 @@ class CostTable:
         ``level`` is None if no epoch of the study was measured.
         """
         known = self.studies.get(study)
-        if known is None:
+        if known is None or not known.trials:
             return prior(widest)
         made = known.pool
         if made is None or known.changes > POOL_GROWTH * known.pooled or len(made.shape) < widest:

@@ -15,7 +15,8 @@ of what they keep (``tasks.fusion``).
 Seats are given for delay, not for speed: a trial in a seat begins at once and slows its neighbours
 down. So a lane that is in use is only taken where no lane is free, and only if the trial would have
 turns there: under a policy that orders the trials of all studies, in the place of residents that
-give way; otherwise where no resident is of a higher priority. Trials of one study would only slow
+give way, or beside those of its study that it is trained with; otherwise where no resident is of a
+higher priority. Trials of one study would only slow
 each other down, and take the memory that a newcomer needs: a lane has one trial of each study,
 unless the plan fills devices (``Plan.packed``) or they are trained together, for speed
 (``scheduler.state.fusing``).
@@ -145,7 +146,10 @@ def seat_verdict(state: EngineState, slot: Member, trial: Trial) -> SeatVerdict:
     device = state.devices[slot.device]
     lane = device.device.lane(slot.slot)
     there = [state.trials[each.segment.trial] for each in residents(state, device, lane)]
-    if state.cross_study and not state.packed:
+    fused = fuses(state.studies[trial.study])
+    if fused and all(each.study == trial.study for each in there):
+        pass  # it takes nobody's turns
+    elif state.cross_study and not state.packed:
         if not all_give_way(state, slot):
             return SeatVerdict(False, f"nobody gives way in lane {lane}")
     else:
@@ -153,7 +157,7 @@ def seat_verdict(state: EngineState, slot: Member, trial: Trial) -> SeatVerdict:
         if any(state.studies[each.study].spec.priority > priority for each in there):
             return SeatVerdict(False, f"a trial of a higher priority is in lane {lane}")
         alike = [each for each in there if each.study == trial.study]
-        if alike and not (state.packed or fuses(state.studies[trial.study])):
+        if alike and not (state.packed or fused):
             return SeatVerdict(False, f"a trial of its study is in lane {lane}")
     if differs := _difference(state, trial, there):
         return SeatVerdict(False, differs)

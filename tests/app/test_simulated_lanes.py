@@ -9,6 +9,7 @@ from penstock.app.simulation.gantt import spans
 from penstock.app.simulation.waits import waits
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 from penstock.profiling.base.errors import UsageError
+from penstock.profiling.costs.company import Company
 from penstock.scheduler.policies.srtf import PATIENCE, SHORTEST
 
 NEAR = 0.05
@@ -108,3 +109,38 @@ def test_who_does_not_fit_into_the_lane_waits():
 def test_a_malformed_number_of_lanes_or_seats_is_refused(spec):
     with pytest.raises(UsageError, match=r"lanes|slots"):
         simulated_devices(spec)
+
+
+def alike(trials, epochs=4, seconds=10.0, together=None, width=1):
+    """A study of equal trials, which are trained together where ``together`` says how fast."""
+    company = Company(together or {})
+    spec = study_spec("alike", trials, width, fuses=bool(together))
+    work = TrialWork(seconds, ((1, 1.0), (2, 0.6))[:width], epochs)
+    return StudyWork(spec, (work,) * trials, budgets=True, company=company)
+
+
+def test_trials_that_are_trained_together_fill_the_seats_and_take_their_part_of_the_time():
+    _, outcome = simulated("gpu:1*1x4", "fifo", alike(4, together={4: 0.4}))
+    assert ends(outcome) == pytest.approx([4 * 4 * 10.0 * 0.4], abs=NEAR)
+    assert [row.seconds for row in outcome.epochs] == pytest.approx([4.0] * 16, abs=NEAR)
+    assert outcome.utilisation == pytest.approx(1.0, abs=1e-2)
+    assert outcome.makespan >= outcome.bound
+    _, alone = simulated("gpu:1*1x4", "fifo", alike(4))
+    assert ends(alone) == pytest.approx([160.0], abs=2 * NEAR), "without it seats are for who waits"
+
+
+def test_fewer_trials_together_gain_less():
+    _, outcome = simulated("gpu:2*1x4", "fifo", alike(4, together={4: 0.4}))
+    two = 0.4 + (1.0 - 0.4) / 3  # linear in 1/n between 1 and 4 trials
+    assert ends(outcome) == pytest.approx([2 * 4 * 10.0 * two], abs=NEAR)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_waterfill_is_wide_late_and_fused_early(known):
+    """With many trials a device is worth more fused than as a second one of a wide trial."""
+    work = Workload("jobs", (alike(8, epochs=6, together={4: 0.4}, width=2),))
+    [outcome] = run(work, simulated_devices("gpu:2*1x4", None), ["waterfill"], known=known).outcomes
+    assert all(len(row.members) == 1 for row in outcome.epochs if row.at < 60.0)
+    last = Workload("job", (alike(1, epochs=6, together={4: 0.4}, width=2),))
+    [outcome] = run(last, simulated_devices("gpu:2*1x4", None), ["waterfill"], known=True).outcomes
+    assert {len(row.members) for row in outcome.epochs} == {2}

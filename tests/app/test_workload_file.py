@@ -126,3 +126,34 @@ def test_more_trials_share_a_device_than_the_file_says_in_proportion(tmp_path):
     found = read(tmp_path, f"sharing: [1.2, 2.4]\n{FILE}")
     assert [found.slowdown(at_work) for at_work in (1, 2, 3, 6)] == [1.0, 1.2, 2.4, 4.8]
     assert [read(tmp_path, FILE).slowdown(at_work) for at_work in (1, 2, 3)] == [1.0, 2.0, 3.0]
+
+
+def test_trials_of_a_lane_may_be_trained_together_and_have_epochs_in_common(tmp_path):
+    lines = "pieces: {0: 2, 3: 3}\n    together: [[4, 0.5], [8, 0.3]]\n    seconds: 20"
+    found = read(tmp_path, FILE.replace("seconds: 20", lines)).studies[1]
+    assert found.company.ratios == {4: 0.5, 8: 0.3}
+    assert (found.spec.contract, found.spec.fuse, found.spec.seeding) == ("torch", "auto", "shared")
+    assert [dict(trial.params) for trial in found.trials] == [
+        {"x": 0, "x@3": 0},
+        {"x": 0, "x@3": 1},
+        {"x": 0, "x@3": 2},
+        {"x": 1, "x@3": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pieces: {3: 2}", "search.pieces = .* allowed is epochs and how many values"),
+        ("pieces: {0: 2, 3: 0}", "search.pieces = .* allowed is epochs and how many values"),
+        ("pieces: {0: 2, 9: 2}", "search.pieces = .* allowed is pieces that begin before epoch 9"),
+        ("pieces: {0: 3}", "search.n_trials = 4 is refused: allowed is at most one trial for each"),
+        ("together: [[1, 0.5]]", r"search.together = .1, 0.5. is refused: allowed is pairs"),
+        ("together: [[4, 0.1]]", r"search.together = .4, 0.1. is refused: allowed is pairs"),
+        ("together: [[4, 1.5]]", "search.together = .* is refused: allowed is pairs"),
+        ("together: 4", "search.together = 4 is refused: allowed is pairs"),
+    ],
+)
+def test_what_trials_cannot_have_in_common_is_refused(tmp_path, line, words):
+    with pytest.raises(UsageError, match=words):
+        read(tmp_path, FILE.replace("seconds: 20", f"{line}\n    seconds: 20"))

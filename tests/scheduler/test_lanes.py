@@ -27,6 +27,7 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.lanes import lane_need, seat_verdict
 from penstock.scheduler.resources.memory_fit import RESERVE
+from penstock.scheduler.state.epoch_times import epoch_left
 from penstock.scheduler.state.fusing import MAX_SINGLES, why_not
 from penstock.scheduler.state.lane_time import lane_seconds
 from penstock.scheduler.state.workloads import WorkloadTuning
@@ -59,7 +60,7 @@ class Laned(World):
         return self.engine.state
 
     def trial(self, name):
-        return self.state.trials[f"{name}-0000"]
+        return self.state.trials[name if name in self.state.trials else f"{name}-0000"]
 
     def attempt(self, name):
         return self.state.attempts[self.trial(name).fence]
@@ -313,7 +314,7 @@ class TestGivingWay:
         at.at += 30.0
         at.end_epoch("short", 30.0)
         assert at.parts() == {"long": 1.0}
-        left = at.state.epoch_left(at.attempt("long"))
+        left = epoch_left(at.state, at.attempt("long"))
         assert left == pytest.approx(50.0), "it had ten of sixty seconds"
 
     def test_a_longer_newcomer_waits_without_a_seat(self):
@@ -584,6 +585,26 @@ class TestTrainedTogether:
         at.study("a", n_trials=20, sampler="tpe", fuse="auto")
         assert len(at.state.studies["a"].trials) == 8
         assert len(at.state.attempts) == 8
+
+    @pytest.mark.parametrize("policy", ["fifo", "srtf", "waterfill", "pack"])
+    def test_no_policy_keeps_them_from_their_seats(self, policy):
+        at = Laned(devices=2, policy=policy)
+        at.study("a", n_trials=20, sampler="tpe", fuse="auto")
+        assert len(at.state.attempts) == 8
+
+    def test_costs_are_those_alone_and_what_is_expected_is_that_of_the_company(self):
+        at = Laned()
+        at.study("a", epochs=3, n_trials=4, sampler="tpe", fuse="auto")
+        for name in ("a", "a-0001", "a-0002", "a-0003"):
+            at.at += 2.0
+            at.end_epoch(name, 2.0, together=4, alone=5.0)
+        trial = at.trial("a")
+        assert at.state.epoch_seconds(trial) == pytest.approx(5.0)
+        assert at.state.costs.company_ratio("a", 4) == pytest.approx(0.4)
+        running = outlook(at.engine, at.at)["running"]
+        # Each has a quarter of the lane, and an epoch takes two seconds of that.
+        ends = {row["trial"]: row["epoch_ends"] for row in running}
+        assert ends == pytest.approx({0: 2.0, 1: 4.0, 2: 6.0, 3: 8.0})
 
     def test_where_their_trainer_cannot_they_are_seated_apart_again(self):
         at = Laned()
