@@ -179,7 +179,11 @@ class Slow(Small):
 
 
 class Long(Small):
-    """So many steps an epoch."""
+    """So many steps an epoch, of a network that is much faster together with others."""
+
+    def model(self) -> nn.Module:
+        inner = [layer for _ in range(6) for layer in (nn.Linear(8, 8), nn.ReLU())]
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), *inner, nn.Linear(8, 2))
 
     def data(self) -> Data:
         count = self.batch_size * self.params.get("steps", 100)
@@ -189,6 +193,8 @@ class Long(Small):
 
 class Paced(Long):
     """Each step takes so many seconds at least, and the model draws."""
+
+    model = Small.model
 
     def loss(self, model, batch):
         time.sleep(self.params.get("pause", 0.002))

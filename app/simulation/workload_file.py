@@ -155,8 +155,11 @@ class _Reading:
         """How many values a step function has in each piece, by the epochs that it begins after."""
         allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
         found = self._mapping(key_path, value)
-        fits = all(epoch.isdecimal() and type(n) is int and n > 0 for epoch, n in found.items())
-        pieces = {int(epoch): range(min(n, MAX_COUNT)) for epoch, n in found.items()} if fits else {}
+        fits = all(
+            epoch.isdecimal() and type(n) is int and 0 < n <= MAX_COUNT
+            for epoch, n in found.items()
+        )
+        pieces = {int(epoch): range(n) for epoch, n in found.items()} if fits else {}
         if not fits or list(pieces) != sorted({0, *pieces} if pieces else ()):
             raise self._refused(key_path, value, allowed)
         return pieces

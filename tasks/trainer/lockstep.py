@@ -3,7 +3,8 @@
 Theory of operation. A trial at the beginning of an epoch *rests* (``tasks.lanes.turns``): the
 others have a turn each, in which those of the same structure come to the beginning of an epoch,
 too, and rest. The first that goes on trains an epoch of each of them (``tasks.fusion``) in its own
-turn, while it holds the others. So whoever comes later waits for an epoch at most, and nobody waits
+turn, while it holds the others. Whoever comes in the middle of that epoch and could take part rests
+until its end, and then once more, so that those of the epoch come to their next one. Nobody waits
 for one that computes something else. Each trial keeps its own segment, fence, progress, reports,
 cut and failure: only the epoch's steps are computed together.
 
@@ -62,6 +63,8 @@ class Lockstep:
     def __init__(self) -> None:
         self._fusion = Fusion()
         self._waiting: list[_Waiting] = []
+        #: How many of each structure are being trained in one's turn.
+        self._led: dict[Structure, int] = {}
         #: Those that were trained together, as long as they are in memory.
         self._trained: dict[str, Training] = {}
 
@@ -78,6 +81,11 @@ class Lockstep:
         self._waiting.append(own)
         try:
             run.turn.rest()
+            while own.outcome is None and self._could_join(structure):
+                run.check()
+                run.turn.rest()
+                if not self._could_join(structure):
+                    run.turn.rest()  # those of the epoch that has ended come to their next one
         finally:
             if own in self._waiting:
                 self._waiting.remove(own)
@@ -97,6 +105,11 @@ class Lockstep:
         if (training := self._trained.pop(trial, None)) is not None:
             self._fusion.forget(training)
 
+    def _could_join(self, structure: Structure) -> bool:
+        """Whether others are trained in an epoch that one more could have been trained in."""
+        at_work = self._led.get(structure, 0)
+        return bool(at_work) and self._fusion.company(structure, at_work + 1) > 1
+
     def _lead(self, own: _Waiting) -> None:
         """Train an epoch of all that wait and have the structure of ``own``, in its turn."""
         others = [each for each in self._waiting if each.structure == own.structure]
@@ -104,6 +117,7 @@ class Lockstep:
         # In one order, whoever leads: the stacks of the last epoch are then taken up again.
         group = sorted([own, *others], key=lambda each: each.trial)
         own.turn.hold([each.turn for each in others])
+        self._led[own.structure] = len(group)
         rows, lent = [], _Lent(own.turn)
         for each in group:
             self._trained[each.trial] = each.training
@@ -114,6 +128,7 @@ class Lockstep:
                 each.outcome = outcome
                 each.together = self._fusion.company(own.structure, len(group))
         finally:
+            del self._led[own.structure]
             for each in group:
                 each.training.turn = each.turn
             own.turn.let_go([each.turn for each in others])

@@ -29,6 +29,13 @@ def lane(tmp_path):
 
 
 @pytest.fixture
+def large_lane(tmp_path):
+    """A trainer with so many seats that trials are faster together on a busy machine, too."""
+    with TrainerProcess(tmp_path / "log", seats=8) as trainer:
+        yield trainer
+
+
+@pytest.fixture
 def one_thread():
     """torch computes with one thread and deterministic kernels, as in a trainer of one core."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()

@@ -55,17 +55,29 @@ def test_one_of_another_structure_goes_on_beside_them(alone, lane):
     assert "example by example" in why
 
 
-def test_one_that_is_stopped_leaves_the_others_alone(alone, lane):
-    tasks = [task(n, trainees.Long, 4, params={"steps": 400}) for n in range(4)]
-    begin(lane, tasks)
-    heard = lane.hear_until("epoch")
+def test_one_that_is_stopped_leaves_the_others_alone(alone, large_lane):
+    tasks = [task(n, trainees.Long, 4, params={"steps": 200}) for n in range(8)]
+    begin(large_lane, tasks)
+    heard = large_lane.hear_until("epoch")
     gone, *others = tasks
-    lane.say(op="stop", trial=gone.trial, fence=gone.fence)
-    heard += hear_all(lane, tasks)
+    large_lane.say(op="stop", trial=gone.trial, fence=gone.fence)
+    heard += hear_all(large_lane, tasks)
     assert ("stopped", gone.trial) in {(m["op"], m["trial"]) for m in heard}
     assert max(m["together"] for m in epochs(heard)) > 1
     kept = {key: value for key, value in hashes(heard).items() if key[0] != gone.trial}
     assert kept == by(alone, others)
+
+
+def test_one_that_comes_in_the_middle_of_an_epoch_takes_part_in_the_next(alone, large_lane):
+    first = [task(n, trainees.Long, 8, params={"steps": 200}) for n in range(7)]
+    begin(large_lane, first)
+    heard = large_lane.hear_until("epoch")
+    late = task(7, trainees.Long, 2, params={"steps": 200})
+    large_lane.run(late)
+    heard += hear_all(large_lane, [*first, late])
+    company = [m["together"] for m in epochs(heard) if m["trial"] == late.trial]
+    assert company == [8, 8]
+    assert hashes(heard) == by(alone, [*first, late])
 
 
 def test_one_that_fails_has_its_own_traceback_and_the_others_go_on(alone, lane):
