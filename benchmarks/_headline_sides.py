@@ -121,16 +121,14 @@ class Side:
             # Where machines may differ, nothing is taken over.
             resources=penstock.Resources(on_signature_change="refuse" if self.merges else "record"),
         )
+        pieces = {n * work.PIECE: list(rates) for n, rates in enumerate(work.RATES)}
+        pieces = {begin: rates for begin, rates in pieces.items() if begin < epochs}
         for point in chosen:
-            study.enqueue_trial(
-                {
-                    "lr": point["lr0"],
-                    f"lr@{work.PIECE}": point["lr1"],
-                    f"lr@{2 * work.PIECE}": point["lr2"],
-                    "decay": point["decay"],
-                }
-            )
-        pieces = {number * work.PIECE: list(rates) for number, rates in enumerate(work.RATES)}
+            lrs = {
+                f"lr@{begin}" if begin else "lr": point[f"lr{begin // work.PIECE}"]
+                for begin in pieces
+            }
+            study.enqueue_trial({**lrs, "decay": point["decay"]})
         space = {"lr": penstock.Steps(pieces), "decay": list(work.DECAYS), "case": [case]}
         study.optimize(Trial, space, len(chosen), show_progress=False, devices=settings.devices)
         seconds = time.time() - began

@@ -63,8 +63,8 @@ class Lockstep:
     def __init__(self) -> None:
         self._fusion = Fusion()
         self._waiting: list[_Waiting] = []
-        #: How many of each structure are being trained in one's turn.
-        self._led: dict[Structure, int] = {}
+        #: How many are being trained in the turn of each that leads.
+        self._led: dict[_Waiting, int] = {}
         #: Those that were trained together, as long as they are in memory.
         self._trained: dict[str, Training] = {}
 
@@ -107,8 +107,10 @@ class Lockstep:
 
     def _could_join(self, structure: Structure) -> bool:
         """Whether others are trained in an epoch that one more could have been trained in."""
-        at_work = self._led.get(structure, 0)
-        return bool(at_work) and self._fusion.company(structure, at_work + 1) > 1
+        return any(
+            each.structure == structure and self._fusion.company(structure, n + 1) > 1
+            for each, n in self._led.items()
+        )
 
     def _lead(self, own: _Waiting) -> None:
         """Train an epoch of all that wait and have the structure of ``own``, in its turn."""
@@ -117,7 +119,7 @@ class Lockstep:
         # In one order, whoever leads: the stacks of the last epoch are then taken up again.
         group = sorted([own, *others], key=lambda each: each.trial)
         own.turn.hold([each.turn for each in others])
-        self._led[own.structure] = len(group)
+        self._led[own] = len(group)
         rows, lent = [], _Lent(own.turn)
         for each in group:
             self._trained[each.trial] = each.training
@@ -128,7 +130,7 @@ class Lockstep:
                 each.outcome = outcome
                 each.together = self._fusion.company(own.structure, len(group))
         finally:
-            del self._led[own.structure]
+            del self._led[own]
             for each in group:
                 each.training.turn = each.turn
             own.turn.let_go([each.turn for each in others])
