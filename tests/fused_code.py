@@ -242,11 +242,15 @@ class Criterion(Mlp):
 
 
 def trial(
-    code: type[penstock.TorchTrainable], number: int, params: Mapping[str, Any], seed: int = 3
+    code: type[penstock.TorchTrainable],
+    number: int,
+    params: Mapping[str, Any],
+    seed: int = 3,
+    shards: int = 1,
 ) -> Training:
     """A trial before its first epoch."""
     made = code(dict(params))
-    return loop.start(made, made.data(), seed, number, device=torch.device("cpu"))
+    return loop.start(made, made.data(), seed, number, shards, device=torch.device("cpu"))
 
 
 def params(n: int, **more: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..gangs.shards import Sums, cut
 from ..training.backward import backward
 from ..training.data import in_memory
 from ..training.seeding import seed_torch
@@ -40,7 +41,7 @@ class SoloCopy:
             self._model, self._optimizer = copy.deepcopy((run.model, run.optimizer), memo)
         except Exception as error:  # whatever user classes raise
             raise NotFused(f"its model or optimiser cannot be copied: {error}") from error
-        #: Seconds of the last step.
+        #: Seconds of processor time of the last step.
         self.seconds = 0.0
 
     @torch.no_grad()
@@ -61,23 +62,43 @@ class SoloCopy:
                     state = run.optimizer.state[other]
                     self._optimizer.state[own] = {n: _copied(each) for n, each in state.items()}
 
-    def step(self, run: Training, part: Tensor, seed: int) -> dict[str, Any]:
-        """Step as the trial would alone, with these examples; what ``facts`` would say then."""
+    def step(self, run: Training, part: Tensor, seeds: Sequence[int]) -> dict[str, Any]:
+        """Step as the trial would alone, with these examples; what ``facts`` would say then.
+
+        ``seeds`` are those of the shards.
+        """
         training = replace(
             run, code=copy.copy(run.code), model=self._model, optimizer=self._optimizer
         )
         self._model.train()
         saved = torch.default_generator.get_state()
-        began = time.perf_counter()
-        batch = tuple(tensor[part] for tensor in in_memory(run.data.train) or ())
-        seed_torch(run.device, seed)
+        began = time.thread_time()
         self._optimizer.zero_grad(set_to_none=True)
-        loss = backward(training, self._model, batch, len(part), run.system)
+        loss = (_by_shard if run.shards > 1 else _by_batch)(training, part, seeds)
         training.code.clip(self._model)
         self._optimizer.step()
-        self.seconds = time.perf_counter() - began
+        self.seconds = time.thread_time() - began
         torch.default_generator.set_state(saved)
         return facts(training, loss)
+
+
+def _by_batch(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
+    batch = tuple(tensor[part] for tensor in in_memory(run.data.train) or ())
+    seed_torch(run.device, seeds[0])
+    return backward(run, run.model, batch, len(part), run.system)
+
+
+def _by_shard(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
+    sums = Sums(run.model, None)
+    spans = cut(len(part), run.shards, run.batch_size)
+    for shard in sums.begin(len(spans)):
+        piece = part[spans[shard].start : spans[shard].stop]
+        batch = tuple(tensor[piece] for tensor in in_memory(run.data.train) or ())
+        seed_torch(run.device, seeds[shard])
+        with run.system.computing(run.device):
+            loss = run.code.loss(run.model, batch)
+        sums.take(shard, loss, len(piece) / len(part))
+    return sums.finish()
 
 
 def facts(run: Training, loss: Tensor) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from torch import Tensor
 
 from ..contracts.contract import TorchTrainable
 from ..contracts.rng import key
+from ..gangs.shards import cut
+from ..gangs.tree_sum import Block, fold, push
 from ..training.data import in_memory, length
 from ..training.loop import Tick
 from .checks import Mismatch, SoloCopy, check_generators, difference, facts, generators
@@ -63,7 +65,7 @@ class Epoch:
         self._regroup = regroup
         first = rows[0].training
         self._data = in_memory(first.data.train) or ()
-        self._size = first.batch_size
+        self._size, self._shards = first.batch_size, first.shards
         self._clips = type(first.code).clip is not TorchTrainable.clip
         self._common = Common([row.training.code for row in rows])
         self._code = stand_in(self._common, type(first.code))
@@ -121,14 +123,12 @@ class Epoch:
             chosen = set(range(count))
             admission.checked[size] += 1
         expected = {k: self._alone(k, number, part[k]) for k in sorted(chosen)}
-        began = time.perf_counter()
-        self.group.generators.begin(lambda: [_seed(row.training, number) for row in self.rows])
-        batch = tuple(tensor[part] for tensor in self._data)
-        losses = self.group.differentiate(self._code, batch)
+        began = time.thread_time()
+        losses = self._losses_of(number, part)
         if self._clips:
             self._clip()
         self.group.step(self._part_with)
-        seconds = time.perf_counter() - began
+        seconds = time.thread_time() - began
         self._losses.append(losses)
         for k, facts_alone in expected.items():
             if k not in self._gone:
@@ -136,10 +136,41 @@ class Epoch:
         if not chosen and size == self._size and admission.step.undecided(count):
             admission.step.together(count).append(seconds / count)
 
+    def _losses_of(self, number: int, part: Tensor) -> Tensor:
+        """The losses of a step, (K,); gradients are left in the stack.
+
+        Over the shards of each batch they are summed as in ``tasks.gangs.shards``.
+        """
+        if self._shards == 1:
+            losses, made = self._shard(number, 0, part, 1.0)
+            self.group.take(made)
+            return losses
+        stack = list[Block]()
+        for shard, span in enumerate(cut(part.shape[1], self._shards, self._size)):
+            weight = len(span) / part.shape[1]
+            piece = part[:, span.start : span.stop]
+            losses, made = self._shard(number, shard, piece, weight)
+            # Copies: they are added to in place, and may have one memory.
+            gradients = [None if each is None else each.clone() for each in made]
+            push(stack, Block(shard, 1, gradients, [(losses * weight).float()]))
+        root = fold(stack)
+        self.group.take(root.gradients)
+        return root.sums[0]
+
+    def _shard(
+        self, number: int, shard: int, part: Tensor, weight: float
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        self.group.generators.begin(
+            lambda: [_seed(row.training, number, shard) for row in self.rows]
+        )
+        batch = tuple(tensor[part] for tensor in self._data)
+        return self.group.differentiate(self._code, batch, weight)
+
     def _alone(self, k: int, number: int, part: Tensor) -> dict[str, Any]:
         run, optimiser = self.rows[k].training, self.group.optimiser
         self._solo.become(run, fresh=optimiser is not None and k in optimiser.fresh)
-        made = self._solo.step(run, part, _seed(run, number))
+        seeds = [_seed(run, number, shard) for shard in range(self._shards)]
+        made = self._solo.step(run, part, seeds)
         if len(part) == self._size and self._admission.step.undecided(len(self.rows)):
             self._admission.step.alone.append(self._solo.seconds)
         return made
@@ -187,5 +218,5 @@ def _order(run: Training, examples: int) -> Tensor:
     return torch.randperm(examples, generator=generator)
 
 
-def _seed(run: Training, step: int) -> int:
-    return key("step", run.seed, run.number, run.epoch, step, 0)
+def _seed(run: Training, step: int, shard: int) -> int:
+    return key("step", run.seed, run.number, run.epoch, step, shard)

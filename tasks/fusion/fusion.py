@@ -8,6 +8,7 @@ something differs or fails, all go back to the epoch's start and are trained alo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -197,14 +198,12 @@ class _Attempt:
         self, group: Group, part: str, data: Dataset[Any]
     ) -> Sequence[_Metrics | BaseException]:
         runs, admission = group.runs, self._admission
-        clock = runs[0].clock
-
         def each() -> list[_Metrics | BaseException]:
             return [_caught(evaluate, run, part, data) for run in runs]
 
         if not admission.may_evaluate(len(runs)):
             return each()
-        began = clock()
+        began = time.thread_time()
         try:
             together = evaluate_all(group, part, data)
         except Exception as error:
@@ -213,12 +212,12 @@ class _Attempt:
             reason = self._reason(runs[0], error, guilty=guilty)
             admission.evaluation_reason = reason
             return found
-        seconds = (clock() - began) / len(runs)
+        seconds = (time.thread_time() - began) / len(runs)
         if not admission.evaluation.undecided(len(runs)):
             return together
-        began = clock()
+        began = time.thread_time()
         found = each()
-        admission.evaluation.alone.append((clock() - began) / len(runs))
+        admission.evaluation.alone.append((time.thread_time() - began) / len(runs))
         admission.evaluation.together(len(runs)).append(seconds)
         for one, other in zip(together, found, strict=True):
             if isinstance(other, BaseException) or not same_numbers(one, other):

@@ -106,19 +106,28 @@ class Group:
 
         return self._all.call(each, self._inputs, batch, common=common)
 
-    def differentiate(self, code: TorchTrainable, batch: tuple[Tensor, ...]) -> Tensor:
-        """The losses (K,), detached. The gradients are left in the stack."""
+    def differentiate(
+        self, code: TorchTrainable, batch: tuple[Tensor, ...], weight: float = 1.0
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """The losses (K,), detached, and the gradients of ``weight`` times each of them.
+
+        A gradient is (K, ...), or None where the losses do not use the parameter.
+        """
         losses = self.call(code.loss, batch, common=False)
         if not isinstance(losses, Tensor) or losses.shape != (len(self.runs),):
             raise NotFused("its loss is not a single number")
         inputs = self._inputs[: len(self.stepped[0])]
-        made = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)
+        weights = torch.full_like(losses, weight)
+        made = torch.autograd.grad(losses, inputs, weights, allow_unused=True)
+        return losses.detach(), made
+
+    def take(self, made: Sequence[Tensor | None]) -> None:
+        """Put gradients into the stack."""
         self._there = [each is not None for each in made]
         with torch.no_grad():
             there = [i for i, each in enumerate(made) if each is not None]
             stacks = [self.gradients.stacked[i] for i in there]
             torch._foreach_copy_(stacks, [made[i] for i in there])
-        return losses.detach()
 
     def step(self, failed: Callable[[int, Exception], None]) -> None:
         """Step the optimisers with the gradients in the stack.

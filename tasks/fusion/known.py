@@ -1,7 +1,8 @@
 """What a process knows of structures: who is stepped together, only with equal bits and if faster.
 
 Theory of operation. Bits are compared for each size of batch, in the first steps of the first
-epoch, for every trial of the group. Then steps are timed, together and alone. How much faster they
+epoch, for every trial of the group. Then steps are timed, together and alone, in processor time: a
+long step is interrupted by other processes more often than a short one. How much faster they
 are together depends on how many they are, so each doubling of their number has times of its own.
 What differs once is never tried again in this process.
 """
@@ -31,7 +32,7 @@ _KEPT = 4
 
 @dataclass(slots=True)
 class Times:
-    """Seconds a trial of one kind of work, alone and together with so many others."""
+    """Processor seconds a trial of one kind of work, alone and together with so many others."""
 
     #: For people.
     what: str

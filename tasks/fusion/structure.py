@@ -50,7 +50,7 @@ def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
     overridden = type(code).clip is not TorchTrainable.clip
     network = (
         type(code),
-        (run.batch_size, code.eval_batch_size, overridden),
+        (run.batch_size, run.shards, code.eval_batch_size, overridden),
         _attributes(run.model),
         tuple(_shape(run.model.named_parameters())),
         tuple(_shape(run.model.named_buffers())),
@@ -91,8 +91,10 @@ def _check(run: Training) -> None:
         raise NotFused(f"it computes with {threads} threads, and bits are only equal at one")
     if run.device.type != "cpu":
         raise NotFused("it is on a GPU")
-    if run.shards > 1 or run.gang is not None:
-        raise NotFused("its batches are cut into shards")
+    if run.gang is not None:
+        raise NotFused("it is trained on several devices")
+    if run.shards > 1 and next(run.model.buffers(), None) is not None:
+        raise NotFused("its batches are cut into shards, and what they make of buffers is summed")
     if run.statistical:
         raise NotFused("its study is statistical")
     if run.windows or run.meter is not None or run.counts == {}:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from installation import up
-from penstock import FullBudget, create_study
+from penstock import FullBudget, Resources, create_study
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import number_of
-from trainees import Small
+from trainees import Long, Small
 
 pytestmark = pytest.mark.integration
 EPOCHS = 8
@@ -63,3 +63,22 @@ def test_their_trainer_s_end_loses_and_changes_nothing(seated):
         trainer.kill()
     assert seated.wait(together.id).status == "complete"
     assert outcome(seated, together) == outcome(seated, alone)
+
+
+def test_trials_that_could_be_wide_are_trained_together_while_there_are_many(tmp_path):
+    """Their batches are in shards either way, so that no width changes a bit."""
+
+    def begin(fuse):
+        study = create_study(
+            metric="accuracy", direction="maximize", sampler="grid", seed=3, fuse=fuse,
+            strategy=FullBudget(4), system="off", resources=Resources(max_width=2, shards=2),
+        )  # fmt: skip
+        study.submit(Long, {"lr": [0.01 * n for n in range(1, 15)], "steps": [100]})
+        return study
+
+    with up(tmp_path, "cpu:2x1*1x8", 2) as site:
+        studies = together, alone = begin("auto"), begin("off")
+        for study in studies:
+            assert site.wait(study.id).status == "complete"
+        assert max(each.together for each in reports(site, together)) > 2
+        assert outcome(site, together) == outcome(site, alone)

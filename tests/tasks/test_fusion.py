@@ -59,6 +59,17 @@ def test_bits_do_not_depend_on_company_whatever_the_code(kind):
     assert fusion.refusal(runs[0]) == ""
 
 
+@pytest.mark.parametrize("shards", [2, 3, 5])
+@pytest.mark.parametrize(
+    "kind", [code.Mlp, code.Dropout, code.LeNet, code.Clipped, code.Unused, code.Transformer]
+)
+def test_batches_in_shards_are_summed_as_alone(kind, shards):
+    fusion = Fusion()
+    more = {"clip": 0.1, "opt": "adamw"}
+    runs = same_as_alone(fusion, lambda n: trial(kind, n, params(n, **more), shards=shards), 3, 4)
+    assert fusion.refusal(runs[0]) == ""
+
+
 @pytest.mark.parametrize("opt", ["momentum", "adamw"])
 def test_dropout_of_each_trial_s_own_rate(opt):
     fusion = Fusion()

@@ -266,11 +266,11 @@ def test_threads_shards_and_knobs_are_refused_with_a_reason():
     run.system["micro_batch"] = 2
     assert "micro_batch" in fusion.refusal(run)
     del run.system["micro_batch"]
-    run.shards = 2
-    assert "shards" in fusion.refusal(run)
-    run.shards = 1
     assert fusion.refusal(run) == ""
     assert fusion.structure(run) is not None
+    assert fusion.structure(trial(code.Mlp, 0, params(0), shards=2)) != fusion.structure(run)
+    summed = trial(code.BatchNorm, 0, params(0), shards=2)
+    assert "shards" in fusion.refusal(summed)
 
 
 def test_it_is_only_done_where_it_is_faster(monkeypatch):
