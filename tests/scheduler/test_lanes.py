@@ -23,6 +23,7 @@ from penstock.scheduler.model.events import (
     PolicyChosen,
     Tick,
 )
+from penstock.scheduler.model.snapshot import Plan
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.lanes import lane_need, seat_verdict
@@ -605,6 +606,29 @@ class TestTrainedTogether:
         # Each has a quarter of the lane, and an epoch takes two seconds of that.
         ends = {row["trial"]: row["epoch_ends"] for row in running}
         assert ends == pytest.approx({0: 2.0, 1: 4.0, 2: 6.0, 3: 8.0})
+
+    def test_plans_see_an_epoch_take_less_of_a_device_and_a_second_device_gain_less(self):
+        """Alone an epoch takes 5 s on one device and 3 s on two; with others, 2 s of one."""
+        at = Laned(policy="waterfill")
+        at.study("a", epochs=9, n_trials=4, sampler="tpe", fuse="auto", max_width=2, shards=2)
+        for number in range(4):
+            at.at += 2.0
+            at.end_epoch(f"a-{number:04}", 2.0, together=4, alone=5.0)
+        at.state.costs.observe_window("a", "a-0000", {1: 0.5, 2: 0.3}, 10, meeting=0.0, met=True)
+        seen = []
+
+        def policy(snapshot):
+            seen.append(snapshot)
+            return Plan(tuple(each.trial for each in snapshot.waiting))
+
+        at.policy = policy
+        at.send(PolicyChosen(at=at.at, policy="user:policy"))
+        at.at += 5.0
+        at.send(Tick(at=at.at))
+        [first] = [each for each in seen[-1].running if each.trial == "a-0001"]
+        assert first.level == pytest.approx(2.0)
+        assert dict(first.shape)[1] == 1.0
+        assert dict(first.shape)[2] > 1.0, "alone on two devices it takes longer than its part"
 
     def test_where_their_trainer_cannot_they_are_seated_apart_again(self):
         at = Laned()
