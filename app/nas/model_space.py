@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..spec.conditions import parse_conditions
 from ..spec.space import Categorical, grid_size, parse_space
 
 if TYPE_CHECKING:
+    from ...tasks.nas.graphs.mutators import Mutator
     from ...tasks.nas.model import ModelSpace
 
 
-def space(model: type[ModelSpace], **arguments: Any) -> dict[str, Categorical]:
-    """The choices of ``model``, a class that ``arguments`` are given to, as a space.
+def space(
+    model: type[ModelSpace], *, mutators: Sequence[Mutator] = (), **arguments: Any
+) -> dict[str, Categorical]:
+    """The choices of ``model``, a class that ``arguments`` are given to, and of ``mutators``.
 
     It is an ordinary one: ``nas.space(Net) | {"lr": Float(1e-4, 1e-1, log=True)}``. A choice that
     is there only under others has them as its ``when``. Found by a dry run, in which the class is
     made several times, without memory for its weights (``tasks.nas.dry_run``). Raises UsageError
-    for a class that is none of ``ModelSpace`` or has no choice, one label with different
-    candidates, and candidates that a space cannot hold; what ``__init__`` raises is passed on.
+    for a class that is none of ``ModelSpace``, no choice at all, one label with different
+    candidates, candidates that a space cannot hold, and a mutator that matches nothing; what
+    ``__init__`` and mutators raise is passed on.
     """
     from ...tasks.nas.model import choices_of
 
     return {
         label: Categorical(each.candidates, when=each.when or None)
-        for label, each in choices_of(model, arguments).items()
+        for label, each in choices_of(model, mutators, arguments).items()
     }
 
 

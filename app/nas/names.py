@@ -2,7 +2,8 @@
 
 A model is a class that derives from ``ModelSpace`` and makes its choices in ``__init__``: layers
 (``LayerChoice``), inputs (``InputChoice``), depths (``Repeat``), cells (``Cell``) and plain values
-(``choice``). ``space`` gives its choices as a space, ``build`` the model of one configuration.
+(``choice``). ``space`` gives its choices as a space, ``build`` the model of one configuration. A
+``mutator`` changes the graph of a model, ``captured`` says what of it can be.
 Each name is loaded when first used, so ``nas`` itself costs nothing, and no torch.
 """
 
@@ -13,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...tasks.nas.cell import Cell
     from ...tasks.nas.choices import choice
+    from ...tasks.nas.graphs.capture import captured
+    from ...tasks.nas.graphs.derivation import Derivation, replay
+    from ...tasks.nas.graphs.mutators import Mutator, Site, mutator
+    from ...tasks.nas.graphs.repair import Repair
     from ...tasks.nas.layers import InputChoice, LayerChoice, Repeat
     from ...tasks.nas.model import ModelSpace, build
     from .model_space import size, space
@@ -22,26 +27,40 @@ if TYPE_CHECKING:
 #: Where each name is defined. NNI's users know ``choice`` as ``ValueChoice``.
 _LAZY = {
     "Cell": ("...tasks.nas.cell", "Cell"),
+    "Derivation": ("...tasks.nas.graphs.derivation", "Derivation"),
     "InputChoice": ("...tasks.nas.layers", "InputChoice"),
     "LayerChoice": ("...tasks.nas.layers", "LayerChoice"),
     "ModelSpace": ("...tasks.nas.model", "ModelSpace"),
+    "Mutator": ("...tasks.nas.graphs.mutators", "Mutator"),
+    "Repair": ("...tasks.nas.graphs.repair", "Repair"),
     "Repeat": ("...tasks.nas.layers", "Repeat"),
+    "Site": ("...tasks.nas.graphs.mutators", "Site"),
     "ValueChoice": ("...tasks.nas.choices", "choice"),
     "build": ("...tasks.nas.model", "build"),
+    "captured": ("...tasks.nas.graphs.capture", "captured"),
     "choice": ("...tasks.nas.choices", "choice"),
+    "mutator": ("...tasks.nas.graphs.mutators", "mutator"),
+    "replay": ("...tasks.nas.graphs.derivation", "replay"),
     "size": (".model_space", "size"),
     "space": (".model_space", "space"),
 }
 
 __all__ = [
     "Cell",
+    "Derivation",
     "InputChoice",
     "LayerChoice",
     "ModelSpace",
+    "Mutator",
+    "Repair",
     "Repeat",
+    "Site",
     "ValueChoice",
     "build",
+    "captured",
     "choice",
+    "mutator",
+    "replay",
     "size",
     "space",
 ]

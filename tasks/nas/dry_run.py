@@ -95,19 +95,21 @@ class _Walk:
         return order[index]
 
 
-def explored(make: Callable[[], object]) -> dict[str, Choice]:
+def explored(make: Callable[[], object], *, seen: bool = False) -> dict[str, Choice]:
     """All choices that ``make`` makes, by label, in an order in which conditions come first.
 
-    Raises UsageError for one label with different candidates, naming it, and what ``make`` raises.
+    ``seen``: code looks at what layers chose as well, as mutators do. Raises UsageError for one
+    label with different candidates, naming it, and what ``make`` raises.
     """
-    return _DryRun(make).choices()
+    return _DryRun(make, seen=seen).choices()
 
 
 class _DryRun:
     """The walks of one model."""
 
-    def __init__(self, make: Callable[[], object]) -> None:
+    def __init__(self, make: Callable[[], object], *, seen: bool) -> None:
         self._make = make
+        self._all_seen = seen
         self._candidates: dict[str, list[Any]] = {}
         self._seen: set[str] = set()
         self._walks: list[_Walk] = []
@@ -131,6 +133,8 @@ class _DryRun:
         walk = _Walk(number, given, self._candidates, self._seen)
         with answered_by(walk):
             self._make()
+        if self._all_seen:
+            self._seen.update(walk.values)
         self._walks.append(walk)
         return walk
 

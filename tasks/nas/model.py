@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,6 +12,9 @@ from torch import nn
 from ...profiling.base.errors import UsageError
 from .choices import FromParams, answered_by
 from .dry_run import Choice, explored
+from .graphs.derivation import Derivation, mutated, sketched
+from .graphs.mutators import Mutator
+from .graphs.repair import Repair
 
 Model = TypeVar("Model", bound="ModelSpace")
 
@@ -26,39 +29,68 @@ class ModelSpace(nn.Module):
 
     #: What was chosen where ``build`` made this model: candidates by label.
     architecture: Mapping[str, Any] | None = None
+    #: How mutators made this model, where ``build`` was given some.
+    derivation: Derivation | None = None
+
+    def example(self) -> Any:
+        """Inputs of this model: a tensor, or several in a tuple. Mutators need it, for shapes.
+
+        Their values are small, their sizes those of a batch of two or more examples.
+        """
+        return None
 
 
-def build(model: type[Model], params: Mapping[str, Any], **arguments: Any) -> Model:
+def build(
+    model: type[Model],
+    params: Mapping[str, Any],
+    *,
+    mutators: Sequence[Mutator] = (),
+    repair: Repair | None = None,
+    **arguments: Any,
+) -> Model:
     """The model of class ``model`` that ``params`` describe; ``arguments`` go to the class.
 
     ``params`` may have other names, such as hyperparameters, and choices that this model does not
-    make. Its ``architecture`` is what it chose. Raises UsageError for a choice that ``params``
-    lacks, for a value that is none of its candidates, and for one label with different candidates.
+    make. Its ``architecture`` is what it chose. ``mutators`` are then applied in their order, and
+    shapes are repaired as ``repair`` says (default: ``nas.Repair()``). The result has run forward
+    and backward on its ``example()``. Its ``derivation`` is what was done. Raises UsageError for a
+    choice that ``params`` lacks, for a value that is none of its candidates, for one label with
+    different candidates, and, naming mutators and layers, for what cannot be mutated or repaired.
     """
     _check(model)
     answers = FromParams(params)
     with answered_by(answers):
         built = model(**arguments)
+        if mutators:
+            built = mutated(built, mutators, repair or Repair())
     built.architecture = answers.chosen
     return built
 
 
-def choices_of(model: type[ModelSpace], arguments: Mapping[str, Any]) -> dict[str, Choice]:
-    """All choices of ``model`` by label, a choice after those that it depends on.
+def choices_of(
+    model: type[ModelSpace], mutators: Sequence[Mutator], arguments: Mapping[str, Any]
+) -> dict[str, Choice]:
+    """All choices of ``model`` and ``mutators``, a choice after those that it depends on.
 
-    Raises UsageError where it has none, and as ``explored``.
+    Raises UsageError where there is none, and as ``explored``.
     """
     _check(model)
-    make = partial(model, **arguments)
+
+    def make() -> None:
+        made = model(**arguments)
+        if mutators:
+            sketched(made, mutators)
+
+    explore = partial(explored, make, seen=bool(mutators))
     # Code that draws must leave no trace in the caller's random numbers.
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
-                found = explored(make)
+                found = explore()
         except UsageError:
             raise
         except Exception:  # code that reads a tensor's values needs them; others fail again
-            found = explored(make)
+            found = explore()
     if not found:
         allowed = "a class that makes choices in __init__"
         raise UsageError.refuse("the model", model.__qualname__, allowed)

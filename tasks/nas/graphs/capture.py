@@ -1,0 +1,94 @@
+"""What can be captured of a model: its graph, what is opaque in it and why, its sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph, GraphModule
+from torch.utils._pytree import tree_flatten
+
+from ....profiling.base.errors import UsageError
+from .running import run
+from .tracing import traced
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The graph of a model. Printed, it says what cannot be mutated and repaired, and why."""
+
+    #: None where the model's own forward cannot be traced.
+    graph: Graph | None
+    #: Why each opaque module is one, by its name; "" is the model itself.
+    opaque: Mapping[str, str]
+    #: The layers and opaque modules that are called, by name, with their classes.
+    layers: Mapping[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.layers)} layers can be mutated"]
+        lines += [f"{name or 'the model'}: opaque, {why}" for name, why in self.opaque.items()]
+        return "\n".join(lines)
+
+
+def captured(model: nn.Module, *inputs: Any) -> Captured:
+    """The graph of ``model`` on ``inputs``, or on those of its ``example()``.
+
+    No model is refused. What cannot be traced is opaque: it is trained as it is, and can be
+    replaced as a whole, but nothing in it is mutated or repaired. A graph that gives other numbers
+    than the model, in training or evaluation, is not used. Raises UsageError without inputs, and
+    what the model raises on them.
+    """
+    inputs = inputs or inputs_of(model)
+    graph, opaque = traced(model, inputs)
+    if graph is not None and not _meta(model):
+        for training in (True, False):
+            if not _alike(
+                run(model, type(model).forward, inputs, training=training),
+                run(model, forward_of(model, graph), inputs, training=training),
+            ):
+                mode = "training" if training else "evaluation"
+                graph, opaque = None, {"": f"its graph gives other numbers than it in {mode}"}
+                break
+    called = [] if graph is None else [each for each in graph.nodes if each.op == "call_module"]
+    layers = {
+        str(each.target): type(model.get_submodule(str(each.target))).__name__ for each in called
+    }
+    return Captured(graph, opaque, layers)
+
+
+def inputs_of(model: nn.Module) -> tuple[Any, ...]:
+    """The inputs that ``example()`` of the model gives. Raises UsageError where it has none."""
+    example = getattr(model, "example", None)
+    given = example() if example is not None else None
+    if given is None:
+        raise UsageError(
+            f"{type(model).__name__} has no example(): let it return inputs of the model, such as"
+            " torch.zeros(2, 3, 32, 32), so that shapes are known",
+            "example",
+        )
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
+
+
+def forward_of(model: nn.Module, graph: Graph) -> Callable[..., Any]:
+    """The function of a graph, to be called with the model and its inputs."""
+    forward: Callable[..., Any] = type(GraphModule(model, graph)).forward
+    return forward
+
+
+def _meta(model: nn.Module) -> bool:
+    tensors = [*model.parameters(), *model.buffers()]
+    return any(each.device.type == "meta" for each in tensors)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    values, structure = tree_flatten(one)
+    others, same = tree_flatten(other)
+    if len(values) != len(others) or structure != same:
+        return False
+    return all(
+        torch.allclose(each, own, equal_nan=True) if isinstance(each, Tensor) else each == own
+        for each, own in zip(values, others, strict=True)
+    )

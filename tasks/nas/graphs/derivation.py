@@ -1,0 +1,149 @@
+"""A mutated model: mutators applied, shapes repaired, tried once; and its derivation, replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from torch import nn
+from torch.fx import Graph
+
+from ....profiling.base.errors import UsageError
+from .capture import captured, forward_of, inputs_of
+from .digests import digest
+from .mutators import Mutator
+from .primitives import ModelGraph, Primitive
+from .repair import REPAIR, Repair, before_of, repaired
+from .running import trains
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """How an architecture came about. Digests are of structure, not of weights or names."""
+
+    #: The digest of the model before any mutator.
+    base: str
+    #: What was done to it, in order, repairs included.
+    log: tuple[Primitive, ...]
+    #: The digest of the result. Equal architectures have equal ones, however they came about.
+    digest: str
+
+    def __hash__(self) -> int:
+        return hash((self.base, self.digest))
+
+    def as_json(self) -> dict[str, Any]:
+        """The derivation as a JSON object."""
+        log = [each.as_json() for each in self.log]
+        return {"base": self.base, "log": log, "digest": self.digest}
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Derivation:
+        """The derivation that ``as_json`` gave."""
+        return cls(
+            given["base"], tuple(Primitive(**each) for each in given["log"]), given["digest"]
+        )
+
+
+def sketched(model: nn.Module, mutators: Sequence[Mutator]) -> None:
+    """Apply the mutators for their choices alone: for a dry run, on a model without weights."""
+    found = captured(model)
+    graph = ModelGraph(model, found.graph or Graph())
+    for each in mutators:
+        each.apply(graph, found.opaque)
+
+
+def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair) -> Model:
+    """Apply the mutators to ``model``, in their order, repair its shapes, and try it.
+
+    It stays an object of its class, with a ``forward`` of its own, and a ``derivation``. Raises
+    UsageError, with the names of mutators and nodes, for what is refused; then ``model`` is of no
+    use any more.
+    """
+    inputs = inputs_of(model)
+    found = captured(model, *inputs)
+    graph = ModelGraph(model, found.graph or Graph(), carry=repair.carry)
+    base = digest(model, found.graph)
+    before = before_of(graph, inputs)
+    for each in mutators:
+        each.apply(graph, found.opaque)
+    if not graph.log:
+        _derive(model, type(model).forward, Derivation(base, (), base))
+        return model
+    repaired(graph, inputs, before, repair)
+    _try(graph, inputs, Derivation(base, tuple(graph.log), digest(model, graph.graph)))
+    return model
+
+
+def replay(model: Model, derivation: Derivation) -> Model:
+    """Apply the log of ``derivation`` to ``model``: no mutator is asked, and no shape repaired.
+
+    Raises UsageError where ``model`` is not the base, or the log gives another architecture.
+    """
+    inputs = inputs_of(model)
+    found = captured(model, *inputs)
+    base = digest(model, found.graph)
+    if base != derivation.base:
+        allowed = f"a model like the base of the derivation, {derivation.base[:12]}"
+        raise UsageError.refuse("the model to replay on", base[:12], allowed)
+    if not derivation.log:
+        _derive(model, type(model).forward, derivation)
+        return model
+    graph = ModelGraph(model, found.graph or Graph())
+    for each in derivation.log:
+        graph.apply(each)
+    made = digest(model, graph.graph)
+    if made != derivation.digest:
+        allowed = f"what the log of the derivation gave, {derivation.digest[:12]}"
+        raise UsageError.refuse("the architecture", made[:12], allowed)
+    _try(graph, inputs, derivation)
+    return model
+
+
+def _try(graph: ModelGraph, inputs: Sequence[Any], derivation: Derivation) -> None:
+    """Let the model of a graph run as it, forward and backward once."""
+    model = graph.model
+    _derive(model, forward_of(model, graph.graph), derivation)
+    blamed = ", ".join(dict.fromkeys(each.by for each in graph.log if each.by != REPAIR))
+    try:
+        trains(model, inputs)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise UsageError(f"what {blamed} made does not train a step: {reason}", blamed) from error
+
+
+def _derive(model: Any, forward: Callable[..., Any], derivation: Derivation) -> None:
+    """Give ``model`` a class like its own, with this ``forward``."""
+    names = [each for each in forward.__code__.co_names if each in forward.__globals__]
+    used = tuple((each, forward.__globals__[each]) for each in names)
+    model.__class__ = _class_of(type(model), _Forward(forward, used), derivation)
+
+
+class _Forward:
+    """A function that is equal to another one of the same code and the same globals."""
+
+    def __init__(self, function: Callable[..., Any], used: tuple[tuple[str, Any], ...]) -> None:
+        self.function = function
+        code = function.__code__
+        self._key = (code.co_code, code.co_consts, code.co_names, used)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Forward) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key[:3])
+
+
+@lru_cache(maxsize=1024)
+def _class_of(base: Any, forward: _Forward, derivation: Derivation) -> type:
+    """A class like ``base``. Equal models have the same one, so they may be trained together."""
+    own = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "forward": forward.function,
+        "derivation": derivation,
+    }
+    return type(base.__name__, (base,), own)

@@ -1,0 +1,122 @@
+"""What a layer must be for the input that it gets, where there is one answer.
+
+Each rule is told a layer and the shape of its input, and gives the arguments to change: none where
+the layer fits. Where there are several answers it raises ``Ambiguous``, with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any
+
+from torch import nn
+
+from .shapes import Shape
+
+
+class Ambiguous(Exception):
+    """A layer does not fit, and there is more than one way, or none, to make it fit."""
+
+
+def convolution(layer: Any, shape: Shape) -> dict[str, Any]:
+    """Channels. A depthwise one keeps its multiplier, a grouped one its groups if they divide."""
+    channels = _channels(layer, shape, len(layer.kernel_size))
+    if channels == layer.in_channels:
+        return {}
+    if layer.groups == 1:
+        return {"in_channels": channels}
+    if layer.groups == layer.in_channels and layer.out_channels % layer.groups == 0:
+        multiplier = layer.out_channels // layer.groups
+        return {
+            "in_channels": channels,
+            "out_channels": channels * multiplier,
+            "groups": channels,
+        }
+    if channels % layer.groups == 0:
+        return {"in_channels": channels}
+    raise Ambiguous(
+        f"{channels} channels come in, and its {layer.groups} groups do not divide them:"
+        f" groups may be {_divisors(gcd(channels, layer.out_channels))}"
+    )
+
+
+def batch_norm(layer: Any, shape: Shape) -> dict[str, Any]:
+    """One number a channel. Instances are normalised in the same way."""
+    channels = shape[1] if len(shape) > 1 else shape[0]
+    return {} if channels == layer.num_features else {"num_features": channels}
+
+
+def layer_norm(layer: Any, shape: Shape) -> dict[str, Any]:
+    """The last dimensions, as many as the layer has."""
+    last = shape[len(shape) - len(layer.normalized_shape) :]
+    return {} if last == tuple(layer.normalized_shape) else {"normalized_shape": last}
+
+
+def group_norm(layer: Any, shape: Shape) -> dict[str, Any]:
+    """Channels, if the groups divide them."""
+    if shape[1] == layer.num_channels:
+        return {}
+    if shape[1] % layer.num_groups == 0:
+        return {"num_channels": shape[1]}
+    raise Ambiguous(
+        f"{shape[1]} channels come in, and its {layer.num_groups} groups do not divide them:"
+        f" num_groups may be {_divisors(shape[1])}"
+    )
+
+
+def linear(layer: Any, shape: Shape) -> dict[str, Any]:
+    """The last dimension."""
+    return {} if shape[-1] == layer.in_features else {"in_features": shape[-1]}
+
+
+def recurrent(layer: Any, shape: Shape) -> dict[str, Any]:
+    """The last dimension."""
+    return {} if shape[-1] == layer.input_size else {"input_size": shape[-1]}
+
+
+def prelu(layer: Any, shape: Shape) -> dict[str, Any]:
+    """A number a channel, or one for all."""
+    fits = layer.num_parameters in {1, shape[1] if len(shape) > 1 else 1}
+    return {} if fits else {"num_parameters": shape[1]}
+
+
+def attention(
+    layer: Any, query: Shape, key: Shape | None = None, value: Shape | None = None
+) -> dict[str, Any]:
+    """The last dimensions of query, key and value. What it gives is as wide as the query."""
+    key, value = key or query, value or key or query
+    now = {"embed_dim": query[-1], "kdim": key[-1], "vdim": value[-1]}
+    if now == {each: getattr(layer, each) for each in now}:
+        return {}
+    if query[-1] % layer.num_heads == 0:
+        return now
+    raise Ambiguous(
+        f"the query is {query[-1]} wide, and its {layer.num_heads} heads do not divide that:"
+        f" num_heads may be {_divisors(query[-1])}"
+    )
+
+
+#: The rule of each class of layers. Classes that derive from them have other constructors.
+RULES: dict[type[nn.Module], Callable[..., dict[str, Any]]] = {
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), convolution),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), convolution),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), batch_norm),
+    **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), batch_norm),
+    **dict.fromkeys((nn.RNN, nn.GRU, nn.LSTM), recurrent),
+    nn.LayerNorm: layer_norm,
+    nn.GroupNorm: group_norm,
+    nn.Linear: linear,
+    nn.PReLU: prelu,
+    nn.MultiheadAttention: attention,
+}
+
+
+def _channels(layer: Any, shape: Shape, dimensions: int) -> int:
+    if len(shape) not in {dimensions + 1, dimensions + 2}:
+        raise Ambiguous(f"it is given {len(shape)} dimensions: {shape}")
+    return shape[-dimensions - 1]
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]

@@ -1,0 +1,86 @@
+"""Where two values meet: adaptors before an addition, and the layer that a gate must change."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node
+
+from .primitives import ModelGraph
+from .shapes import Shape
+
+#: What may be done where the sides of an addition differ.
+POLICIES = ("shortcut", "branch", "refuse")
+_ADDITIONS = {
+    operator.add, operator.iadd, operator.sub, operator.isub, torch.add, torch.sub,
+    "add", "add_", "sub", "sub_",
+}  # fmt: skip
+_PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
+_CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
+
+
+def is_addition(node: Node) -> bool:
+    """Whether it adds, or subtracts."""
+    return node.op in {"call_function", "call_method"} and node.target in _ADDITIONS
+
+
+def is_product(node: Node) -> bool:
+    """Whether it multiplies element by element."""
+    return node.op in {"call_function", "call_method"} and node.target in _PRODUCTS
+
+
+def adaptor(given: Shape, target: Shape) -> dict[str, Any] | None:
+    """The recipe of a layer from one shape to another: 1 x 1, or linear. None: there is none.
+
+    Channels are dimension 1 of images, and the last one of two dimensions. Three dimensions may be
+    either, so there the one that differs counts. Where all of an image shrinks by one whole number,
+    the convolution has it as its stride.
+    """
+    if len(given) != len(target) or given[0] != target[0]:
+        return None
+    differ = [place for place in range(1, len(given)) if given[place] != target[place]]
+    if len(given) in {2, 3} and differ == [len(given) - 1]:
+        return _recipe("Linear", given[-1], target[-1])
+    if len(given) not in _CONVOLUTIONS:
+        return None
+    strides = {-(-size // other) for size, other in zip(given[2:], target[2:], strict=True)}
+    stride = max(strides)
+    if any(-(-size // stride) != other for size, other in zip(given[2:], target[2:], strict=True)):
+        return None
+    layer = _recipe(_CONVOLUTIONS[len(given)], given[1], target[1], 1)
+    return layer | {"kwargs": {"stride": stride}} if stride > 1 else layer
+
+
+def producer(
+    graph: ModelGraph, sides: Sequence[Node], shapes: Sequence[Shape], before: Sequence[Any]
+) -> tuple[Node, dict[str, Any]] | None:
+    """The layer whose out size is to follow the other side of a product, and its new arguments.
+
+    It is the last layer of the one side that is as wide as in the base. None where both sides have
+    changed, or more than the channels differ, or that layer is read by others too.
+    """
+    changed = [own != shape for own, shape in zip(before, shapes, strict=False)]
+    if len(changed) != 2 or changed.count(True) != 1:
+        return None
+    still = changed.index(False)
+    dimension = 1 if len(shapes[0]) > 3 else -1
+    size = shapes[1 - still][dimension]
+    node = sides[still]
+    while len(node.users) == 1:
+        module = graph.module(node)
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and module.groups == 1:
+            return node, {"out_channels": size}
+        if type(module) is nn.Linear:
+            return node, {"out_features": size}
+        if len(node.all_input_nodes) != 1 or (module is not None and module.state_dict()):
+            return None
+        [node] = node.all_input_nodes
+    return None
+
+
+def _recipe(kind: str, *args: int) -> dict[str, Any]:
+    return {"make": f"torch.nn:{kind}", "args": list(args), "kwargs": {}}

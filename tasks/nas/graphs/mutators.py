@@ -1,0 +1,180 @@
+"""Mutators: what users write to change graphs, and the sites where they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.fx import Node
+
+from ....profiling.base.errors import UsageError
+from ..choices import T, choice
+from .layers import Maker, recipe
+from .primitives import ModelGraph, Primitive
+
+#: Primitives of one mutator in one model: more come from a mutator that does not end.
+LIMIT = 1000
+#: Classes of layers, or a function that is told a site and says whether it is one.
+Match = type[nn.Module] | tuple[type[nn.Module], ...] | Callable[["Site"], bool]
+
+
+class Site:
+    """A place of a graph, which a mutator may change: a layer with all its calls, or an operation.
+
+    Each method is a primitive, which is noted in the log. Layers are given by the name of a class
+    in torch.nn, or as a class or function of a module, with its arguments; they must be JSON. In
+    sizes need not be right: shapes are repaired once all mutators were applied.
+    """
+
+    def __init__(self, graph: ModelGraph, node: Node, mutator: str) -> None:
+        self._graph = graph
+        self._at = node.name
+        self._mutator = mutator
+
+    @property
+    def name(self) -> str:
+        """The name of the layer in the model, such as "body.0.conv3"; else of the operation."""
+        node = self._node
+        return str(node.target) if node.op == "call_module" else node.name
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The layer that is there. None where it is an operation."""
+        return self._graph.module(self._node)
+
+    @property
+    def function(self) -> Any:
+        """The function or the name of the method that is called. None where it is a layer."""
+        return self._node.target if self.module is None else None
+
+    @property
+    def inputs(self) -> list[Site]:
+        """The places whose values it reads, in their order."""
+        return [self._site(each) for each in self._node.all_input_nodes]
+
+    def find(self, name: str) -> Site:
+        """The site with this name. Raises UsageError where there is none."""
+        sites = {each.name: each for each in sites_of(self._graph, self._mutator)}
+        if name not in sites:
+            raise UsageError.refuse("the site to find", name, f"one of {', '.join(sites)}")
+        return sites[name]
+
+    def choose(self, label: str, candidates: Sequence[T]) -> T:
+        """One of ``candidates``, as ``nas.choice``: a parameter of the space named ``label``.
+
+        Sites that give one label have one choice; for one each put ``site.name`` into it.
+        """
+        return choice(label, candidates)
+
+    def replace(self, make: Maker, *args: Any, **kwargs: Any) -> Site:
+        """Another layer in its place, under its name."""
+        return self._apply("replace", layer=recipe(make, args, kwargs))
+
+    def insert(self, make: Maker, *args: Any, **kwargs: Any) -> Site:
+        """A layer behind it, which everything reads that has read this one. Gives its site."""
+        return self._apply("insert", layer=recipe(make, args, kwargs))
+
+    def remove(self) -> None:
+        """What has read this reads its input."""
+        self._apply("remove")
+
+    def connect(self, other: Site, how: str = "add") -> Site:
+        """Add the value of ``other`` to it, or concatenate both along dimension 1 ("cat")."""
+        return self._apply("connect", other=other._at, how=how)
+
+    def rewire(self, index: int, other: Site) -> Site:
+        """Let it read ``other`` in place of its input ``index``, counted as in ``inputs``."""
+        return self._apply("rewire", index=index, other=other._at)
+
+    def update(self, **arguments: Any) -> Site:
+        """Make its layer anew, with other arguments, such as ``kernel_size=5, padding=2``."""
+        return self._apply("update", arguments=recipe(nn.Module, (), arguments)["kwargs"])
+
+    @property
+    def _node(self) -> Node:
+        return self._graph.node(self._at)
+
+    def _site(self, node: Node) -> Site:
+        return Site(self._graph, node, self._mutator)
+
+    def _apply(self, operation: str, **values: Any) -> Site:
+        if sum(each.by == self._mutator for each in self._graph.log) >= LIMIT:
+            raise UsageError(f"it applied {LIMIT} primitives, and does not end", self._mutator)
+        name = self._graph.apply(Primitive(operation, self._at, self._mutator, values))
+        return self._site(self._graph.node(name)) if operation != "remove" else self
+
+
+@dataclass(frozen=True, slots=True)
+class Mutator:
+    """A rule that changes graphs: where it matches, and what it does there."""
+
+    name: str
+    match: Match
+    act: Callable[[Site], None]
+    needed: bool
+
+    def apply(self, graph: ModelGraph, opaque: Mapping[str, str]) -> None:
+        """Apply it to each site that matches now, in the order of the graph.
+
+        A site that it has removed meanwhile is left out, and what it adds is not matched. Raises
+        UsageError, with its name, where nothing matches, and for a primitive that is impossible.
+        """
+        found = [each for each in sites_of(graph, self.name) if self._matches(each)]
+        if not found and self.needed:
+            parts = "".join(
+                f"; {name or 'the model'} is opaque: {why}" for name, why in opaque.items()
+            )
+            raise UsageError(
+                f"the mutator {self.name!r} matches nothing in this model{parts} (needed=False"
+                " leaves such a model as it is)",
+                self.name,
+            )
+        for site in found:
+            if site._at not in {node.name for node in graph.graph.nodes}:
+                continue
+            where = site.name
+            try:
+                self.act(site)
+            except UsageError as error:
+                raise UsageError(
+                    f"the mutator {self.name!r} at {where}: {error}", self.name
+                ) from error
+            except Exception as error:
+                error.add_note(f"in the mutator {self.name!r} at {where}")
+                raise
+
+    def _matches(self, site: Site) -> bool:
+        if isinstance(self.match, type | tuple):
+            return isinstance(site.module, self.match)
+        return bool(self.match(site))
+
+
+def sites_of(graph: ModelGraph, mutator: str) -> list[Site]:
+    """All sites of a graph: each layer once, at its first call, and each operation."""
+    found, layers = [], set()
+    for node in graph.graph.nodes:
+        if node.op in {"call_module", "call_function", "call_method"}:
+            if node.op != "call_module" or node.target not in layers:
+                found.append(Site(graph, node, mutator))
+            layers.add(node.target)
+    return found
+
+
+def mutator(*, match: Match, needed: bool = True) -> Callable[[Callable[[Site], None]], Mutator]:
+    """A decorator: the function becomes a mutator, which is called with each site that matches.
+
+    ``match``: a class of layers, several in a tuple, or a function of a site. Mutators are applied
+    in the order in which they are given, each to the sites of the graph that the ones before have
+    made. ``needed``: a model in which it matches nothing is refused.
+    """
+    classes = match if isinstance(match, tuple) else ()
+    if not callable(match) and not (classes and all(isinstance(each, type) for each in classes)):
+        allowed = "a class of layers, several in a tuple, or a function of a site"
+        raise UsageError.refuse("the match of a mutator", match, allowed)
+
+    def decorate(act: Callable[[Site], None]) -> Mutator:
+        return Mutator(act.__name__, match, act, needed)
+
+    return decorate

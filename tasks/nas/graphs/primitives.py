@@ -1,0 +1,288 @@
+"""The graph of a model and the log of what was done to it: six primitives, and nothing else.
+
+Theory of operation. A graph is changed by ``ModelGraph.apply`` alone. It takes a primitive, which
+is a value that JSON can hold, changes graph and modules, and appends it to the log. Mutators,
+repairs and replays all come through here. So a log applied to the same base gives the same graph,
+and tells how it came about. New nodes are named by the graph, always alike.
+
+Modules that are not touched stay the same objects under the same names. A replaced or updated one
+keeps its name; a new one is ``mutated.NAME``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Graph, Node
+
+from ....profiling.base.errors import UsageError
+from .layers import carried, made, rebuilt
+
+#: Where new modules are.
+ADDED = "mutated"
+_JOINED: dict[str, Callable[[Node, Node], tuple[Any, tuple[Any, ...]]]] = {
+    "add": lambda one, other: (operator.add, (one, other)),
+    "cat": lambda one, other: (torch.cat, ([one, other], 1)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One change: what, at which node, for whom (a mutator, or "repair"), with which values."""
+
+    operation: str
+    at: str
+    by: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The primitive as a JSON object."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{key}={value!r}" for key, value in self.values.items())
+        return f"{self.by}: {self.operation} {self.at}({values})"
+
+
+class ModelGraph:
+    """A model, its graph, and the log of primitives that were applied to it."""
+
+    def __init__(self, model: nn.Module, graph: Graph, *, carry: bool = False) -> None:
+        self.model = model
+        self.graph = graph
+        #: Whether a layer made anew takes over weights that the old one has in common with it.
+        self.carry = carry
+        #: What was applied, in order.
+        self.log: list[Primitive] = []
+
+    def node(self, name: str) -> Node:
+        """The node of this name. Raises UsageError where there is none any more."""
+        for node in self.graph.nodes:
+            if node.name == name:
+                return node  # type: ignore[no-any-return]
+        raise UsageError(f"{name} is not in the graph (any more)", name)
+
+    def module(self, node: Node) -> nn.Module | None:
+        """The module that a node calls."""
+        called = node.op == "call_module"
+        return self.model.get_submodule(str(node.target)) if called else None
+
+    def calls(self, node: Node) -> list[Node]:
+        """All nodes that call the module of ``node``, or ``node`` alone."""
+        if node.op != "call_module":
+            return [node]
+        return [
+            each
+            for each in self.graph.nodes
+            if each.op == "call_module" and each.target == node.target
+        ]
+
+    def apply(self, primitive: Primitive) -> str:
+        """Change the graph, note it, and give the name of the node where it is now.
+
+        Raises UsageError, naming nodes, for what cannot be done. Then nothing was changed.
+        """
+        node = self.node(primitive.at)
+        name, noted = _OPERATIONS[primitive.operation](self, node, **primitive.values)
+        values = dict(primitive.values) | noted
+        self.log.append(Primitive(primitive.operation, primitive.at, primitive.by, values))
+        return name
+
+    def _replace(
+        self, node: Node, *, layer: Mapping[str, Any], carried: Any = None
+    ) -> tuple[str, dict[str, Any]]:
+        old = self.module(node)
+        if old is None and len(node.all_input_nodes) != 1:
+            raise _several(node, "a layer in its place reads one value: remove or rewire it")
+        self._check_shared(node, old)
+        new = made(layer, old)
+        noted = self._carried(old, new, carried)
+        if old is None:
+            [value] = node.all_input_nodes
+            node.op, node.target = "call_module", f"{ADDED}.{node.name}"
+            node.args, node.kwargs = (value,), {}
+        self._set(str(node.target), new)
+        return node.name, noted
+
+    def _update(
+        self, node: Node, *, arguments: Mapping[str, Any], carried: Any = None
+    ) -> tuple[str, dict[str, Any]]:
+        old = self.module(node)
+        if old is None:
+            raise UsageError(f"{node.name} is no layer, so it has nothing to update", node.name)
+        self._check_shared(node, old)
+        new = rebuilt(old, arguments)
+        self._set(str(node.target), new)
+        return node.name, self._carried(old, new, carried)
+
+    def _insert(
+        self, node: Node, *, layer: Mapping[str, Any], reader: str = ""
+    ) -> tuple[str, dict[str, Any]]:
+        new = made(layer, self.model)
+        kind = type(new).__name__.lower()
+        name, target = "", ""
+        for call in self.calls(node):
+            with self.graph.inserting_after(call):
+                added = self.graph.create_node(
+                    "call_module", "", (call,), name=f"{call.name}_{kind}"
+                )
+            target = target or f"{ADDED}.{added.name}"
+            name = name or added.name
+            added.target = target
+            for user in [each for each in call.users if reader in {"", each.name}]:
+                if user is not added:
+                    user.replace_input_with(call, added)
+        self._set(target, new)
+        return name, {}
+
+    def _remove(self, node: Node) -> tuple[str, dict[str, Any]]:
+        calls = self.calls(node)
+        for call in calls:
+            if len(call.all_input_nodes) != 1:
+                raise _several(call, "rewire what reads it instead")
+        for call in calls:
+            call.replace_all_uses_with(call.all_input_nodes[0])
+            self.graph.erase_node(call)
+        self._drop(calls)
+        return node.name, {}
+
+    def _connect(self, node: Node, *, other: str, how: str) -> tuple[str, dict[str, Any]]:
+        source = self._source(node, other)
+        if how not in _JOINED:
+            raise UsageError.refuse("how to connect", how, f"one of {', '.join(_JOINED)}")
+        function, arguments = _JOINED[how](node, source)
+        with self.graph.inserting_after(node):
+            joined = self.graph.create_node(
+                "call_function", function, arguments, name=f"{node.name}_{how}"
+            )
+        node.replace_all_uses_with(joined, lambda user: user is not joined)
+        self._order()
+        return joined.name, {}
+
+    def _rewire(self, node: Node, *, index: int, other: str) -> tuple[str, dict[str, Any]]:
+        source = self._source(node, other)
+        values = node.all_input_nodes
+        if not 0 <= index < len(values):
+            allowed = f"0 to {len(values) - 1}"
+            raise UsageError.refuse(f"the input of {node.name} to rewire", index, allowed)
+        old = values[index]
+        node.replace_input_with(old, source)
+        self._order()
+        self._prune(old)
+        return node.name, {}
+
+    def _source(self, node: Node, other: str) -> Node:
+        """The node ``other``, from which ``node`` can read without a loop."""
+        if len(self.calls(node)) > 1:
+            raise UsageError(
+                f"{node.target} is called in several places: {_names(self.calls(node))}", node.name
+            )
+        source = self.node(other)
+        if source.op == "output" or node in above([source]):
+            raise UsageError(
+                f"{node.name} cannot read {other}, which reads {node.name}: it would be a loop",
+                node.name,
+            )
+        return source
+
+    def _check_shared(self, node: Node, module: nn.Module | None) -> None:
+        """Raise UsageError where other modules have parameters of this one: they would part."""
+        own = {id(each) for each in module.parameters()} if module is not None else set()
+        names = [
+            name
+            for name, each in self.model.named_parameters(remove_duplicate=False)
+            if id(each) in own and not name.startswith(f"{node.target}.")
+        ]
+        if names:
+            raise UsageError(
+                f"{node.target} shares its weights with {', '.join(names)}: they would be no longer"
+                " the same",
+                node.name,
+            )
+
+    def _carried(self, old: nn.Module | None, new: nn.Module, before: Any) -> dict[str, Any]:
+        """Weights taken over, as a replay finds them in the log, or as ``carry`` says."""
+        if type(old) is not type(new) or old is None or not (self.carry or before):
+            return {}
+        return {"carried": carried(old, new)}
+
+    def _set(self, target: str, module: nn.Module) -> None:
+        path, _, name = target.rpartition(".")
+        if path == ADDED and not hasattr(self.model, ADDED):
+            self.model.add_module(ADDED, nn.Module())
+        self.model.get_submodule(path).register_module(name, module)
+
+    def _drop(self, nodes: Iterable[Node]) -> None:
+        """Delete modules that nothing calls any more: they would be parameters of nothing."""
+        called = {str(each.target) for each in self.graph.nodes if each.op == "call_module"}
+        for target in {str(each.target) for each in nodes if each.op == "call_module"} - called:
+            path, _, name = target.rpartition(".")
+            delattr(self.model.get_submodule(path), name)
+
+    def _prune(self, node: Node) -> None:
+        """Erase ``node``, and what it read, as far as nothing reads them."""
+        erased, open_ = [], [node]
+        while open_:
+            each = open_.pop()
+            if not each.users and each.op not in {"placeholder", "output"} and not each._erased:
+                open_ += each.all_input_nodes
+                self.graph.erase_node(each)
+                erased.append(each)
+        self._drop(erased)
+
+    def _order(self) -> None:
+        """Move nodes behind what they read, and no others."""
+        ordered: dict[Node, None] = {}
+
+        def visit(node: Node) -> None:
+            open_ = [node]
+            while open_:
+                waiting = [each for each in open_[-1].all_input_nodes if each not in ordered]
+                if waiting:
+                    open_ += reversed(waiting)
+                else:
+                    ordered[open_.pop()] = None
+
+        for node in list(self.graph.nodes):
+            if node not in ordered:
+                visit(node)
+        first, *rest = ordered
+        for node in rest:
+            first.append(node)
+            first = node
+
+
+def above(nodes: Iterable[Node]) -> set[Node]:
+    """``nodes``, and all nodes that they read, directly or not."""
+    found: set[Node] = set()
+    open_ = list(nodes)
+    while open_:
+        node = open_.pop()
+        if node not in found:
+            found.add(node)
+            open_ += node.all_input_nodes
+    return found
+
+
+def _several(node: Node, choices: str) -> UsageError:
+    read = _names(node.all_input_nodes) or "nothing"
+    return UsageError(f"{node.name} reads {read}: {choices}", node.name)
+
+
+def _names(nodes: Iterable[Node]) -> str:
+    return ", ".join(each.name for each in nodes)
+
+
+_OPERATIONS: dict[str, Callable[..., tuple[str, dict[str, Any]]]] = {
+    "replace": ModelGraph._replace,
+    "insert": ModelGraph._insert,
+    "remove": ModelGraph._remove,
+    "connect": ModelGraph._connect,
+    "rewire": ModelGraph._rewire,
+    "update": ModelGraph._update,
+}

@@ -1,0 +1,227 @@
+"""Shape repair: after mutators, each layer is made to fit what it gets, or the graph is refused.
+
+Theory of operation. The graph is walked in order with fake tensors, so nothing is computed. At each
+layer the rule of its class says what it must be for its input (``insizes``); where it is something
+else it is made anew. At additions whose sides differ an adaptor is put in, as the policy says
+(``joins``). A product is a gate: the side that is as it was follows the side that is not, by its
+last layer. That changes what was walked before, so the walk begins again.
+
+Each change is a primitive in the log, so a replay repairs nothing. What has several answers stops,
+with the names of the nodes and the answers. So does a model whose outputs have other shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Node
+
+from ....profiling.base.errors import UsageError
+from .insizes import RULES, Ambiguous
+from .joins import POLICIES, adaptor, is_addition, is_product, producer
+from .primitives import ModelGraph, Primitive, above
+from .shapes import Shapes, output_shapes, shapes_of
+
+#: Walks through one graph: each but the last has changed a gate.
+WALKS = 20
+REPAIR = "repair"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """How shapes are repaired.
+
+    ``additions``: what is done where the sides of an addition differ. "shortcut" adapts the side
+    that is computed first, so what follows gets the size of the other one; "branch" adapts the side
+    computed last, so what follows stays as it was; "refuse" stops. ``carry``: layers that are made
+    anew, in mutators and repairs, take over the weights that the old ones have in common with them.
+    Raises UsageError for another policy.
+    """
+
+    additions: str = "shortcut"
+    carry: bool = False
+
+    def __post_init__(self) -> None:
+        if self.additions not in POLICIES:
+            allowed = f"one of {', '.join(POLICIES)}"
+            raise UsageError.refuse("additions", self.additions, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the base was, by the names of its nodes."""
+
+    #: What a node gives; None for what is no tensor. Of the output all its tensors.
+    shapes: Mapping[str, Any]
+    #: What a node reads.
+    read: Mapping[str, list[Any]]
+    #: How many rows an embedding has.
+    rows: Mapping[str, int]
+
+
+def before_of(graph: ModelGraph, inputs: Sequence[Any]) -> Before:
+    """The base, before mutators. Raises what torch raises where it does not run on ``inputs``."""
+    shapes = shapes_of(graph.model, graph.graph, inputs)
+    read, rows = {}, {}
+    for node in graph.graph.nodes:
+        read[node.name] = [shapes[each.name] for each in node.all_input_nodes]
+        if isinstance(module := graph.module(node), nn.Embedding):
+            rows[node.name] = module.num_embeddings
+    return Before(shapes, read, rows)
+
+
+def repaired(graph: ModelGraph, inputs: Sequence[Any], before: Before, policy: Repair) -> None:
+    """Make all layers fit.
+
+    Raises UsageError with names of nodes, mutators and choices where that cannot be done.
+    """
+    for _ in range(WALKS):
+        if _Walk(graph, inputs, before, policy).done():
+            return
+    mutators = ", ".join(dict.fromkeys(each.by for each in graph.log if each.by != REPAIR))
+    raise UsageError(
+        f"the graph that {mutators} made cannot be repaired: after {WALKS} walks some product still"
+        " has sides that do not fit",
+        mutators,
+    )
+
+
+class _Walk:
+    """One walk through the graph."""
+
+    def __init__(
+        self, graph: ModelGraph, inputs: Sequence[Any], before: Before, policy: Repair
+    ) -> None:
+        self._graph = graph
+        self._before = before
+        self._policy = policy
+        self._shapes = Shapes(graph.model, inputs)
+        #: The first node that calls a layer, by the layer's name.
+        self._first: dict[str, str] = {}
+
+    def done(self) -> bool:
+        """Walk. False: a layer that was passed has changed, so walk again."""
+        for node in list(self._graph.graph.nodes):
+            try:
+                if not self._fit(node):
+                    return False
+                self._shapes.run(node)
+                self._check(node)
+            except Ambiguous as error:
+                raise self._refused(node, str(error)) from error
+            except UsageError as error:
+                raise self._refused(node, str(error)) from error
+            except Exception as error:  # whatever torch raises for shapes
+                reason = str(error).strip().partition("\n")[0]
+                raise self._refused(node, f"{type(error).__name__}: {reason}") from error
+        return True
+
+    def _fit(self, node: Node) -> bool:
+        """Change ``node``, or put an adaptor before it, if it needs that. False: walk again."""
+        module = self._graph.module(node)
+        if module is not None:
+            self._fit_layer(node, module)
+        elif is_addition(node) or is_product(node):
+            sides = node.all_input_nodes
+            shapes = [self._shapes.of(each) for each in sides]
+            if len(sides) == 2 and None not in shapes and self._differ(node, shapes):
+                return self._join(node, sides, shapes)
+        return True
+
+    def _fit_layer(self, node: Node, module: nn.Module) -> None:
+        if type(module) is nn.Embedding:
+            self._fit_embedding(node, module)
+        rule = RULES.get(type(module))
+        if rule is None:
+            return
+        args, kwargs = self._shapes.arguments(node)
+        given = [*args, *kwargs.values()][: 3 if type(module) is nn.MultiheadAttention else 1]
+        changes = rule(module, *(tuple(each.shape) for each in given if isinstance(each, Tensor)))
+        first = self._first.setdefault(str(node.target), node.name)
+        if changes and first != node.name:
+            raise Ambiguous(f"it is also called at {first}, with another size")
+        if changes:
+            self._apply("update", node, arguments=changes)
+
+    def _fit_embedding(self, node: Node, module: nn.Embedding) -> None:
+        """As many rows as the base had: mutators change no numbers of tokens that come in."""
+        rows = self._before.rows.get(node.name, 0)
+        if module.num_embeddings < rows:
+            self._apply("update", node, arguments={"num_embeddings": rows})
+
+    def _differ(self, node: Node, shapes: Sequence[Any]) -> bool:
+        """Whether the sides agreed in the base where they do not now, or never had to and must."""
+        one, other = shapes
+        if len(one) != len(other):
+            return False
+        known = self._before.read.get(node.name, [])
+        if len(known) != 2 or any(each is None or len(each) != len(one) for each in known):
+            return bool(one != other)
+        return any(
+            now != then and (before == after or 1 not in {now, then})
+            for now, then, before, after in zip(one, other, *known, strict=True)
+        )
+
+    def _join(self, node: Node, sides: Sequence[Node], shapes: Sequence[Any]) -> bool:
+        names = " and ".join(
+            f"{each.name} {shape}" for each, shape in zip(sides, shapes, strict=True)
+        )
+        if is_product(node):
+            found = producer(self._graph, sides, shapes, self._before.read.get(node.name, []))
+            if found is None:
+                raise Ambiguous(f"its sides do not fit: {names}; give one of them another size")
+            layer, changes = found
+            self._apply("update", layer, arguments=changes)
+            return False
+        if self._policy.additions == "refuse":
+            raise Ambiguous(
+                f"its sides differ: {names}; additions='shortcut' or 'branch' would adapt one"
+            )
+        order = {each: place for place, each in enumerate(self._graph.graph.nodes)}
+        late = max((0, 1), key=lambda side: order[sides[side]])
+        side = 1 - late if self._policy.additions == "shortcut" else late
+        found_layer = adaptor(shapes[side], shapes[1 - side])
+        if found_layer is None:
+            side, found_layer = 1 - side, adaptor(shapes[1 - side], shapes[side])
+        if found_layer is None:
+            raise Ambiguous(f"its sides differ in more than channels: {names}; rewire one of them")
+        new = self._graph.node(
+            self._apply("insert", sides[side], layer=found_layer, reader=node.name)
+        )
+        self._shapes.run(new)
+        return True
+
+    def _check(self, node: Node) -> None:
+        """Sizes that forward has as numbers may no longer hold: a view, or the outputs."""
+        before = self._before.shapes.get(node.name)
+        if node.op == "output":
+            now = output_shapes(self._shapes, node)
+            if now != before:
+                raise Ambiguous(
+                    f"the model gives {now}, and gave {before}: keep the last layer's size"
+                )
+        elif node.target in {"view", "reshape", torch.reshape} and before:
+            now, first = self._shapes.of(node), node.all_input_nodes[0]
+            came = self._before.read[node.name][0]
+            if came[0] == before[0] and now[0] != self._shapes.of(first)[0]:
+                raise Ambiguous(
+                    f"it gives {now}, and gave {before}: forward has its sizes as numbers;"
+                    " flatten(1) or x.shape would follow"
+                )
+
+    def _apply(self, operation: str, node: Node, **values: Any) -> str:
+        return self._graph.apply(Primitive(operation, node.name, REPAIR, values))
+
+    def _refused(self, node: Node, reason: str) -> UsageError:
+        """The error with the mutators whose primitives this node depends on, else all."""
+        names = {each.name for each in above([node])}
+        log = [each for each in self._graph.log if each.by != REPAIR]
+        mutators = dict.fromkeys(each.by for each in log if each.at in names)
+        blamed = ", ".join(mutators or dict.fromkeys(each.by for each in log))
+        module = self._graph.module(node)
+        what = node.name if module is None else f"{node.target} ({type(module).__name__})"
+        return UsageError(f"what {blamed} made cannot be repaired at {what}: {reason}", blamed)

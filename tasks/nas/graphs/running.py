@@ -1,0 +1,70 @@
+"""Running a model on its example, after which buffers, modes and random numbers are as before."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+from ....profiling.base.errors import UsageError
+
+#: Tracing changes ``nn.Module`` itself, and runs change random states, which threads share.
+ALONE = threading.RLock()
+
+
+def run(
+    model: nn.Module, forward: Callable[..., Any], inputs: Sequence[Any], *, training: bool
+) -> Any:
+    """What ``forward`` of the model gives, with random numbers that are always the same."""
+    with _unchanged(model), torch.no_grad():
+        model.train(training)
+        torch.manual_seed(0)
+        random.seed(0)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed(0)
+        return forward(model, *inputs)
+
+
+def trains(model: nn.Module, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Run the model forward and backward in training; the shapes of its outputs.
+
+    Raises what torch raises, and UsageError for a model that gives no tensor.
+    """
+    with _unchanged(model), torch.enable_grad():
+        model.train()
+        outputs = [each for each in tree_flatten(model(*inputs))[0] if isinstance(each, Tensor)]
+        if not outputs:
+            raise UsageError("the model gives no tensor", "forward")
+        learning = [each for each in model.parameters() if each.requires_grad]
+        losses = [each.float().sum() for each in outputs if each.requires_grad]
+        if learning and losses:
+            torch.autograd.grad(sum(losses), learning, allow_unused=True)  # type: ignore[arg-type]
+        return [tuple(each.shape) for each in outputs]
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    modes = [(each, each.training) for each in model.modules()]
+    kept = [(each, each.detach().clone()) for each in model.buffers()]
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    with ALONE, torch.random.fork_rng(devices=devices):
+        numpy, state = sys.modules.get("numpy"), random.getstate()
+        numbers = numpy.random.get_state() if numpy else None
+        try:
+            yield
+        finally:
+            for each, mode in modes:
+                each.training = mode
+            with torch.no_grad():
+                for buffer, value in kept:
+                    buffer.copy_(value)
+            random.setstate(state)
+            if numpy:
+                numpy.random.set_state(numbers)

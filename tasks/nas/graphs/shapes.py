@@ -1,0 +1,116 @@
+"""What each node of a graph gives: tensors with shapes and without values, a node at a time.
+
+Fake tensors compute nothing. An opaque module whose code needs values is run with random ones.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+Shape = tuple[int, ...]
+
+
+class Shapes:
+    """The values of nodes, computed in order, of inputs that have the shapes of ``inputs``."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[Any]) -> None:
+        self._model = model
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._inputs = tree_map_only(Tensor, self._mode.from_tensor, list(inputs))
+        self._values: dict[Node, Any] = {}
+        self._read = 0
+
+    def of(self, node: Node) -> Any:
+        """What is known of ``node``: a shape, or None for what is no tensor."""
+        value = self._values[node]
+        return tuple(value.shape) if isinstance(value, Tensor) else None
+
+    def arguments(self, node: Node) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """What ``node`` is called with."""
+        args: Sequence[Any] = map_arg(node.args, self._values.__getitem__)
+        kwargs: Mapping[str, Any] = map_arg(node.kwargs, self._values.__getitem__)
+        return args, kwargs
+
+    def run(self, node: Node) -> None:
+        """Find what ``node`` gives. Raises what it raises."""
+        args, kwargs = self.arguments(node)
+        if node.op == "placeholder":
+            value = self._inputs[self._read]
+            self._read += 1
+        elif node.op == "get_attr":
+            value = _attribute(self._model, str(node.target))
+            if isinstance(value, Tensor):
+                value = self._mode.from_tensor(value)
+        elif node.op == "call_module":
+            value = self._called(self._model.get_submodule(str(node.target)), args, kwargs)
+        else:
+            with self._mode, torch.no_grad():
+                if node.op == "call_method":
+                    first, *rest = args
+                    value = getattr(first, str(node.target))(*rest, **kwargs)
+                elif node.op == "call_function":
+                    value = node.target(*args, **kwargs)  # type: ignore[operator]
+                else:
+                    [value] = args
+        self._values[node] = value
+
+    def _called(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        modes = [(each, each.training) for each in module.modules()]
+        module.eval()  # no statistics change, and shapes are the same
+        try:
+            with self._mode, torch.no_grad():
+                return module(*args, **kwargs)
+        except Exception:
+            if type(module).__module__.startswith("torch.nn."):
+                raise
+            return self._with_values(module, args, kwargs)
+        finally:
+            for each, mode in modes:
+                each.training = mode
+
+    def _with_values(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        real = tree_map_only(FakeTensor, _real, (args, dict(kwargs)))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            value = copy.deepcopy(module)(*real[0], **real[1])
+        return tree_map_only(Tensor, self._mode.from_tensor, value)
+
+
+def shapes_of(model: nn.Module, graph: Graph, inputs: Sequence[Any]) -> dict[str, Any]:
+    """The shape of each node by its name; of the output, those of all its tensors.
+
+    Raises UsageError, by way of ``torch``, where the model does not run on ``inputs``.
+    """
+    shapes = Shapes(model, inputs)
+    found: dict[str, Any] = {}
+    for node in graph.nodes:
+        shapes.run(node)
+        found[node.name] = shapes.of(node) if node.op != "output" else output_shapes(shapes, node)
+    return found
+
+
+def output_shapes(shapes: Shapes, node: Node) -> list[Shape]:
+    """The shapes of all tensors that the model gives."""
+    values, _ = tree_flatten(shapes.arguments(node))
+    return [tuple(each.shape) for each in values if isinstance(each, Tensor)]
+
+
+def _real(value: Tensor) -> Tensor:
+    if value.is_floating_point():
+        return torch.rand(value.shape, dtype=value.dtype, device=value.device)
+    return torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+
+
+def _attribute(model: nn.Module, path: str) -> Any:
+    found: Any = model
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
