@@ -32,22 +32,24 @@ ABOVE = 6
 
 def changes(kind: type[nn.Module], layer: Any, chance: Random) -> dict[str, Change]:
     """What may be done to a layer, with all numbers drawn."""
+    name, out = chance.choice(["ReLU", "GELU", "SiLU", "Hardswish"]), chance.choice([8, 12, 24])
+    up = chance.randint(1, ABOVE)
     found: dict[str, Change] = {
-        "activate": lambda site, name=chance.choice(["ReLU", "GELU", "SiLU"]): site.insert(name),
+        "activate": lambda site: site.insert(name),
         "remove": lambda site: site.remove(),
-        "add": lambda site, up=chance.randint(1, ABOVE): site.connect(above(site, up, chance)),
-        "cat": lambda site, up=chance.randint(1, ABOVE): site.connect(above(site, up, chance), "cat"),
-        "rewire": lambda site, up=chance.randint(2, ABOVE): site.rewire(0, above(site, up, chance)),
-        "convolve": lambda site, out=chance.choice([8, 12, 24]): site.insert("Conv2d", 1, out, 1),
+        "add": lambda site: site.connect(above(site, up, chance)),
+        "cat": lambda site: site.connect(above(site, up, chance), "cat"),
+        "rewire": lambda site: site.rewire(0, above(site, up + 1, chance)),
+        "convolve": lambda site: site.insert("Conv2d", 1, out, 1),
         "normalise": lambda site: site.insert("BatchNorm2d", 1),
     }
     if kind is nn.Conv2d:
         kernel, factor = chance.choice([1, 3, 5]), chance.choice(FACTORS)
         groups, depthwise = chance.choice([1, 2, 4, 8]), layer.groups == layer.in_channels
-        out = int(layer.out_channels * (2 if depthwise else factor))
+        width = int(layer.out_channels * (2 if depthwise else factor))
         stride, dilation = chance.choice([1, 2]), chance.choice([1, 2])
         found |= {
-            "width": lambda site: site.update(out_channels=out),
+            "width": lambda site: site.update(out_channels=width),
             "kernel": lambda site: site.update(
                 kernel_size=kernel, padding=kernel // 2 * site.module.dilation[0]
             ),
@@ -61,7 +63,6 @@ def changes(kind: type[nn.Module], layer: Any, chance: Random) -> dict[str, Chan
         groups = chance.choice([1, 2, 4])
         found["norm"] = lambda site: site.replace("GroupNorm", groups, layer.num_features)
     elif kind is nn.ReLU:
-        name = chance.choice(["GELU", "SiLU", "Hardswish"])
         found["activation"] = lambda site: site.replace(name)
     return found
 
@@ -133,7 +134,8 @@ def _trained(model: Net) -> str:
 
 
 def figures(count: int, seed: str) -> dict[str, Any]:
-    """What became of ``count`` mutations, all nets in turn, drawn by ``seed``."""
+    """What became of ``count`` mutations, all nets in turn, drawn by ``seed``. At one thread."""
+    torch.set_num_threads(1)
     fates: Counter[str] = Counter()
     by_net: dict[str, Counter[str]] = {name: Counter() for name in NETS}
     spent: dict[str, list[float]] = {"built": [], "refused": []}

@@ -1,4 +1,4 @@
-"""Four small nets, in the manner of MnasNet, DARTS, ResNet and DenseNet, whose graphs are mutated."""
+"""Four small nets in the manner of MnasNet, DARTS, ResNet and DenseNet, to be mutated."""
 
 from __future__ import annotations
 

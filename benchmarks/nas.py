@@ -1,12 +1,16 @@
-"""Models with choices: are published spaces what their papers say?
+"""Models with choices: are published spaces what their papers say, and what is repaired?
 
-    python -m benchmarks.nas --json FILE [--only PART ...]
+    python -m benchmarks.nas --json FILE [--only PART ...] [--quick]
 
 - ``space``: three published spaces, written with ``penstock.nas``. The dry run finds their choices,
   ``nas.size`` counts them (``counted``), and ``published`` is what the paper says: a number
   (NAS-Bench-201), or a product and the power of ten that it is about (DARTS' appendix C, MnasNet's
   section 4.1). ``seconds`` is the dry run, ``built`` how many configurations, at random, were
   built and gave an output of the right shape.
+- ``repaired``: 1,000 random mutations of four nets (``_nas_mutations``; 100 with ``--quick``),
+  drawn by the hash of the commit that froze the repair: the parts that were built and trained a
+  step, and that were refused with names, models with wrong shapes, anything else by its kind,
+  and the median milliseconds of a model that was built and of one that was refused.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ import torch
 from penstock import nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
 
+from ._frozen import frozen_seed
+from ._nas_mutations import figures
 from ._nas_spaces import Darts, MnasNet, NasBench201
 
 #: The class, what its paper says of the number of models, and the power of ten given beside it.
@@ -37,6 +43,9 @@ PUBLISHED: dict[str, tuple[type[nas.ModelSpace], int, int | None]] = {
     "mnasnet": (MnasNet, 432**5, 13),
 }
 BUILT = 20
+#: What judges and is judged: mutations are drawn by the last commit that changed any of it.
+FROZEN = ["tasks/nas/graphs", "benchmarks/_nas_mutations.py", "benchmarks/_nas_nets.py"]
+MUTATIONS = {False: 1000, True: 100}
 
 
 def spaces() -> dict[str, Any]:
@@ -77,7 +86,13 @@ def works(model: type[nas.ModelSpace], params: dict[str, Any]) -> bool:
     return built(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-PARTS = {"space": spaces}
+def repaired(*, quick: bool) -> dict[str, Any]:
+    """Random mutations, by the seed that nobody could tune to."""
+    found = figures(MUTATIONS[quick], frozen_seed(FROZEN))
+    return {f"repaired.{key}": value for key, value in found.items()}
+
+
+PARTS = ("space", "repaired")
 
 
 def main() -> None:
@@ -85,10 +100,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--quick", action="store_true", help="fewer mutations")
     given = parser.parse_args()
     found: dict[str, Any] = {"cores": os.cpu_count(), "load.begin": os.getloadavg()[0]}
-    for part in given.only:
-        found |= PARTS[part]()
+    if "space" in given.only:
+        found |= spaces()
+    if "repaired" in given.only:
+        found |= repaired(quick=given.quick)
     found["load.end"] = os.getloadavg()[0]
     given.json.write_text(json.dumps(found, indent=1))
     print(json.dumps(found, indent=1))

@@ -264,16 +264,33 @@ def test_a_gate_follows_what_it_gates():
     assert "mutated" not in dict(net.named_children())
 
 
-def test_what_is_gated_follows_its_gate_and_a_gate_of_one_channel_stays():
+def test_a_gate_has_no_size_of_its_own_and_one_of_one_channel_stays():
     net = changed(residual(gated, gate=lambda: nn.Conv2d(8, 1, 1)), "first", out_channels=12)
     assert net.gate.out_channels == 1
-    with pytest.raises(UsageError, match=r"at mul: its sides do not fit: first.*sigmoid"):
-        changed(residual(gated, gate=lambda: nn.Conv2d(8, 8, 1)), "gate", out_channels=12)
+    net = changed(residual(gated, gate=lambda: nn.Conv2d(8, 8, 1)), "gate", out_channels=12)
+    assert net.gate.out_channels == 8
+    assert net.derivation.digest == net.derivation.base
+
+
+def test_of_two_sides_of_one_size_the_one_that_is_as_it_was_follows():
+    def multiplied(self, x):
+        return self.head(self.first(x) * self.branch(x).tanh())
+
+    net = residual(multiplied, branch=stem)
+    assert changed(net, "first", out_channels=12).branch.out_channels == 12
+    assert changed(net, "branch", out_channels=12).first.out_channels == 12
+    with pytest.raises(UsageError, match=r"at mul: its sides do not fit: first.*tanh"):
+
+        def both(site):
+            site.update(out_channels=12)
+            site.find("branch").update(out_channels=6)
+
+        act_at(net, "first", both)
 
 
 def test_broadcasting_does_not_hide_sides_that_have_come_apart():
-    with pytest.raises(UsageError, match="at mul"):
-        changed(residual(gated, gate=lambda: nn.Conv2d(8, 8, 1)), "gate", out_channels=1)
+    net = changed(residual(gated, gate=lambda: nn.Conv2d(8, 8, 1)), "gate", out_channels=1)
+    assert net.gate.out_channels == 8
     net = changed(residual(), "branch", out_channels=1)
     assert repairs(net)["first"]["args"] == [8, 1, 1]
 
@@ -297,10 +314,10 @@ def test_what_has_several_answers_or_none_stops_with_the_node_and_the_choices(la
         act_at(net, "b", put)
 
 
-def test_a_concatenation_goes_on_and_stops_where_images_differ():
+def test_a_concatenation_goes_on_and_takes_images_of_one_size():
     def forward(self, x):
         one = self.first(x)
-        return self.head(torch.cat([one, self.branch(one)], 1))
+        return self.head(torch.cat([one, self.branch(one)], 1).mean((2, 3), keepdim=True))
 
     net = model(
         forward,
@@ -310,8 +327,14 @@ def test_a_concatenation_goes_on_and_stops_where_images_differ():
         head=lambda: nn.Conv2d(12, 2, 1),
     )
     assert changed(net, "branch", out_channels=6).head.in_channels == 14
-    with pytest.raises(UsageError, match=r"resize made cannot be repaired at cat: .*"):
-        changed(net, "branch", stride=2)
+    assert repairs(changed(net, "branch", stride=2)) == {
+        "first": {"make": "torch.nn:Conv2d", "args": [8, 8, 1], "kwargs": {"stride": 2}}
+    }
+    parts = r"repaired at cat: what it joins.*first \(2, 8, 8, 8\), branch"
+    with pytest.raises(UsageError, match=parts):
+        changed(net, "branch", padding=0)
+    with pytest.raises(UsageError, match=parts):
+        changed(net, "branch", stride=2, repair=nas.Repair(additions="refuse"))
 
 
 def test_sizes_that_forward_has_as_numbers_are_named():

@@ -119,7 +119,8 @@ def _derive(model: Any, forward: Callable[..., Any], derivation: Derivation) -> 
     """Give ``model`` a class like its own, with this ``forward``."""
     names = [each for each in forward.__code__.co_names if each in forward.__globals__]
     used = tuple((each, forward.__globals__[each]) for each in names)
-    model.__class__ = _class_of(type(model), _Forward(forward, used), derivation)
+    base: Any = type(model)
+    model.__class__ = _class_of(base, _Forward(forward, used), derivation)
 
 
 class _Forward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ _ADDITIONS = {
     operator.add, operator.iadd, operator.sub, operator.isub, torch.add, torch.sub,
     "add", "add_", "sub", "sub_",
 }  # fmt: skip
+_CONCATENATIONS = {torch.cat, torch.concat, torch.concatenate}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
 _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
 
@@ -26,6 +28,14 @@ _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
 def is_addition(node: Node) -> bool:
     """Whether it adds, or subtracts."""
     return node.op in {"call_function", "call_method"} and node.target in _ADDITIONS
+
+
+def joined_along(node: Node) -> int | None:
+    """The dimension along which it concatenates. None where it does something else."""
+    if node.op != "call_function" or node.target not in _CONCATENATIONS:
+        return None
+    dimension = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 0)
+    return dimension if isinstance(dimension, int) else None
 
 
 def is_product(node: Node) -> bool:
@@ -60,16 +70,22 @@ def producer(
 ) -> tuple[Node, dict[str, Any]] | None:
     """The layer whose out size is to follow the other side of a product, and its new arguments.
 
-    It is the last layer of the one side that is as wide as in the base. None where both sides have
-    changed, or more than the channels differ, or that layer is read by others too.
+    It is the last layer of a gate: the side that was broadcast in the base, else the one side that
+    is as it was. None where there is no such side, and where others read that layer too.
     """
-    changed = [own != shape for own, shape in zip(before, shapes, strict=False)]
-    if len(changed) != 2 or changed.count(True) != 1:
+    if len(before) != 2 or None in before:
         return None
-    still = changed.index(False)
+    if before[0] != before[1]:
+        # What is broadcast is a gate, which has no size of its own.
+        gate = min((0, 1), key=lambda side: prod(before[side]))
+    else:
+        same = [own == shape for own, shape in zip(before, shapes, strict=True)]
+        if same.count(True) != 1:
+            return None
+        gate = same.index(True)
     dimension = 1 if len(shapes[0]) > 3 else -1
-    size = shapes[1 - still][dimension]
-    node = sides[still]
+    size = shapes[1 - gate][dimension]
+    node = sides[gate]
     while len(node.users) == 1:
         module = graph.module(node)
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and module.groups == 1:

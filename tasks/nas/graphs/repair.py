@@ -3,8 +3,9 @@
 Theory of operation. The graph is walked in order with fake tensors, so nothing is computed. At each
 layer the rule of its class says what it must be for its input (``insizes``); where it is something
 else it is made anew. At additions whose sides differ an adaptor is put in, as the policy says
-(``joins``). A product is a gate: the side that is as it was follows the side that is not, by its
-last layer. That changes what was walked before, so the walk begins again.
+(``joins``). A product has a gate: the side that was broadcast, else the side that is as it was. It
+follows the other one, by its last layer. That changes what was walked before, so the walk begins
+again.
 
 Each change is a primitive in the log, so a replay repairs nothing. What has several answers stops,
 with the names of the nodes and the answers. So does a model whose outputs have other shapes.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from torch.fx import Node
 
 from ....profiling.base.errors import UsageError
 from .insizes import RULES, Ambiguous
-from .joins import POLICIES, adaptor, is_addition, is_product, producer
+from .joins import POLICIES, adaptor, is_addition, is_product, joined_along, producer
 from .primitives import ModelGraph, Primitive, above
 from .shapes import Shapes, output_shapes, shapes_of
 
@@ -37,9 +39,10 @@ class Repair:
 
     ``additions``: what is done where the sides of an addition differ. "shortcut" adapts the side
     that is computed first, so what follows gets the size of the other one; "branch" adapts the side
-    computed last, so what follows stays as it was; "refuse" stops. ``carry``: layers that are made
-    anew, in mutators and repairs, take over the weights that the old ones have in common with them.
-    Raises UsageError for another policy.
+    computed last, so what follows stays as it was; "refuse" stops. With the first two, what is
+    concatenated gets the images of the smallest one, where they shrink by whole numbers.
+    ``carry``: layers that are made anew, in mutators and repairs, take over the weights that the
+    old ones have in common with them. Raises UsageError for another policy.
     """
 
     additions: str = "shortcut"
@@ -125,6 +128,8 @@ class _Walk:
         module = self._graph.module(node)
         if module is not None:
             self._fit_layer(node, module)
+        elif (along := joined_along(node)) is not None:
+            self._concatenate(node, along)
         elif is_addition(node) or is_product(node):
             sides = node.all_input_nodes
             shapes = [self._shapes.of(each) for each in sides]
@@ -166,6 +171,24 @@ class _Walk:
             for now, then, before, after in zip(one, other, *known, strict=True)
         )
 
+    def _concatenate(self, node: Node, along: int) -> None:
+        """Let all that is joined have the images of the smallest one, by strides of adaptors."""
+        shapes = {each: self._shapes.of(each) for each in node.all_input_nodes}
+        if along != 1 or None in shapes.values() or len({*map(len, shapes.values())}) > 1:
+            return
+        smallest = min((shape[2:] for shape in shapes.values()), key=prod)
+        parts = ", ".join(f"{each.name} {shape}" for each, shape in shapes.items())
+        for side, shape in shapes.items():
+            if shape[2:] != smallest:
+                layer = adaptor(shape, (*shape[:2], *smallest))
+                if layer is None or self._policy.additions == "refuse":
+                    raise Ambiguous(f"what it joins differs in more than channels: {parts}")
+                self._adapt(side, node, layer)
+
+    def _adapt(self, side: Node, reader: Node, layer: Mapping[str, Any]) -> None:
+        name = self._apply("insert", side, layer=layer, reader=reader.name)
+        self._shapes.run(self._graph.node(name))
+
     def _join(self, node: Node, sides: Sequence[Node], shapes: Sequence[Any]) -> bool:
         names = " and ".join(
             f"{each.name} {shape}" for each, shape in zip(sides, shapes, strict=True)
@@ -189,10 +212,7 @@ class _Walk:
             side, found_layer = 1 - side, adaptor(shapes[1 - side], shapes[side])
         if found_layer is None:
             raise Ambiguous(f"its sides differ in more than channels: {names}; rewire one of them")
-        new = self._graph.node(
-            self._apply("insert", sides[side], layer=found_layer, reader=node.name)
-        )
-        self._shapes.run(new)
+        self._adapt(sides[side], node, found_layer)
         return True
 
     def _check(self, node: Node) -> None:
