@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ...profiling.base.errors import UsageError
-from .choices import FromParams, answered_by
+from .choices import FromParams, answered_by, choice
 from .dry_run import Choice, explored
 from .graphs.derivation import Derivation, mutated, sketched
 from .graphs.mutators import Mutator
@@ -62,7 +62,7 @@ def build(
     with answered_by(answers):
         built = model(**arguments)
         if mutators:
-            built = mutated(built, mutators, repair or Repair())
+            built = mutated(built, mutators, repair or Repair(), choice)
     built.architecture = answers.chosen
     return built
 
@@ -79,7 +79,7 @@ def choices_of(
     def make() -> None:
         made = model(**arguments)
         if mutators:
-            sketched(made, mutators)
+            sketched(made, mutators, choice)
 
     explore = partial(explored, make, seen=bool(mutators))
     # Code that draws must leave no trace in the caller's random numbers.

@@ -13,7 +13,7 @@ from torch.fx import Graph
 from ....profiling.base.errors import UsageError
 from .capture import captured, forward_of, inputs_of
 from .digests import digest
-from .mutators import Mutator
+from .mutators import Choose, Mutator
 from .primitives import ModelGraph, Primitive
 from .repair import REPAIR, Repair, before_of, repaired
 from .running import trains
@@ -48,20 +48,20 @@ class Derivation:
         )
 
 
-def sketched(model: nn.Module, mutators: Sequence[Mutator]) -> None:
+def sketched(model: nn.Module, mutators: Sequence[Mutator], choose: Choose) -> None:
     """Apply the mutators for their choices alone: for a dry run, on a model without weights."""
     found = captured(model)
     graph = ModelGraph(model, found.graph or Graph())
     for each in mutators:
-        each.apply(graph, found.opaque)
+        each.apply(graph, found.opaque, choose)
 
 
-def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair) -> Model:
+def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair, choose: Choose) -> Model:
     """Apply the mutators to ``model``, in their order, repair its shapes, and try it.
 
-    It stays an object of its class, with a ``forward`` of its own, and a ``derivation``. Raises
-    UsageError, with the names of mutators and nodes, for what is refused; then ``model`` is of no
-    use any more.
+    ``choose`` answers their choices. The model stays an object of its class, with a ``forward`` of
+    its own, and a ``derivation``. Raises UsageError, with the names of mutators and nodes, for what
+    is refused; then ``model`` is of no use any more.
     """
     inputs = inputs_of(model)
     found = captured(model, *inputs)
@@ -69,7 +69,7 @@ def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair) -> Model:
     base = digest(model, found.graph)
     before = before_of(graph, inputs)
     for each in mutators:
-        each.apply(graph, found.opaque)
+        each.apply(graph, found.opaque, choose)
     if not graph.log:
         _derive(model, type(model).forward, Derivation(base, (), base))
         return model

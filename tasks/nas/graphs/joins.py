@@ -52,7 +52,7 @@ def adaptor(given: Shape, target: Shape) -> dict[str, Any] | None:
     """
     if len(given) != len(target) or given[0] != target[0]:
         return None
-    differ = [place for place in range(1, len(given)) if given[place] != target[place]]
+    differ = [axis for axis in range(1, len(given)) if given[axis] != target[axis]]
     if len(given) in {2, 3} and differ == [len(given) - 1]:
         return _recipe("Linear", given[-1], target[-1])
     if len(given) not in _CONVOLUTIONS:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.fx import Node
 
 from ....profiling.base.errors import UsageError
-from ..choices import T, choice
 from .layers import Maker, recipe
 from .primitives import ModelGraph, Primitive
 
 #: Primitives of one mutator in one model: more come from a mutator that does not end.
 LIMIT = 1000
+T = TypeVar("T")
+#: Who answers the choices of mutators: one of the candidates by label.
+Choose = Callable[[str, Sequence[Any]], Any]
 #: Classes of layers, or a function that is told a site and says whether it is one.
 Match = type[nn.Module] | tuple[type[nn.Module], ...] | Callable[["Site"], bool]
 
@@ -28,8 +30,9 @@ class Site:
     sizes need not be right: shapes are repaired once all mutators were applied.
     """
 
-    def __init__(self, graph: ModelGraph, node: Node, mutator: str) -> None:
+    def __init__(self, graph: ModelGraph, node: Node, mutator: str, choose: Choose) -> None:
         self._graph = graph
+        self._choose = choose
         self._at = node.name
         self._mutator = mutator
 
@@ -56,7 +59,7 @@ class Site:
 
     def find(self, name: str) -> Site:
         """The site with this name. Raises UsageError where there is none."""
-        sites = {each.name: each for each in sites_of(self._graph, self._mutator)}
+        sites = {each.name: each for each in sites_of(self._graph, self._mutator, self._choose)}
         if name not in sites:
             raise UsageError.refuse("the site to find", name, f"one of {', '.join(sites)}")
         return sites[name]
@@ -66,7 +69,8 @@ class Site:
 
         Sites that give one label have one choice; for one each put ``site.name`` into it.
         """
-        return choice(label, candidates)
+        chosen: T = self._choose(label, candidates)
+        return chosen
 
     def replace(self, make: Maker, *args: Any, **kwargs: Any) -> Site:
         """Another layer in its place, under its name."""
@@ -97,7 +101,7 @@ class Site:
         return self._graph.node(self._at)
 
     def _site(self, node: Node) -> Site:
-        return Site(self._graph, node, self._mutator)
+        return Site(self._graph, node, self._mutator, self._choose)
 
     def _apply(self, operation: str, **values: Any) -> Site:
         if sum(each.by == self._mutator for each in self._graph.log) >= LIMIT:
@@ -115,13 +119,14 @@ class Mutator:
     act: Callable[[Site], None]
     needed: bool
 
-    def apply(self, graph: ModelGraph, opaque: Mapping[str, str]) -> None:
+    def apply(self, graph: ModelGraph, opaque: Mapping[str, str], choose: Choose) -> None:
         """Apply it to each site that matches now, in the order of the graph.
 
         A site that it has removed meanwhile is left out, and what it adds is not matched. Raises
         UsageError, with its name, where nothing matches, and for a primitive that is impossible.
+        ``choose`` answers its choices.
         """
-        found = [each for each in sites_of(graph, self.name) if self._matches(each)]
+        found = [each for each in sites_of(graph, self.name, choose) if self._matches(each)]
         if not found and self.needed:
             parts = "".join(
                 f"; {name or 'the model'} is opaque: {why}" for name, why in opaque.items()
@@ -151,13 +156,13 @@ class Mutator:
         return bool(self.match(site))
 
 
-def sites_of(graph: ModelGraph, mutator: str) -> list[Site]:
+def sites_of(graph: ModelGraph, mutator: str, choose: Choose) -> list[Site]:
     """All sites of a graph: each layer once, at its first call, and each operation."""
     found, layers = [], set()
     for node in graph.graph.nodes:
         if node.op in {"call_module", "call_function", "call_method"}:
             if node.op != "call_module" or node.target not in layers:
-                found.append(Site(graph, node, mutator))
+                found.append(Site(graph, node, mutator, choose))
             layers.add(node.target)
     return found
 

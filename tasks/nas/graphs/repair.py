@@ -204,7 +204,7 @@ class _Walk:
             raise Ambiguous(
                 f"its sides differ: {names}; additions='shortcut' or 'branch' would adapt one"
             )
-        order = {each: place for place, each in enumerate(self._graph.graph.nodes)}
+        order = {each: index for index, each in enumerate(self._graph.graph.nodes)}
         late = max((0, 1), key=lambda side: order[sides[side]])
         side = 1 - late if self._policy.additions == "shortcut" else late
         found_layer = adaptor(shapes[side], shapes[1 - side])
