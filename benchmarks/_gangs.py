@@ -145,7 +145,23 @@ class BlockModel(nn.Module):
         return self.head(self.block(x + self.place).mean(1))
 
 
-MODELS = {"cnn": Conv, "lstm": Lstm, "transformer": Block}
+class Encoded(Small):
+    """A small network on the activations of a frozen convolution."""
+
+    shape = (1, 8, 8)
+
+    def encoder(self):
+        made = torch.Generator().manual_seed(2)
+        net = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten())
+        for each in net.parameters():
+            each.data = torch.randn(each.shape, generator=made)
+        return net.eval().requires_grad_(requires_grad=False)
+
+    def model(self):
+        return nn.Sequential(nn.Linear(216, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2))
+
+
+MODELS = {"cnn": Conv, "lstm": Lstm, "transformer": Block, "encoded": Encoded}
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+from pathlib import Path
 
 from penstock.tasks.process.energy import Metering
 from penstock.tasks.process.pipe import Run
@@ -14,14 +15,14 @@ from trainer_process import segment
 class Trainer:
     """The torch side of a trainer in this process; what it says is kept."""
 
-    def __init__(self, metering: Metering | None = None) -> None:
+    def __init__(self, metering: Metering | None = None, kept: Path | None = None) -> None:
         self.metering = metering or Metering(None)
         self.said: list[dict] = []
         self.durable: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self.listen = socket.create_server(("127.0.0.1", 0))
         self.identity = f"127.0.0.1:{self.listen.getsockname()[1]}:word"
         # It uses nothing of a pipe but say().
-        self.segments = Segments(self, self.identity, self.listen)
+        self.segments = Segments(self, self.identity, self.listen, kept)
 
     def say(self, op: str, **fields) -> None:
         (self.durable.put if op == "durable" else self.said.append)({"op": op, **fields})

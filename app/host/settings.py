@@ -171,6 +171,11 @@ class Settings(BaseSettings):
         return self.home / "restored"
 
     @property
+    def activations(self) -> Path:
+        """What trainers keep of frozen encoders. It may be deleted at any time."""
+        return self.home / "activations"
+
+    @property
     def logs(self) -> Path:
         return self.home / "logs"
 

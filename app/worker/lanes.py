@@ -46,14 +46,15 @@ class Lane:
         logs: Path,
         address: str,
         *,
+        kept: Path | None = None,
         powercap: Path | None = None,
     ) -> None:
         """``address`` is where trainers of other lanes and nodes reach this node's.
 
-        ``powercap``: as for ``Trainer``.
+        ``kept`` and ``powercap``: as for ``Trainer``.
         """
         self._launcher = launcher
-        self._powercap = powercap
+        self._kept, self._powercap = kept, powercap
         self.device = device
         self.address = address
         #: The queues of its seats.
@@ -87,6 +88,7 @@ class Lane:
                     task,
                     self.output,
                     sockets,
+                    kept=self._kept,
                     powercap=self._powercap,
                     page=page,
                 )

@@ -92,16 +92,20 @@ class Trainer:
         output: Path,
         sockets: Sockets,
         *,
+        kept: Path | None = None,
         powercap: Path | None = None,
         page: TurnPage | None = None,
     ) -> None:
         """``task``, on a slot of ``device``, will be its first.
 
-        It has the ``sockets`` for itself. It measures its energy with the meters in ``powercap``.
-        None: not at all. With a ``page`` its runs take turns, and it writes there whose turn it is.
-        Raises OSError, and ``CannotStart`` for its study's environment.
+        It has the ``sockets`` for itself. In the folder ``kept`` it keeps what can be computed
+        again, and memory has no space for. None: it does not. It measures its energy with the
+        meters in ``powercap``. None: not at all. With a ``page`` its runs take turns, and it writes
+        there whose turn it is. Raises OSError, and ``CannotStart`` for its study's environment.
         """
         variables = {**environment(device, os.environ), names.IDENTITY: sockets.identity}
+        if kept is not None:
+            variables[names.KEPT] = str(kept)
         if powercap is not None:
             variables[names.POWERCAP] = str(powercap)
         self._page = page

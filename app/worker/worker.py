@@ -65,7 +65,15 @@ class Worker:
         powercap = None if device.unmetered else settings.powercap
         self._launcher = TrainerLauncher(settings, environment(device, os.environ))
         self._lanes = [
-            Lane(self._launcher, device, i, settings.logs, address, powercap=powercap)
+            Lane(
+                self._launcher,
+                device,
+                i,
+                settings.logs,
+                address,
+                kept=settings.activations,
+                powercap=powercap,
+            )
             for i in range(device.lanes)
         ]
         self._by_queue = {queue: lane for lane in self._lanes for queue in lane.queues}

@@ -76,6 +76,20 @@ class TorchTrainable:
         """Training, validation and (optionally) test data."""
         raise NotImplementedError(f"{type(self).__name__} must define data()")
 
+    def encoder(self) -> nn.Module | None:
+        """A frozen module through which all examples pass before ``loss`` sees them; None: none.
+
+        It is in evaluation mode, no parameter of it requires a gradient, and it draws no random
+        numbers. An example is a tensor, or a tuple of tensors and numbers of which the first goes
+        through it: ``loss`` and ``metrics`` get tuples ``(activations, ...)``. Called as ``data``
+        is, after it. All examples are read and encoded once, for all trials of the trainer. So the
+        data must draw no random numbers either: augment the activations in ``loss``. Each block of
+        64 examples in the order of the data is computed together, at one thread: bits depend
+        neither on batches nor on devices, shards or what there was memory for. Raises
+        ``TrialFailed`` (inexact) where one of these does not hold.
+        """
+        return None
+
     def model(self) -> nn.Module:
         """A freshly initialised model. torch's random numbers are keyed by (study seed, trial)."""
         raise NotImplementedError(f"{type(self).__name__} must define model()")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import copy
-import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..gangs.shards import Sums, cut
 from ..training.backward import backward
 from ..training.data import in_memory
-from ..training.seeding import seed_torch
+from ..training.seeding import generators, seed_torch
 from .operators.not_fused import NotFused
 
 if TYPE_CHECKING:
@@ -142,13 +140,6 @@ def _tensors(model: nn.Module) -> list[Tensor]:
 
 def _copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else copy.copy(value)
-
-
-def generators() -> tuple[Any, ...]:
-    """The states of the process's generators, of which nothing may draw for all trials at once."""
-    state = np.random.get_state(legacy=False)
-    words = state["state"]["key"].tobytes(), state["state"]["pos"], state["has_gauss"]
-    return random.getstate(), words, torch.default_generator.get_state().numpy().tobytes()
 
 
 def check_generators(before: tuple[Any, ...]) -> None:

@@ -23,7 +23,8 @@ from ..gangs.shards import cut
 from ..gangs.tree_sum import Block, fold, push
 from ..training.data import in_memory, length
 from ..training.loop import Tick
-from .checks import Mismatch, SoloCopy, check_generators, difference, facts, generators
+from ..training.seeding import generators
+from .checks import Mismatch, SoloCopy, check_generators, difference, facts
 from .evaluation import mean_losses
 from .known import CHECKED, Admission
 from .stand_in import Common, stand_in

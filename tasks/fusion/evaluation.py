@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from ..contracts.rng import key
 from ..training.data import in_memory, length
 from ..training.evaluation import FOLD
-from .checks import Mismatch, check_generators, generators
+from ..training.seeding import generators
+from .checks import Mismatch, check_generators
 from .operators.not_fused import NotFused
 from .stand_in import Common, stand_in
 

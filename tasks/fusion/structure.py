@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..contracts.contract import TorchTrainable
-from ..training.data import in_memory, length
+from ..training.data import Rows, in_memory, length
 from .frozen import attributes, frozen
 from .operators.not_fused import NotFused
 from .optimisers import kind_of
@@ -102,6 +102,8 @@ def _check(run: Training) -> None:
     if knobs := sorted(set(run.system) - _HARMLESS):
         raise NotFused(f"it has system parameters of its own: {', '.join(knobs)}")
     sets = (run.data.train, run.data.validation, run.data.test)
+    if any(isinstance(each, Rows) for each in sets):
+        raise NotFused("its encoder's activations fit neither into memory nor on the disk")
     if any(each is not None and in_memory(each) is None for each in sets):
         raise NotFused("its data is read example by example, and not from tensors")
 

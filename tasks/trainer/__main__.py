@@ -56,13 +56,16 @@ class TrainerProcess:
         listen: socket.socket,
         ahead: Collection[str],
         versions: Mapping[str, str],
+        *,
+        kept: Path | None = None,
     ) -> None:
         """Other trainers know this one as ``identity``, and reach it at ``listen``.
 
         ``ahead`` are the modules that were imported for the code of others. ``versions`` is what
-        the worker is told when this trainer is ready.
+        the worker is told when this trainer is ready. ``kept``: as for ``Segments``.
         """
         self._versions = versions
+        self._kept = kept
         self._pipe = pipe
         self._identity = identity
         self._listen = listen
@@ -177,7 +180,7 @@ class TrainerProcess:
         if self._segments is None:
             from .segment import Segments
 
-            self._segments = Segments(self._pipe, self._identity, self._listen)
+            self._segments = Segments(self._pipe, self._identity, self._listen, self._kept)
         return self._segments
 
     def _code(self, run: Run) -> Any:
@@ -252,10 +255,18 @@ def main(ahead: Collection[str] = ()) -> None:
     identity = os.environ.pop(variables.IDENTITY)
     seats, turns = int(os.environ.pop(variables.SEATS, "1")), os.environ.pop(variables.TURNS, "")
     environment = os.environ.pop(variables.ENVIRONMENT, None)
+    kept = os.environ.pop(variables.KEPT, "")
     versions = _versions() if environment is not None else {}
     with ending_with_us():
         page = TurnPage(Path(turns), seats) if turns else None
-        trainer = TrainerProcess(Pipe(pipe, metering), identity, listen, ahead, versions)
+        trainer = TrainerProcess(
+            Pipe(pipe, metering),
+            identity,
+            listen,
+            ahead,
+            versions,
+            kept=Path(kept) if kept else None,
+        )
         trainer.serve(seats, page)
 
 

@@ -29,12 +29,14 @@ from ..gangs.rendezvous import RendezvousHandler
 from ..process.failure import Lost, failure_of
 from ..process.messages import ParentRef, SegmentTask
 from ..process.pipe import Run
+from ..sharing.activations import Activations
 from ..system.system import System
 from ..training import determinism, loop
 from ..training.determinism import configure
 from ..training.training import Training
+from .shared_data import SharedData, TrackedParams
 from .state_copies import StateCopies
-from .warm import SharedData, TrackedParams, WarmTrial, WarmTrials, state_name
+from .warm import WarmTrial, WarmTrials, state_name
 
 
 class Resumption:
@@ -47,6 +49,8 @@ class Resumption:
         copies: StateCopies,
         writer: checkpoint.Writer,
         handler: RendezvousHandler,
+        *,
+        activations: Activations,
     ) -> None:
         """``identity`` is the identity by which other trainers find this one."""
         self._identity = identity
@@ -54,7 +58,7 @@ class Resumption:
         self._copies = copies
         self._writer = writer
         self._handler = handler
-        self._data = SharedData()
+        self._data = SharedData(activations)
 
     def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
         """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
@@ -189,12 +193,18 @@ class Resumption:
     ) -> Training:
         """The trial before its first epoch, made anew. Its data is shared with other trials.
 
-        It is on ``device``, by default this trainer's.
+        It is on ``device``, by default this trainer's. On another one it is only to be estimated.
         """
         reads = TrackedParams(task.params)
         trainable = code(reads)
         try:
-            data = self._data.of(trainable, reads)
+            data = self._data.of(
+                trainable,
+                reads,
+                device or loop.device_here(),
+                kept=device is None,
+                in_memory=task.memory_limit is None,
+            )
         except BaseException as error:
             raise failure_of(error, "data") from error
         statistical = task.exactness == "statistical"

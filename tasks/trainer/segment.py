@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from pathlib import Path
 
 import torch
 import torch._dynamo  # noqa: F401 - else an optimizer's first step imports it, in an epoch's time
@@ -26,12 +27,14 @@ from ..process.identity import Identity
 from ..process.memory import bounded
 from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
+from ..sharing.activations import Activations
+from ..sharing.kept_files import KeptFiles
 from ..system import windows
 from ..system.memory_meter import MemoryMeter
 from ..system.storages import held_beside
 from ..system.system import READING, System
 from ..training import determinism, loop
-from ..training.data import in_memory, length
+from ..training.data import by_rows, length
 from ..training.determinism import configure
 from ..training.probe import probe
 from ..training.profile import Profiles
@@ -46,8 +49,13 @@ from .width_window import measure_widths
 class Segments:
     """The torch side of a trainer: its warm trials, shared data and checkpoint writer."""
 
-    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
-        """Other trainers know this one as ``identity``, and reach it at ``listen``."""
+    def __init__(
+        self, pipe: Pipe, identity: str, listen: socket.socket, kept: Path | None = None
+    ) -> None:
+        """Other trainers know this one as ``identity``, and reach it at ``listen``.
+
+        ``kept``: the node's folder for activations that memory has no space for.
+        """
         self._pipe = pipe
         self._profiles = Profiles()
         self._warm = WarmTrials(warm_capacity)
@@ -56,8 +64,15 @@ class Segments:
         self._handler = RendezvousHandler(identity, loop.device_here())
         self._estimator = Estimator()
         self._lockstep = Lockstep()
+        files = None if kept is None else KeptFiles(kept)
+        self._activations = Activations(warm_capacity, files)
         self._resumption = Resumption(
-            identity, self._warm, self._copies, self._writer, self._handler
+            identity,
+            self._warm,
+            self._copies,
+            self._writer,
+            self._handler,
+            activations=self._activations,
         )
         token = Identity.parse(identity).token
         peers.PeerServer(listen, token, self._resumption.lend, self._handler.store_port).start()
@@ -85,7 +100,10 @@ class Segments:
                     run.prepared()
                     measure_widths(run, self._resumption.initial(task, code), self._handler)
                     return
+                encodings = self._activations.encodings
                 warm = self._resumption.before(run, code)
+                if self._activations.encodings > encodings:
+                    run.memory.begin()  # activations are the process's, as for the next trial
                 warm.training.metering = run.metering
                 _measure_candidates(run, warm.training)
                 self._estimate(run, code)
@@ -244,6 +262,7 @@ class Segments:
     def drop_copies(self, study: str) -> None:
         """The study is over: no trial begins at a copied state of it any more."""
         self._copies.drop(study)
+        self._activations.release()
 
     def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:
         self._pipe.say(
@@ -275,7 +294,7 @@ def _measure_candidates(run: Run, training: Training) -> None:
         found, failed = probe(training, others, passes, run, energy=run.task.energy)
         if found or failed:
             run.windows(found, failed)
-    if in_memory(training.data.train) is not None:
+    if by_rows(training.data.train) is not None:
         why = "the data set is in memory: there is nothing to load"
         idle = [(c, why) for c in exact_ones if any(name in READING for name, _ in c)]
         exact_ones = [c for c in exact_ones if c not in [config for config, _ in idle]]

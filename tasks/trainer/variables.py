@@ -15,6 +15,8 @@ POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
 #: The seats of its lane, and the file of the page that says whose turn it is; not set if it has one
 #: seat.
 SEATS, TURNS = "PENSTOCK_TRAINER_SEATS", "PENSTOCK_TRAINER_TURNS"
+#: The node's folder for what trainers keep of their data; not set: they keep nothing in files.
+KEPT = "PENSTOCK_TRAINER_KEPT"
 #: The number of the fork server's socket to the launcher process.
 FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
 #: The contracts and modules that the fork server imports ahead of need, separated by commas. The
@@ -22,5 +24,5 @@ FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
 PRELOAD = "PENSTOCK_FORK_SERVER_PRELOAD"
 #: What a forked trainer takes over. No library that the fork server imports has read it by then.
 SET_AFTER_FORK = frozenset(
-    {IDENTITY, POWERCAP, SEATS, TURNS, "CUDA_VISIBLE_DEVICES", "OPENBLAS_NUM_THREADS"}
+    {IDENTITY, KEPT, POWERCAP, SEATS, TURNS, "CUDA_VISIBLE_DEVICES", "OPENBLAS_NUM_THREADS"}
 )

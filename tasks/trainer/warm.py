@@ -1,4 +1,4 @@
-"""What stays in a trainer's memory between segments: trials in training, and their shared data.
+"""What stays in a trainer's memory between segments: trials in training.
 
 A trial that is evicted loses only time: it comes back from its checkpoint or by replay.
 """
@@ -8,123 +8,18 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
-from ...profiling.base.errors import TrialFailed
 from ...profiling.devices.cgroups import available_memory, usable_cores, usable_memory
 from ..checkpoints.state import state_bytes
-from ..contracts.contract import Data, TorchTrainable
-from ..contracts.pieces import Pieces
 from ..system.system import device_threads
-from ..training.data import in_memory, materialise
 from ..training.training import Training
-
-_ABSENT = object()
-
-
-class TrackedParams(Mapping[str, Any]):
-    """A trial's parameters from its start, which record the names that were read.
-
-    Reading a later piece raises ``TrialFailed`` (inexact).
-    """
-
-    def __init__(self, params: Mapping[str, Any]) -> None:
-        self.pieces = Pieces(params)
-        self._params = MappingProxyType(self.pieces.start)
-        self.read: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._params:
-            self.pieces.refuse(name)
-        # A missing name counts as read too: for another trial it may exist.
-        self.read[name] = self._params.get(name, _ABSENT)
-        return self._params[name]
-
-    def __iter__(self) -> Iterator[str]:
-        self.read.update(self._params)
-        return iter(self._params)
-
-    def __len__(self) -> int:
-        return len(self._params)
-
-    def __repr__(self) -> str:
-        return repr(dict(self._params))
-
-    def agree_with(self, read: Mapping[str, Any]) -> bool:
-        """Whether reading the names of ``read`` here would return the same values."""
-        here = {name: self._params.get(name, _ABSENT) for name in read}
-        return all(type(here[n]) is type(value) and here[n] == value for n, value in read.items())
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """Data, its maker, the parameters that were read, and what else ``data()`` left behind."""
-
-    maker: type[TorchTrainable]
-    read: dict[str, Any]
-    data: Data
-    left: dict[str, Any]
-
-
-class SharedData:
-    """Data sets by the class that made them and the parameters that it read to make them.
-
-    Only the few most recently used are kept here. A warm trial keeps its own.
-    """
-
-    def __init__(self, keep: int = 4) -> None:
-        self._keep = keep
-        self._known: list[_Loaded] = []
-        #: Data sets, so that none gets another's ``id``, and their first examples.
-        self._examples: dict[int, tuple[Dataset[Any], Any]] = {}
-
-    def of(self, code: TorchTrainable, reads: TrackedParams) -> Data:
-        """``code.data()``, or what an earlier trial got that would have read the same.
-
-        Attributes that ``data()`` sets (a number of classes, say) are set on every trial's object.
-        """
-        for known in self._known:
-            if known.maker is type(code) and reads.agree_with(known.read):
-                self._known.remove(known)
-                self._known.append(known)
-                vars(code).update(known.left)
-                return known.data
-        before = dict(vars(code))
-        made = code.data()
-        if not isinstance(made, Data):
-            kind = type(made).__name__
-            raise TrialFailed("data", f"data() must return a penstock.Data, not {kind}")
-        data = Data(
-            materialise(made.train, "training"),
-            materialise(made.validation, "validation"),
-            None if made.test is None else materialise(made.test, "test"),
-        )
-        left = {n: v for n, v in vars(code).items() if before.get(n, _ABSENT) is not v}
-        loaded = _Loaded(type(code), dict(reads.read), data, left)
-        self._known = [*self._known, loaded][-self._keep :]
-        return data
-
-    def first_examples(self) -> dict[int, Any]:
-        """The first example of each set that is read one by one, by the set's ``id``.
-
-        Each is read once. One that cannot be read is left out.
-        """
-        sets = [each for known in self._known for each in (known.data.train, known.data.validation)]
-        found = {}
-        for each in sets:
-            if in_memory(each) is None:
-                with suppress(Exception):
-                    found[id(each)] = self._examples.get(id(each)) or (each, each[0])
-        self._examples = found
-        return {name: example for name, (_, example) in found.items()}
 
 
 @dataclass

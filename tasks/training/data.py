@@ -8,7 +8,8 @@ ahead, are exact knobs. A ``TensorDataset`` is indexed directly: nothing is fast
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 
 #: How many batches each loader worker reads ahead.
 PREFETCH = 2
+
+
+class Rows(Dataset[Any]):
+    """A data set that gives whole batches, and draws no random numbers for them."""
+
+    @abstractmethod
+    def rows(self, indices: Tensor) -> tuple[Tensor, ...]:
+        """The batch of the examples with these indices."""
 
 
 class _Keyed(Dataset[Any]):
@@ -57,13 +66,13 @@ def read(
 ) -> Iterator[tuple[Any, int]]:
     """For each part (a tensor of indices), the batch on ``device`` and its number of examples.
 
-    ``keys`` seed the reads, one for each part; they are ignored for tensors. ``workers`` processes
-    read ahead. With 0, each batch is read when it is requested.
+    ``keys`` seed the reads, one for each part; they are ignored where none draws random numbers
+    (``by_rows``). ``workers`` processes read ahead; 0: each is read when it is requested.
     """
-    tensors = in_memory(data)
+    rows = by_rows(data)
     batches: Iterator[Any]
-    if tensors is not None:
-        batches = (tuple(tensor[part] for tensor in tensors) for part in parts)
+    if rows is not None:
+        batches = (rows(part) for part in parts)
     elif workers == 0:
         keyed = _Keyed(data)
         batches = (keyed[item] for item in zip(keys, parts, strict=True))
@@ -90,6 +99,14 @@ def read(
 def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
     """The tensors of a ``TensorDataset``, which need no collation. None for other datasets."""
     return data.tensors if type(data) is TensorDataset else None
+
+
+def by_rows(data: Dataset[Any]) -> Callable[[Tensor], tuple[Tensor, ...]] | None:
+    """Gives a batch at once, without random numbers. None where examples are read one by one."""
+    if isinstance(data, Rows):
+        return data.rows
+    tensors = in_memory(data)
+    return None if tensors is None else lambda part: tuple(tensor[part] for tensor in tensors)
 
 
 def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from ...profiling.base.errors import TrialFailed, UsageError
 from ...profiling.base.wording import worded
 from ..contracts.rng import key
-from .data import in_memory, length, read
+from .data import by_rows, length, read
 from .seeding import seed_phase
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     parts = batches[mine.start : mine.stop]
     keys = [key(f"read {part}", *names, i) for i in mine]
     batch_of = read(data, parts, keys, run.device, channels_last=run.system.channels_last)
-    seeded = in_memory(data) is None  # each read leaves torch seeded
+    seeded = by_rows(data) is None  # each read leaves torch seeded
     rows: list[tuple[dict[str, Any], int]] = []
 
     seed_phase(run.device, part, *names)

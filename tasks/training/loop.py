@@ -29,7 +29,7 @@ from ..system.operators import operator_calls
 from ..system.system import System
 from ..system.windows import StepWindow
 from .backward import backward
-from .data import in_memory, length, read
+from .data import by_rows, length, read
 from .evaluation import MeanLoss, evaluate, metered
 from .options import check_options
 from .seeding import seed_everything, seed_phase, seed_torch
@@ -204,7 +204,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
     parts = batches[window.first : window.stop]
     reads = [key("read", *names, step, 0) for step in steps]
     batch_of = read(run.data.train, parts, reads, run.device, **window.system.reading())
-    seed_step = seed_torch if in_memory(run.data.train) is not None else seed_everything
+    seed_step = seed_torch if by_rows(run.data.train) is not None else seed_everything
     for seed in seeds:
         began = time.perf_counter()
         batch, size = next(batch_of)

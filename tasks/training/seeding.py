@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,3 +36,10 @@ def seed_everything(device: torch.device, seed: int) -> None:
 def seed_phase(device: torch.device, *names: int | str) -> None:
     """Seed everything for the part of a trial's life that ``names`` identify."""
     seed_everything(device, key(*names))
+
+
+def generators() -> tuple[Any, ...]:
+    """The states of the process's generators on the CPU: Python's, NumPy's, torch's."""
+    state = np.random.get_state(legacy=False)
+    words = state["state"]["key"].tobytes(), state["state"]["pos"], state["has_gauss"]
+    return random.getstate(), words, torch.default_generator.get_state().numpy().tobytes()

@@ -6,7 +6,7 @@ import epoch_functions as functions
 import pytest
 from penstock import PBT, Float, TrialFailed, create_study
 from penstock.benchmarks._digits import DigitsNet
-from penstock.tasks.trainer.warm import SharedData, TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
 from penstock.tasks.training import determinism, loop
 
 pytestmark = pytest.mark.integration

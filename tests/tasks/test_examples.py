@@ -13,7 +13,7 @@ import optuna
 import pytest
 from penstock.profiling.base.errors import UsageError
 from penstock.tasks.trainer.segment import configure
-from penstock.tasks.trainer.warm import SharedData, TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
 from penstock.tasks.training.loop import run_epoch, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

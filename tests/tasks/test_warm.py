@@ -6,7 +6,8 @@ import pytest
 import torch
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.contracts.contract import Data, TorchTrainable
-from penstock.tasks.trainer.warm import SharedData, TrackedParams, WarmTrial, WarmTrials
+from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.trainer.warm import WarmTrial, WarmTrials
 from penstock.tasks.training.loop import start
 from torch.utils.data import IterableDataset, TensorDataset
 from trainees import Small

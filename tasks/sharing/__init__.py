@@ -1,0 +1,1 @@
+"""What trials of one trainer read or compute of their data once: an encoder's activations."""

@@ -1,0 +1,217 @@
+"""An encoder's activations of whole data sets: in memory, else in a file, else computed again.
+
+Theory of operation. All three give the bits of the canonical blocks (``blocks``), so nothing that a
+trial computes depends on which of them there was space for. What fits into memory becomes a
+``TensorDataset``, and so does a file, which is mapped. Trials read these as any data in memory.
+What fits into neither has its blocks computed when a batch needs them: slow, and no other bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
+
+from ...profiling.base.errors import TrialFailed
+from ..contracts.rng import key
+from ..training.data import Rows
+from .blocks import BLOCK, Blocks, Columns, same_bits
+from .frozen_encoder import FrozenEncoder, tensor_digest
+
+if TYPE_CHECKING:
+    from .kept_files import Extent, KeptFiles
+
+
+@dataclass(slots=True)
+class _Known:
+    """A data set, its encoded one as long as anybody has it, and that one's bytes in memory."""
+
+    plain: Dataset[Any]
+    encoded: ref[Dataset[Any]]
+    bytes: int
+    #: It is held for trials to come.
+    held: Dataset[Any] | None
+
+
+class Activations:
+    """The encoded data sets of one trainer."""
+
+    def __init__(self, capacity: Callable[[int], int], files: KeptFiles | None) -> None:
+        """``capacity`` gives the bytes that may be held. It is told how many are held.
+
+        ``files``: where is kept what memory has no space for.
+        """
+        self._capacity = capacity
+        self._files = files
+        #: Those used last come last.
+        self._known: dict[tuple[int, str], _Known] = {}
+        #: How many data sets were encoded here.
+        self.encodings = 0
+
+    def bytes(self) -> int:
+        """What the encoded data sets have in memory, those that only trials have included."""
+        gone = [name for name, known in self._known.items() if known.encoded() is None]
+        for name in gone:
+            del self._known[name]
+        return sum(known.bytes for known in self._known.values())
+
+    def find(self, data: Dataset[Any], encoder: FrozenEncoder) -> Dataset[Any] | None:
+        """``data`` as ``encoder`` encodes it, if that has been done."""
+        name = id(data), encoder.digest
+        if (known := self._known.pop(name, None)) is None or (found := known.encoded()) is None:
+            return None
+        known.held = found
+        self._known[name] = known
+        return found
+
+    def of(
+        self, data: Dataset[Any], encoder: FrozenEncoder, *, in_memory: bool = True
+    ) -> Dataset[Any]:
+        """Encode ``data``. Examples are then tuples that begin with activations.
+
+        ``in_memory``: it may be held in memory. Raises ``TrialFailed`` where activations cannot be
+        those of an example, and whatever the user's code raises.
+        """
+        blocks = Blocks(data, encoder)
+        first = blocks.encoded(0)
+        blocks.check_steady()
+        extents = [(each.dtype, (blocks.examples, *each.shape[1:])) for each in first]
+        size = sum(_bytes(each) for each in extents)
+        taken, made = 0, None
+        if in_memory and self._make_space(size):
+            made, taken = _in_memory(blocks, first, extents), size
+        elif self._files is not None:
+            made = _in_file(self._files, blocks, extents)
+        encoder.check_unchanged()
+        encoded: Dataset[Any]
+        if made is not None:
+            encoded = TensorDataset(*made)
+        else:
+            taken = self._free() if in_memory else 0
+            encoded = ComputedAgain(blocks, taken)
+        self._known[id(data), encoder.digest] = _Known(data, ref(encoded), taken, encoded)
+        self.encodings += 1
+        return encoded
+
+    def computed_again(self) -> list[Dataset[Any]]:
+        """The encoded data sets whose examples are computed as they are needed."""
+        found = [known.encoded() for known in self._known.values()]
+        return [each for each in found if isinstance(each, ComputedAgain)]
+
+    def release(self) -> None:
+        """Hold nothing any more but what trials have."""
+        for known in self._known.values():
+            known.held = None
+
+    def _free(self) -> int:
+        taken = self.bytes()
+        return max(0, self._capacity(taken) - taken)
+
+    def _make_space(self, size: int) -> bool:
+        """Whether memory has space for ``size`` bytes, once what was used longest ago has gone."""
+        for known in list(self._known.values()):
+            if size <= self._free():
+                break
+            known.held = None
+        return size <= self._free()
+
+
+def outline(data: Dataset[Any], encoder: FrozenEncoder) -> Dataset[Any]:
+    """A data set of the shapes that encoding ``data`` gives, without memory for its examples."""
+    blocks = Blocks(data, encoder)
+    columns = [each[:1].expand(blocks.examples, *each.shape[1:]) for each in blocks.encoded(0)]
+    return TensorDataset(*columns)
+
+
+class ComputedAgain(Rows):
+    """An encoded data set whose blocks are computed as they are needed.
+
+    The blocks used last are held.
+    """
+
+    def __init__(self, blocks: Blocks, capacity: int) -> None:
+        """``capacity``: the bytes of blocks that are held. One is held in any case."""
+        self._blocks = blocks
+        self._capacity = capacity
+        self._held: OrderedDict[int, Columns] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return self._blocks.examples
+
+    def __getitem__(self, i: int) -> Columns:
+        return tuple(column[0] for column in self.rows(torch.tensor([i])))
+
+    def rows(self, indices: Tensor) -> Columns:
+        of = indices // BLOCK
+        made: list[Tensor] = []
+        for i in sorted({*of.tolist()}):
+            here = of == i
+            columns = self._block(i)
+            made = made or [each.new_empty(len(indices), *each.shape[1:]) for each in columns]
+            for column, rows in zip(columns, made, strict=True):
+                rows[here] = column[indices[here] % BLOCK]
+        return tuple(made)
+
+    def _block(self, i: int) -> Columns:
+        if i not in self._held:
+            self._held[i] = self._blocks.encoded(i)
+            self._bytes += sum(each.nbytes for each in self._held[i])
+            while self._bytes > self._capacity and len(self._held) > 1:
+                _, gone = self._held.popitem(last=False)
+                self._bytes -= sum(each.nbytes for each in gone)
+        self._held.move_to_end(i)
+        return self._held[i]
+
+
+def _bytes(extent: Extent) -> int:
+    dtype, shape = extent
+    return dtype.itemsize * torch.Size(shape).numel()
+
+
+def _in_memory(blocks: Blocks, first: Columns, extents: Sequence[Extent]) -> list[Tensor]:
+    made = [torch.empty(shape, dtype=dtype) for dtype, shape in extents]
+    for i, block in enumerate(_all_of(blocks, extents, first)):
+        for whole, part in zip(made, block, strict=True):
+            whole[i * BLOCK : i * BLOCK + len(part)] = part
+    return made
+
+
+def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> list[Tensor] | None:
+    """What is kept under the name of what the blocks have, or is now; None if it cannot be.
+
+    Of what is found one block is computed again: the code of the encoder may have changed.
+    """
+    digest = hashlib.sha256(f"{blocks.encoder.digest} {BLOCK}".encode())
+    for i in range(blocks.count):
+        for each in blocks.plain(i):
+            digest.update(tensor_digest(each))
+    name = digest.hexdigest()
+    if (found := files.find(name)) is not None:
+        i = key("kept block", name) % blocks.count
+        kept = tuple(each[i * BLOCK : (i + 1) * BLOCK] for each in found)
+        if same_bits(kept, blocks.encoded(i)):
+            return found
+        files.remove(name)
+    return files.write(name, extents, _all_of(blocks, extents))
+
+
+def _all_of(
+    blocks: Blocks, extents: Sequence[Extent], first: Columns | None = None
+) -> Iterator[Columns]:
+    """All blocks, each of which must have the shapes of ``extents``. ``first`` is block 0."""
+    for i in range(blocks.count):
+        made = first if i == 0 and first is not None else blocks.encoded(i)
+        shapes = [(each.dtype, tuple(each.shape[1:])) for each in made]
+        if shapes != [(dtype, shape[1:]) for dtype, shape in extents]:
+            raise TrialFailed(
+                "data", "encoder() needs examples that all have the shape of the first"
+            )
+        yield made

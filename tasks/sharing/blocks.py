@@ -1,0 +1,99 @@
+"""The examples of a data set in canonical blocks, as they are and encoded.
+
+Theory of operation. A row's activations depend on which rows are computed with it: alone, or at
+another place, it has other bits. So block ``i`` is always the examples from ``BLOCK * i`` on, and
+never a trial's batch. Whether activations were kept or are computed again, they are those of the
+block.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, default_collate
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.base.wording import named
+from ..training.data import in_memory, length
+from ..training.seeding import generators
+
+if TYPE_CHECKING:
+    from .frozen_encoder import FrozenEncoder
+
+#: Examples a block.
+BLOCK = 64
+#: A block's tensors, a row an example. The first are the activations, once it is encoded.
+Columns = tuple[Tensor, ...]
+
+
+class Blocks:
+    """The blocks of ``data``, whose examples are tensors, or tuples that begin with one."""
+
+    def __init__(self, data: Dataset[Any], encoder: FrozenEncoder) -> None:
+        self.examples = length(data)
+        self.count = -(-self.examples // BLOCK)
+        self._data = data
+        self.encoder = encoder
+
+    def plain(self, i: int) -> Columns:
+        """Block ``i`` before it is encoded.
+
+        Raises ``TrialFailed`` (inexact) if reading draws random numbers, (data) if the examples are
+        no tensors.
+        """
+        indices = torch.arange(i * BLOCK, min((i + 1) * BLOCK, self.examples))
+        tensors = in_memory(self._data)
+        if tensors is not None:
+            return tuple(tensor[indices] for tensor in tensors)
+        before = generators()
+        made = default_collate([self._data[j] for j in indices.tolist()])
+        if generators() != before:
+            raise TrialFailed(
+                "inexact",
+                "the data draw random numbers as they are read, so an example has no activations to"
+                " keep: augment the activations in loss(), or leave out encoder() and call the"
+                " frozen module in loss()",
+            )
+        columns = (made,) if isinstance(made, Tensor) else made
+        if not isinstance(columns, (list, tuple)):
+            raise TrialFailed(
+                "data", f"encoder() needs examples that are tuples, not {named(type(made))}"
+            )
+        for each in columns:
+            if not isinstance(each, Tensor):
+                kind = named(type(each))
+                raise TrialFailed("data", f"encoder() needs examples of tensors, not of {kind}")
+        return tuple(columns)
+
+    def encoded(self, i: int, plain: Columns | None = None) -> Columns:
+        """Block ``i``, from ``plain`` where it has been read."""
+        first, *others = self.plain(i) if plain is None else plain
+        return self.encoder.encode(first), *others
+
+    def check_steady(self) -> None:
+        """Raise ``TrialFailed`` (inexact) if the first block is another one when read again.
+
+        Reading may draw from a generator of its own. It is found by this sample only.
+        """
+        if in_memory(self._data) is not None:
+            return
+        if not same_bits(self.plain(0), self.plain(0)):
+            raise TrialFailed(
+                "inexact",
+                "an example of the data is another one each time it is read, so it has"
+                " no activations to keep: leave out encoder()",
+            )
+
+
+def same_bits(one: Columns, other: Columns) -> bool:
+    """Whether two blocks have the same tensors."""
+    return len(one) == len(other) and all(
+        a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bytes(a), _bytes(b))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,145 @@
+"""A frozen encoder: what must hold of it, its digest, and how it computes.
+
+Theory of operation. Its bits must depend on nothing but its weights and the block it is given. So
+it is in evaluation mode, nothing in it is trained, it draws no random numbers, and it computes at
+one thread in full precision, whatever devices and system parameters the trial has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.base.wording import named
+from ..system.storages import held
+from ..training.determinism import machine_signature
+from ..training.seeding import generators
+
+
+class FrozenEncoder:
+    """The module that ``encoder()`` has returned, on ``device``."""
+
+    def __init__(self, module: object, device: torch.device) -> None:
+        """Raises ``TrialFailed`` (data) if it is no module, (inexact) if it is not frozen."""
+        if not isinstance(module, nn.Module):
+            kind = named(type(module))
+            raise TrialFailed("data", f"encoder() must return a torch module or None, not {kind}")
+        _check(module)
+        self._module = module.to(device)
+        self._device = device
+        self._weights = _weights(module)
+        self._structure = _structure(module)
+
+    @property
+    def digest(self) -> str:
+        """Equal for encoders that compute the same, as this machine is set now."""
+        _, _, machine = machine_signature(self._device).partition(";")  # without its threads
+        names = f"{self._structure} {self._weights} {machine}"
+        return hashlib.sha256(names.encode()).hexdigest()
+
+    def encode(self, block: Tensor) -> Tensor:
+        """The activations of a block of examples, in memory of the CPU.
+
+        Raises ``TrialFailed`` (data) if they are not one tensor with a row for each example,
+        (inexact) if the encoder draws random numbers.
+        """
+        before = generators()
+        with _computing():
+            made = self._module(block.to(self._device))
+        if generators() != before:
+            raise TrialFailed("inexact", "the encoder draws random numbers, even in evaluation")
+        if not isinstance(made, Tensor) or made.shape[:1] != block.shape[:1]:
+            what = tuple(made.shape) if isinstance(made, Tensor) else named(type(made))
+            raise TrialFailed(
+                "data",
+                f"the encoder must give a tensor with a row for each of {len(block)} examples, not"
+                f" {what}",
+            )
+        return made.detach().cpu().contiguous()
+
+    def check_unchanged(self) -> None:
+        """Raise ``TrialFailed`` (inexact) if computing has changed a tensor of the encoder."""
+        if _weights(self._module) != self._weights:
+            raise TrialFailed("inexact", "the encoder changes its own tensors as it computes")
+
+
+def _check(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            raise TrialFailed(
+                "inexact",
+                f"encoder() must be frozen, but {name} requires a gradient: call"
+                " requires_grad_(False), or train it as a part of model()",
+            )
+    for name, layer in module.named_modules():
+        what = f"its layer {name} ({named(type(layer))})" if name else named(type(layer))
+        if layer.training:
+            if any(layer.children()):
+                continue  # the layer in it that matters is named
+            raise TrialFailed(
+                "inexact", f"encoder() must be frozen, but {what} is in training mode: call eval()"
+            )
+        if isinstance(layer, _BatchNorm) and layer.running_mean is None:
+            raise TrialFailed(
+                "inexact",
+                f"encoder() must be frozen, but {what} has the statistics of each batch: give it"
+                " running statistics",
+            )
+    if module.training:
+        raise TrialFailed("inexact", "encoder() must be frozen, but is in training mode: eval()")
+
+
+@contextmanager
+def _computing() -> Iterator[None]:
+    threads, matmul = torch.get_num_threads(), torch.backends.cuda.matmul
+    tf32 = matmul.allow_tf32
+    try:
+        if threads != 1:  # it takes 2 ms
+            torch.set_num_threads(1)
+        matmul.allow_tf32 = False
+        with torch.no_grad():
+            yield
+    finally:
+        matmul.allow_tf32 = tf32
+        if threads != 1:
+            torch.set_num_threads(threads)
+
+
+def _weights(module: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for tensor in held(module):
+        digest.update(tensor_digest(tensor))
+    return digest.hexdigest()
+
+
+def tensor_digest(tensor: Tensor) -> bytes:
+    """The digest of a tensor's dtype, shape and bytes."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+    digest.update(flat.numpy().data)
+    return digest.digest()
+
+
+def _structure(module: nn.Module) -> str:
+    """From all that a pickle of the module has."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is untyped
+        def persistent_id(self, obj: Any) -> Any:
+            return tensor_digest(obj) if isinstance(obj, Tensor) else None
+
+    file = io.BytesIO()
+    try:
+        Pickler(file).dump(module)
+    except Exception:  # whatever its objects raise: then it is like no other
+        file.write(secrets.token_bytes())
+    return hashlib.sha256(file.getvalue()).hexdigest()

@@ -1,0 +1,179 @@
+"""Files of tensors that are too large for memory, and that can be computed again.
+
+Theory of operation. A file has a name that says what is in it, so trainers of a node share it. It
+is written as a draft and renamed once it is whole: a writer that is killed leaves a draft, which
+the next one removes. A file is checked when it is opened, and read through the page cache. It may
+be removed at any time: who has opened it still has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: A tensor's dtype and shape.
+Extent = tuple[torch.dtype, tuple[int, ...]]
+#: Where the first tensor begins; each begins at a multiple of it. The header comes before.
+_PAGE = 4096
+_SUFFIX, _DRAFT = ".activations", ".draft"
+#: Of what the disk has free and the files take, the part that they may take.
+PART = 10
+
+
+class KeptFiles:
+    """Files in a folder. The least recently used ones go when there are more than ``budget``."""
+
+    def __init__(self, folder: Path, budget: Callable[[int], int] | None = None) -> None:
+        """``budget`` gives the bytes that the files may have; it is told how many they have.
+
+        By default it is a tenth of what the disk has for them.
+        """
+        self._folder = folder
+        self._budget = budget or self._tenth
+
+    def find(self, name: str) -> list[Tensor] | None:
+        """The tensors of this name; None if they are not here. A damaged file is removed."""
+        path = self._folder / (name + _SUFFIX)
+        try:
+            with path.open("rb") as file:
+                header = json.loads(file.read(_PAGE).rstrip(b"\0"))
+                found = _mapped(file, [_extent(each) for each in header["tensors"]])
+                if header["digest"] != _digest(found):
+                    raise ValueError  # noqa: TRY301 - as what is not to be read at all
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            self.remove(name)
+            return None
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove what has this name."""
+        with suppress(OSError):
+            (self._folder / (name + _SUFFIX)).unlink()
+
+    def write(
+        self, name: str, extents: Sequence[Extent], blocks: Iterable[Sequence[Tensor]]
+    ) -> list[Tensor] | None:
+        """Keep tensors that ``blocks`` give, rows by rows; None if the disk has no space for them.
+
+        Raises whatever ``blocks`` raise.
+        """
+        draft = self._folder / f"{name}.{os.getpid()}{_DRAFT}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if not self._make_space(_end(extents)):
+                return None
+            file = draft.open("w+b")
+        except OSError:
+            return None
+        try:
+            with file:
+                if not _fill(file, extents, blocks):
+                    return None
+                found = _mapped(file, extents)
+                header = {"tensors": [_words(each) for each in extents], "digest": _digest(found)}
+                file.seek(0)
+                file.write(json.dumps(header).encode())
+                file.flush()
+                os.fsync(file.fileno())
+                draft.rename(self._folder / (name + _SUFFIX))
+                return found
+        except OSError:
+            return None
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _make_space(self, size: int) -> bool:
+        for draft in self._folder.glob("*" + _DRAFT):
+            if not Path("/proc", draft.suffixes[-2][1:]).exists():
+                draft.unlink(missing_ok=True)
+        sizes: dict[Path, tuple[float, int]] = {}
+        for path in self._folder.glob("*" + _SUFFIX):
+            with suppress(OSError):
+                sizes[path] = path.stat().st_mtime, path.stat().st_size
+        taken = sum(each for _, each in sizes.values())
+        budget = self._budget(taken)
+        if size > budget:
+            return False
+        for path, (_, each) in sorted(sizes.items(), key=lambda item: item[1]):
+            if taken + size <= budget:
+                break
+            path.unlink(missing_ok=True)
+            taken -= each
+        return True
+
+    def _tenth(self, taken: int) -> int:
+        return (shutil.disk_usage(self._folder).free + taken) // PART
+
+
+def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[Tensor]]) -> bool:
+    """Write the tensors; returns whether the disk had space for them."""
+    at = [begin for begin, _ in _places(extents)]
+    for block in blocks:
+        for i, tensor in enumerate(block):
+            data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+            try:
+                file.seek(at[i])
+                at[i] += file.write(data)
+            except OSError:
+                return False
+    file.truncate(_end(extents))
+    file.flush()
+    return True
+
+
+def _places(extents: Sequence[Extent]) -> list[tuple[int, int]]:
+    """Where each tensor begins and ends, in bytes."""
+    found, end = [], 0
+    for dtype, shape in extents:
+        begin = -(-max(end, 1) // _PAGE) * _PAGE
+        end = begin + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        found.append((begin, end))
+    return found
+
+
+def _end(extents: Sequence[Extent]) -> int:
+    return _places(extents)[-1][1]
+
+
+def _mapped(file: BinaryIO, extents: Sequence[Extent]) -> list[Tensor]:
+    """The tensors in a file, none of whose bytes is read before it is needed."""
+    flat = np.memmap(file, dtype=np.uint8, mode="r")
+    if len(flat) < _end(extents):
+        raise ValueError("the file has been cut")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it cannot be written to: nobody does
+        whole = torch.from_numpy(flat)
+    spans = zip(extents, _places(extents), strict=True)
+    return [whole[begin:end].view(dtype).view(shape) for (dtype, shape), (begin, end) in spans]
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for each in tensors:
+        digest.update(each.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _words(extent: Extent) -> list[Any]:
+    return [str(extent[0]).removeprefix("torch."), list(extent[1])]
+
+
+def _extent(words: Any) -> Extent:
+    dtype = getattr(torch, words[0])
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(words[0])
+    return dtype, tuple(map(int, words[1]))
