@@ -29,6 +29,7 @@ from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
 from ..sharing.activations import Activations
 from ..sharing.kept_files import KeptFiles
+from ..sharing.streams import Streams
 from ..system import windows
 from ..system.memory_meter import MemoryMeter
 from ..system.storages import held_beside
@@ -64,6 +65,7 @@ class Segments:
         self._handler = RendezvousHandler(identity, loop.device_here())
         self._estimator = Estimator()
         self._lockstep = Lockstep()
+        self._streams = Streams(warm_capacity)
         files = None if kept is None else KeptFiles(kept)
         self._activations = Activations(warm_capacity, files)
         self._resumption = Resumption(
@@ -105,6 +107,8 @@ class Segments:
                 if self._activations.encodings > encodings:
                     run.memory.begin()  # activations are the process's, as for the next trial
                 warm.training.metering = run.metering
+                if run.turn is not None:
+                    self._streams.join(task.trial, warm.training)
                 _measure_candidates(run, warm.training)
                 self._estimate(run, code)
                 run.prepared()
@@ -114,6 +118,7 @@ class Segments:
             if not task.widths:  # those were measured on a copy
                 self._warm.drop(task.trial)
                 self._lockstep.forget(task.trial)
+                self._streams.forget(task.trial)
             self._handler.leave(run.members)
             raise
         warm.training.gang, warm.training.turn, warm.beside = None, None, ""
@@ -192,6 +197,7 @@ class Segments:
         """The trial is not in memory any more."""
         self._writer.forget(trial)
         self._lockstep.forget(trial)
+        self._streams.forget(trial)
 
     def _run_epoch(
         self, run: Run, training: Training, *, profiled: bool

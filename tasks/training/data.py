@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence, Sized
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch.utils.data import (
@@ -42,6 +42,14 @@ class Rows(Dataset[Any]):
         """The batch of the examples with these indices."""
 
 
+class Batches(Protocol):
+    """Where a trial finds batches that others have read (``tasks.sharing.streams``)."""
+
+    def get(self, data: Dataset[Any], key: int, indices: Tensor, read: Callable[[], Any]) -> Any:
+        """The batch that ``read`` reads of ``data``, with this key, of examples ``indices``."""
+        ...
+
+
 class _Keyed(Dataset[Any]):
     """``data`` read by (key, indices): the key alone decides a batch's random numbers."""
 
@@ -63,11 +71,13 @@ def read(
     workers: int = 0,
     pinned: bool = False,
     channels_last: bool = False,
+    batches_of_all: Batches | None = None,
 ) -> Iterator[tuple[Any, int]]:
     """For each part (a tensor of indices), the batch on ``device`` and its number of examples.
 
     ``keys`` seed the reads, one for each part; they are ignored where none draws random numbers
-    (``by_rows``). ``workers`` processes read ahead; 0: each is read when it is requested.
+    (``by_rows``). ``workers`` processes read ahead; 0: each batch is read when it is requested,
+    unless it is among ``batches_of_all``.
     """
     rows = by_rows(data)
     batches: Iterator[Any]
@@ -75,7 +85,12 @@ def read(
         batches = (rows(part) for part in parts)
     elif workers == 0:
         keyed = _Keyed(data)
-        batches = (keyed[item] for item in zip(keys, parts, strict=True))
+        items = zip(keys, parts, strict=True)
+        if batches_of_all is None:
+            batches = (keyed[item] for item in items)
+        else:
+            found = batches_of_all
+            batches = (found.get(data, *item, partial(keyed.__getitem__, item)) for item in items)
     else:
         batches = iter(
             DataLoader(

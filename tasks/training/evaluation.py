@@ -64,7 +64,8 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     mine = range(len(batches)) if run.gang is None else run.gang.share(len(batches))
     parts = batches[mine.start : mine.stop]
     keys = [key(f"read {part}", *names, i) for i in mine]
-    batch_of = read(data, parts, keys, run.device, channels_last=run.system.channels_last)
+    last = run.system.channels_last
+    batch_of = read(data, parts, keys, run.device, channels_last=last, batches_of_all=run.batches)
     seeded = by_rows(data) is None  # each read leaves torch seeded
     rows: list[tuple[dict[str, Any], int]] = []
 

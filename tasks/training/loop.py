@@ -13,7 +13,7 @@ Evaluation changes no state (``evaluation``), so a replayed epoch may leave it o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -203,7 +203,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
     seeds = [key("step", *names, step, 0) for step in steps]
     parts = batches[window.first : window.stop]
     reads = [key("read", *names, step, 0) for step in steps]
-    batch_of = read(run.data.train, parts, reads, run.device, **window.system.reading())
+    batch_of = _read(run, parts, reads, window.system)
     seed_step = seed_torch if by_rows(run.data.train) is not None else seed_everything
     for seed in seeds:
         began = time.perf_counter()
@@ -249,4 +249,11 @@ def _shares(
         for shard in mine:
             examples.append(batches[step][parts[shard].start : parts[shard].stop])
             keys.append(key("read", run.seed, run.number, run.epoch, step + 1, shard))
-    return read(run.data.train, examples, keys, run.device, **window.system.reading())
+    return _read(run, examples, keys, window.system)
+
+
+def _read(
+    run: Training, parts: Sequence[Tensor], keys: Sequence[int], system: System
+) -> Iterator[tuple[Any, int]]:
+    found = run.batches
+    return read(run.data.train, parts, keys, run.device, **system.reading(), batches_of_all=found)

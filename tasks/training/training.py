@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..contracts.contract import Data, TorchTrainable
     from ..gangs.gang import Gang
+    from .data import Batches
 
 
 @dataclass(slots=True)
@@ -68,6 +69,8 @@ class Training:
     meter: MemoryMeter | None = None
     #: The trial's part in the turns of a lane; None: it has the trainer for itself.
     turn: Passing | None = None
+    #: The batches that trials of a lane read once; None: it reads for itself.
+    batches: Batches | None = None
     #: Seconds in which batches were read.
     waited: float = 0.0
     #: The trainer's.

@@ -1,0 +1,246 @@
+"""Training code on digits that prepares its examples at a cost, and a trainer that trains it.
+
+Trials of one class share what their class prepares. ``apart`` has as many classes, which are alike
+and share nothing: each trial prepares for itself, to the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import penstock
+import psutil
+import torch
+from penstock.app.worker.environment import ALLOCATOR, NO_SPINNING, ONE_HEAP
+from penstock.tasks.contracts.code import reference
+from penstock.tasks.lanes.turn_page import TurnPage
+from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.tasks.trainer import variables as names
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+TRAINED = 1297
+
+
+@functools.cache
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Scikit-learn's 1,797 digits, from its file: importing it takes as long as torch."""
+    package = importlib.util.find_spec("sklearn")
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    table = np.loadtxt(path, delimiter=",")
+    pixels = torch.tensor(table[:, :-1] / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
+    return pixels, torch.tensor(table[:, -1], dtype=torch.int64)
+
+
+class Shifted(Dataset):
+    """Digits, each shifted, scaled and with noise, by Python and NumPy."""
+
+    def __init__(self, pixels, labels):
+        self._pixels, self._labels = pixels.numpy(), labels.tolist()
+
+    def __len__(self):
+        return len(self._labels)
+
+    def __getitem__(self, i):
+        down, right = np.random.randint(-1, 2, 2)
+        shifted = np.roll(self._pixels[i], (down, right), (1, 2)) * np.random.uniform(0.8, 1.2)
+        noisy = shifted + np.random.normal(0, 0.05, shifted.shape)
+        return torch.from_numpy(noisy.astype(np.float32)), self._labels[i]
+
+
+class Stream(penstock.TorchTrainable):
+    """A network of two layers on augmented digits."""
+
+    batch_size = 64
+
+    def data(self):
+        pixels, labels = digits()
+        held_out = TensorDataset(pixels[TRAINED:], labels[TRAINED:])
+        return penstock.Data(Shifted(pixels[:TRAINED], labels[:TRAINED]), held_out)
+
+    def model(self):
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def optimizer(self, model):
+        return torch.optim.AdamW(model.parameters(), lr=self.params["lr"])
+
+    def loss(self, model, batch):
+        x, y = batch
+        return nn.functional.cross_entropy(model(x), y)
+
+    def metrics(self, model, batch):
+        x, y = batch
+        return {"accuracy": (model(x).argmax(1) == y).float().mean()}
+
+
+class Encoded(Stream):
+    """The same on the activations of frozen convolutions."""
+
+    def data(self):
+        pixels, labels = digits()
+        train, held_out = (
+            TensorDataset(pixels[s], labels[s]) for s in (slice(TRAINED), slice(TRAINED, None))
+        )
+        return penstock.Data(train, held_out)
+
+    def frozen(self):
+        """The same frozen network each time."""
+        made = torch.Generator().manual_seed(1)
+        net = nn.Sequential(
+            *(
+                nn.Conv2d(1, 48, 3, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(48, 48, 3, padding=1),
+                nn.ReLU(),
+            ),
+            *(nn.Conv2d(48, 48, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()),
+        )
+        for each in net.parameters():
+            each.data = torch.randn(each.shape, generator=made) / max(1, each[0].numel()) ** 0.5
+        return net.eval().requires_grad_(requires_grad=False)
+
+    def encoder(self):
+        return self.frozen()
+
+    def model(self):
+        return nn.Sequential(nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+class InLoss(Encoded):
+    """The frozen network as a part of each step, as without an encoder."""
+
+    encoder = penstock.TorchTrainable.encoder
+
+    def model(self):
+        return nn.Sequential(self.frozen(), *super().model())
+
+    def optimizer(self, model):
+        trained = [each for each in model.parameters() if each.requires_grad]
+        return torch.optim.AdamW(trained, lr=self.params["lr"])
+
+    def loss(self, model, batch):
+        model[0].eval()
+        return super().loss(model, batch)
+
+
+for _kind in (Stream, Encoded):
+    for _i in range(8):
+        _name = f"{_kind.__name__}{_i}"
+        globals()[_name] = type(_name, (_kind,), {"__module__": __name__, "__qualname__": _name})
+
+
+def apart(kind: type, i: int) -> type:
+    """The class of trial ``i`` that is like ``kind`` and shares nothing."""
+    made: type = globals()[f"{kind.__name__}{i}"]
+    return made
+
+
+class Trainer:
+    """A trainer of one core with so many seats, started as a program."""
+
+    def __init__(self, folder: Path, seats: int) -> None:
+        ours, theirs = socket.socketpair()
+        listening = socket.create_server(("127.0.0.1", 0))
+        turns = folder / "turns"
+        TurnPage(turns, seats, new=True)
+        with theirs, listening, (folder / "log").open("ab") as log:
+            told = {
+                "GLIBC_TUNABLES": ALLOCATOR + ONE_HEAP,
+                **NO_SPINNING,
+                names.FD: str(theirs.fileno()),
+                names.LISTEN: str(listening.fileno()),
+                names.IDENTITY: f"127.0.0.1:{listening.getsockname()[1]}:word",
+                names.SEATS: str(seats),
+                names.TURNS: str(turns),
+                names.KEPT: str(folder / "kept"),
+                **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+            }
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.tasks.trainer"],
+                env=dict(os.environ) | told,
+                pass_fds=[theirs.fileno(), listening.fileno()],
+                stdout=log,
+                stderr=log,
+            )
+        self._socket, self._lines = ours, ours.makefile("rb")
+        self._hear()
+        self.train([task(Stream, 99, 1)])  # it loads what any trial needs
+
+    def _hear(self) -> dict[str, Any]:
+        line = self._lines.readline()
+        if not line:
+            raise RuntimeError("the trainer has ended")
+        found: dict[str, Any] = json.loads(line)
+        if found["op"] in ("failed", "refused", "stopped", "broken"):
+            raise RuntimeError(str(found))
+        return found
+
+    def train(
+        self, tasks: Sequence[SegmentTask]
+    ) -> tuple[dict[str, float], dict[tuple[int, int], str]]:
+        """The seconds until all have ended, the trainer's of a core, and the hash of each epoch."""
+        began, used = time.perf_counter(), self._used()
+        for each in tasks:
+            message = {
+                "op": "run",
+                "members": [],
+                "queued": False,
+                "task": each.model_dump(mode="json"),
+            }
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        left, found = {each.trial for each in tasks}, {}
+        while left:
+            heard = self._hear()
+            if heard["op"] == "epoch":
+                found[int(heard["trial"][-4:]), heard["epoch"]] = heard["state_hash"]
+                if heard["closes"]:
+                    left.discard(heard["trial"])
+        seconds = {"wall": time.perf_counter() - began, "cpu": self._used() - used}
+        return seconds, found
+
+    def _used(self) -> float:
+        """Seconds of a core that the process has used."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return times.user + times.system
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
+        self._process.wait()
+
+
+def task(code: type, number: int, epochs: int, *, fuse: bool = False) -> SegmentTask:
+    """All epochs of a trial, which has its own learning rate and shares its random numbers."""
+    target, path, digest = reference(code)
+    return SegmentTask.model_validate(
+        {
+            "id": "d1",
+            "study": "s",
+            "trial": f"s-{number:04}",
+            "number": number,
+            "replicate": 0,
+            "contract": "torch",
+            "code": CodeRef(target=target, path=path, digest=digest),
+            "params": {"lr": 1e-3 / (1 + number % 8)},
+            "metric": "accuracy",
+            "seed": 7,
+            "first": 1,
+            "n": epochs,
+            "fence": number + 1,
+            "queues": ["cpu.s0"],
+            "store": "memory://checkpoints",
+            "lease_ms": 5000,
+            "fuse": fuse,
+        }
+    )

@@ -1,0 +1,193 @@
+"""One reading for many: what do trials of a lane gain that prepare their data once?
+
+    python -m benchmarks.sharing_data --json FILE [--quick] [--only PART ...]
+
+Whole epochs of digits in a real trainer of one core, started anew for each measurement; the trials
+sit in its seats, are not trained together, and have equal random numbers. With P seconds of
+preparation and H of all else a trial, K trials that prepare once can be (P + H) / (P / K + H) times
+as fast as each for itself: the *ideal*, from P measured beside, and P + H a trial each for itself.
+Each figure also under ``cpu``: by the trainer's seconds of a core, whatever else the machine does.
+
+- ``stream``: 4 trials whose examples Python augments. ``stream.of_ideal``: the part of the ideal
+  that is reached; ``stream.mismatches``: epochs with other bits.
+- ``encoder``: 8 trials on the activations of frozen convolutions, likewise.
+  ``encoder.over_in_loss``: over 8 trials that compute them in each step, once.
+- ``copies``: microseconds of reading, copying and comparing versions of a batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from penstock.app.worker.environment import ALLOCATOR, ONE_HEAP
+
+PARTS = ("stream", "encoder", "copies")
+TRIALS = {"stream": 4, "encoder": 8}
+EPOCHS = {"stream": 10, "encoder": 10}
+
+
+def measure(parts: list[str], *, quick: bool) -> dict[str, Any]:
+    """The figures of these parts."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(mode=True)
+    found: dict[str, Any] = {"load.begin": os.getloadavg()[0]}
+    for part in parts:
+        figures = _copies() if part == "copies" else _part(part, 3 if quick else 7)
+        found |= {f"{part}.{name}": value for name, value in figures.items()}
+    return found | {"load.end": os.getloadavg()[0]}
+
+
+def _part(part: str, repeats: int) -> dict[str, Any]:
+    from ._shared_reading import Encoded, InLoss, Stream, apart
+
+    count, epochs = TRIALS[part], EPOCHS[part]
+    kind = Stream if part == "stream" else Encoded
+    ways: dict[str, Callable[[int], type]] = {
+        "shared": lambda i: kind,
+        "apart": lambda i: apart(kind, i),
+    }
+    prepare = _reading if part == "stream" else _encoding
+    prepare()  # once before it counts
+    found: dict[str, Any] = {"mismatches": 0, "epochs": 0}
+    rounds: list[dict[str, dict[str, float]]] = []
+    for _ in range(repeats):
+        (shared, one), (apart_s, other) = (_trained(code, count, epochs) for code in ways.values())
+        prepared = {name: p * (epochs if part == "stream" else 1) for name, p in prepare().items()}
+        rounds.append({"shared": shared, "apart": apart_s, "prepares": prepared})
+        found["epochs"] += len(other)
+        found["mismatches"] += sum(other[name] != one.get(name) for name in other)
+    found |= _ratios(rounds, count, "wall") | _under("cpu", _ratios(rounds, count, "cpu"))
+    if part == "encoder":
+        in_loss, _ = _trained(lambda i: InLoss, count, epochs)
+        found |= {"in_loss_s": in_loss["wall"]}
+        found |= {"over_in_loss": in_loss["wall"] / found["shared_s"]}
+        found |= {"cpu.over_in_loss": in_loss["cpu"] / found["cpu.shared_s"]}
+    return found
+
+
+def _ratios(rounds: list[dict[str, dict[str, float]]], count: int, clock: str) -> dict[str, float]:
+    times = {
+        name: [each[name][clock] for each in rounds] for name in ("shared", "apart", "prepares")
+    }
+    ratios = [a / s for a, s in zip(times["apart"], times["shared"], strict=True)]
+    ideals = [
+        a / (a - (count - 1) * p) for a, p in zip(times["apart"], times["prepares"], strict=True)
+    ]
+    return {
+        "ratio": median(ratios),
+        "worst": min(ratios),
+        "ideal": median(ideals),
+        "of_ideal": median(r / i for r, i in zip(ratios, ideals, strict=True)),
+    } | {f"{name}_s": median(of) for name, of in times.items()}
+
+
+def _under(name: str, figures: dict[str, float]) -> dict[str, float]:
+    return {f"{name}.{figure}": value for figure, value in figures.items()}
+
+
+@contextmanager
+def _clocks() -> Iterator[dict[str, float]]:
+    """The seconds and the seconds of a core that pass inside."""
+    found: dict[str, float] = {}
+    began, used = time.perf_counter(), time.process_time()
+    yield found
+    found |= {"wall": time.perf_counter() - began, "cpu": time.process_time() - used}
+
+
+def _trained(code: Callable[[int], type], count: int, epochs: int) -> tuple[dict[str, float], Any]:
+    """Seconds of the trials in a new trainer, and the hashes of their epochs."""
+    from ._shared_reading import Trainer, task
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(Path(folder), count)
+        try:
+            return trainer.train([task(code(i), i, epochs) for i in range(count)])
+        finally:
+            trainer.close()
+
+
+def _reading() -> dict[str, float]:
+    """Seconds in which an epoch's batches are read."""
+    from penstock.tasks.training.data import length, read
+
+    from ._shared_reading import Stream
+
+    data = Stream({}).data().train
+    parts = torch.split(torch.randperm(length(data)), Stream.batch_size)
+    with _clocks() as found:
+        for _ in read(data, parts, range(len(parts)), torch.device("cpu")):
+            pass
+    return found
+
+
+def _encoding() -> dict[str, float]:
+    """Seconds in which all data are encoded."""
+    from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+
+    from ._shared_reading import Encoded
+
+    reads = TrackedParams({})
+    with _clocks() as found:
+        SharedData().of(Encoded(reads), reads)
+    return found
+
+
+def _copies() -> dict[str, float]:
+    """What a batch of 64 costs: read by Python, copied, and asked for its tensors' versions."""
+    from penstock.tasks.sharing.streams import copied, is_copyable
+    from torch.utils.data import default_collate
+
+    from ._shared_reading import Stream
+
+    data = Stream({}).data().train
+    found = {}
+    for name, batch in {
+        "digits": default_collate([data[i] for i in range(64)]),
+        "images": [torch.zeros(64, 3, 32, 32), torch.zeros(64, dtype=torch.int64)],
+    }.items():
+        found[f"copy_us.{name}"] = _microseconds(lambda batch=batch: copied(batch))
+        found[f"check_us.{name}"] = _microseconds(lambda batch=batch: is_copyable(batch))
+        found[f"version_us.{name}"] = _microseconds(
+            lambda batch=batch: [each._version for each in batch]
+        )
+    found["read_us.digits"] = 1e6 * _reading()["wall"] / -(-len(data) // 64)
+    return found
+
+
+def _microseconds(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(200):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return 1e6 * median(times)
+
+
+def main() -> None:
+    """Run the benchmark as the module's docstring says."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true", help="three of each: rough figures")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    given = parser.parse_args()
+    if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts, as by a trainer
+        os.environ |= {"GLIBC_TUNABLES": ALLOCATOR + ONE_HEAP, "OMP_NUM_THREADS": "1"}
+        os.execv(sys.executable, [sys.executable, "-m", "benchmarks.sharing_data", *sys.argv[1:]])
+    found = measure(list(given.only), quick=given.quick)
+    given.json.write_text(json.dumps(found, indent=1))
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Batches that several trials of a lane read once.
+
+Theory of operation. A key and the examples' indices decide a batch (``tasks.training.data``).
+Trials with shared seeding have equal keys, so where they have one data set too, a batch that one
+has read is what another one would read. It is kept for those that will come to it, which is known
+from their epochs, and each gets a copy: code may change a batch in place. Nobody waits for anybody.
+There is a bound in bytes and one in batches: then the oldest batch goes, and who comes to it later
+reads it for itself, to the same bits. In a lane who finds its batches is soon ahead of who reads
+them, and reads the next ones. So the trials stay close together by themselves.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from ..training.training import Training
+
+#: The most batches that are kept, of all data sets together.
+BATCHES = 256
+#: Of the bytes that ``capacity`` gives, this part.
+PART = 4
+#: What cannot be changed in place.
+_UNCHANGING = (str, bytes, int, float, bool, type(None))
+
+
+@dataclass(eq=False)
+class _Reader:
+    """A trial that reads, and what it has read in its epoch."""
+
+    training: Training
+    epoch: int = 0
+    had: set[int] = field(default_factory=set)
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """Equal for trials that read the same batches."""
+        run = self.training
+        sizes = run.batch_size, run.code.eval_batch_size, run.shards
+        return id(run.data.train), run.seed, run.number, sizes
+
+    def wants(self, name: int, epoch: int) -> bool:
+        """Whether it will come to this batch of ``epoch``, as far as can be told."""
+        now = self.training.epoch
+        return now == epoch - 1 or (now == epoch and not (self.epoch == now and name in self.had))
+
+
+@dataclass
+class _Kept:
+    """A batch, the examples that it is of, who wants it, and its bytes."""
+
+    data: Dataset[Any]
+    indices: Tensor
+    batch: Any
+    wanted: set[_Reader]
+    bytes: int
+
+
+class Streams:
+    """The batches that trials of a trainer have in common. One has the turn at a time."""
+
+    def __init__(self, capacity: Callable[[], int]) -> None:
+        """``capacity``: bytes, of which a fourth may be kept."""
+        self._capacity = capacity
+        self._readers: dict[str, _Reader] = {}
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._bytes = self._most = 0
+        #: How many batches were found here.
+        self.found = 0
+
+    def join(self, trial: str, training: Training) -> None:
+        """The trial reads batches from now on, until it is forgotten."""
+        known = self._readers.get(trial)
+        if known is None or known.training is not training:
+            self.forget(trial)
+            self._readers[trial] = _Reader(training)
+        self._most = self._capacity() // PART
+        training.batches = Batches(self, self._readers[trial])
+
+    def forget(self, trial: str) -> None:
+        """The trial is not in memory any more."""
+        if (gone := self._readers.pop(trial, None)) is not None:
+            gone.training.batches = None
+            for name, kept in list(self._kept.items()):
+                kept.wanted.discard(gone)
+                if not kept.wanted:
+                    self._drop(name)
+
+    def batch(
+        self,
+        reader: _Reader,
+        data: Dataset[Any],
+        name: int,
+        indices: Tensor,
+        *,
+        read: Callable[[], Any],
+    ) -> Any:
+        """The batch that ``read`` would read, with the key ``name``."""
+        if reader.epoch != reader.training.epoch:
+            reader.epoch, reader.had = reader.training.epoch, set()
+        reader.had.add(name)
+        kept = self._kept.get(name)
+        if kept is not None and kept.data is data and torch.equal(kept.indices, indices):
+            self.found += 1
+            return self._take(name, reader)
+        made = read()
+        if kept is None:
+            group, epoch = reader.group, reader.epoch
+            others = {
+                each
+                for each in self._readers.values()
+                if each is not reader and each.group == group and each.wants(name, epoch)
+            }
+            if others and is_copyable(made):
+                self._keep(name, _Kept(data, indices, copied(made), others, _bytes(made)))
+        return made
+
+    def _keep(self, name: int, kept: _Kept) -> None:
+        if kept.bytes > self._most:
+            return
+        self._kept[name] = kept
+        self._bytes += kept.bytes
+        while self._bytes > self._most or len(self._kept) > BATCHES:
+            self._drop(next(iter(self._kept)))
+
+    def _take(self, name: int, reader: _Reader) -> Any:
+        """A copy of what is kept; the last one that wants it gets the batch itself."""
+        kept = self._kept[name]
+        kept.wanted.discard(reader)
+        if kept.wanted:
+            return copied(kept.batch)
+        self._drop(name)
+        return kept.batch
+
+    def _drop(self, name: int) -> None:
+        self._bytes -= self._kept.pop(name).bytes
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of one trial (``tasks.training.data.Batches``)."""
+
+    streams: Streams
+    reader: _Reader
+
+    def get(self, data: Dataset[Any], key: int, indices: Tensor, read: Callable[[], Any]) -> Any:
+        """As ``Streams.batch``."""
+        return self.streams.batch(self.reader, data, key, indices, read=read)
+
+
+def is_copyable(batch: Any) -> bool:
+    """Whether a copy of the batch has all that it has, and shares nothing that can change."""
+    leaves = tree_leaves(batch)
+    tensors = [each for each in leaves if isinstance(each, Tensor)]
+    plain = all(type(each) is Tensor and not each.requires_grad for each in tensors)
+    others = (each for each in leaves if not isinstance(each, Tensor))
+    apart = len({each.untyped_storage().data_ptr() for each in tensors if each.nbytes}) == len(
+        [each for each in tensors if each.nbytes]
+    )
+    return plain and apart and all(type(each) in _UNCHANGING for each in others)
+
+
+def copied(batch: Any) -> Any:
+    """A copy of a batch that is copyable."""
+    return tree_map(lambda each: each.clone() if isinstance(each, Tensor) else each, batch)
+
+
+def _bytes(batch: Any) -> int:
+    return sum(each.nbytes for each in tree_leaves(batch) if isinstance(each, Tensor))

@@ -1,0 +1,57 @@
+"""Training code whose examples are read one by one, with random numbers."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from penstock.tasks.contracts.contract import Data
+from torch.utils.data import Dataset
+from trainees import Small, points
+
+#: The examples that were read in this process.
+READ = []
+
+
+class Counted(Dataset):
+    """Points with noise from three generators; the examples that were read are noted."""
+
+    def __init__(self, n):
+        self._data = points(n)
+
+    def __len__(self):
+        return len(self._data)
+
+    def __getitem__(self, i):
+        READ.append(i)
+        x, y = self._data[i]
+        return x + torch.randn(4) + random.gauss(0, 1), y
+
+
+class Noisy(Small):
+    """80 examples in batches of 20, and 10 of validation, which are read one by one, too."""
+
+    def data(self):
+        return Data(Counted(80), Counted(10))
+
+
+class InPlace(Noisy):
+    """Changes what it gets, as each trial has it, and through NumPy, which torch does not see."""
+
+    def loss(self, model, batch):
+        x, y = batch
+        x.mul_(self.params["scale"])
+        y.numpy()[0] ^= 1
+        return super().loss(model, (x, y))
+
+
+class MayFail(Noisy):
+    """Where its parameters say so it fails in its ninth step, in the middle of an epoch."""
+
+    steps = 0
+
+    def loss(self, model, batch):
+        self.steps += model.training
+        if self.steps == 9 and self.params["fails"]:
+            raise ValueError("no")
+        return super().loss(model, batch)
