@@ -198,6 +198,7 @@ class _Attempt:
         self, group: Group, part: str, data: Dataset[Any]
     ) -> Sequence[_Metrics | BaseException]:
         runs, admission = group.runs, self._admission
+
         def each() -> list[_Metrics | BaseException]:
             return [_caught(evaluate, run, part, data) for run in runs]
 
