@@ -288,7 +288,7 @@ def study_spec(
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):
         values.setdefault(name_of, {})[value] = None
-    space: dict[str, Any] = {parameter: list(each) for parameter, each in values.items()}
+    space: Mapping[str, Any] = {parameter: list(each) for parameter, each in values.items()}
     if pieces:
         steps = Steps({epoch: list(each) for epoch, each in pieces.items()})
         space = expanded({PIECES: steps}, "empty", None)

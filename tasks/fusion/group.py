@@ -124,10 +124,10 @@ class Group:
     def take(self, made: Sequence[Tensor | None]) -> None:
         """Put gradients into the stack."""
         self._there = [each is not None for each in made]
+        pairs = zip(self.gradients.stacked, made, strict=True)
+        there = [(stack, each) for stack, each in pairs if each is not None]
         with torch.no_grad():
-            there = [i for i, each in enumerate(made) if each is not None]
-            stacks = [self.gradients.stacked[i] for i in there]
-            torch._foreach_copy_(stacks, [made[i] for i in there])
+            torch._foreach_copy_([stack for stack, _ in there], [each for _, each in there])
 
     def step(self, failed: Callable[[int, Exception], None]) -> None:
         """Step the optimisers with the gradients in the stack.
