@@ -132,6 +132,9 @@ class _Reading:
                 (*key_path, "n_trials"), len(trials), "at most one trial for each schedule"
             )
         company = self._together((*key_path, "together"), given.get("together", []))
+        if company.ratios and plan is not None and plan.name == "pbt":
+            allowed = "any tuner but PBT, whose trials go on from each other's states"
+            raise self._refused((*key_path, "together"), given["together"], allowed)
         spec = study_spec(
             str(key_path[-1]),
             len(trials),

@@ -39,7 +39,7 @@ def observe_company(
     ``ratio`` is what it took over what it would have taken alone, if that is known.
     """
     study.together = max(study.together, together)
-    if ratio is not None:
+    if together > 1 and ratio is not None:
         state.costs.observe_company(study.spec.id, together, ratio)
     if together != 1:
         study.unlike, study.singles = not together, 0

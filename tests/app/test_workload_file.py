@@ -157,3 +157,9 @@ def test_trials_of_a_lane_may_be_trained_together_and_have_epochs_in_common(tmp_
 def test_what_trials_cannot_have_in_common_is_refused(tmp_path, line, words):
     with pytest.raises(UsageError, match=words):
         read(tmp_path, FILE.replace("seconds: 20", f"{line}\n    seconds: 20"))
+
+
+def test_trials_that_go_on_from_each_other_are_not_simulated_together(tmp_path):
+    text = FILE.replace("ASHA: {max_epochs: 9}", "PBT: {max_epochs: 9}")
+    with pytest.raises(UsageError, match="together = .* allowed is any tuner but PBT"):
+        read(tmp_path, text.replace("seconds: 20", "together: [[4, 0.5]]\n    seconds: 20"))

@@ -607,6 +607,14 @@ class TestTrainedTogether:
         ends = {row["trial"]: row["epoch_ends"] for row in running}
         assert ends == pytest.approx({0: 2.0, 1: 4.0, 2: 6.0, 3: 8.0})
 
+    def test_an_epoch_in_which_they_proved_no_faster_together_says_what_each_takes_alone(self):
+        at = Laned()
+        at.study("a", epochs=3, n_trials=4, sampler="tpe", fuse="auto")
+        at.at += 2.0
+        at.end_epoch("a", 2.0, together=1, alone=1.0)
+        assert at.state.epoch_seconds(at.trial("a")) == 1.0
+        assert at.state.costs.company_ratio("a", 4) == 1.0
+
     def test_plans_see_an_epoch_take_less_of_a_device_and_a_second_device_gain_less(self):
         """Alone an epoch takes 5 s on one device and 3 s on two; with others, 2 s of one."""
         at = Laned(policy="waterfill")
