@@ -161,5 +161,5 @@ def test_what_trials_cannot_have_in_common_is_refused(tmp_path, line, words):
 
 def test_trials_that_go_on_from_each_other_are_not_simulated_together(tmp_path):
     text = FILE.replace("ASHA: {max_epochs: 9}", "PBT: {max_epochs: 9}")
-    with pytest.raises(UsageError, match="together = .* allowed is any tuner but PBT"):
+    with pytest.raises(UsageError, match=r"together = .* allowed is any tuner but PBT"):
         read(tmp_path, text.replace("seconds: 20", "together: [[4, 0.5]]\n    seconds: 20"))
