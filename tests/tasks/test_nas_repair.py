@@ -288,6 +288,22 @@ def test_of_two_sides_of_one_size_the_one_that_is_as_it_was_follows():
         act_at(net, "first", both)
 
 
+def test_a_gate_that_differs_in_more_than_channels_stops_with_its_names():
+    def shrunk(self, x):
+        x = self.first(x)
+        small = self.branch(x)
+        gate = self.gate(small.mean((2, 3), keepdim=True)).sigmoid()
+        return self.head(small * gate)
+
+    net = residual(
+        shrunk,
+        branch=lambda: nn.Conv2d(8, 8, 3, 2, 1),
+        gate=lambda: nn.Conv2d(8, 8, 1),
+    )
+    with pytest.raises(UsageError, match=r"at mul: its sides do not fit: branch.*sigmoid"):
+        act_at(net, "gate", lambda site: site.rewire(0, site.find("first")))
+
+
 def test_broadcasting_does_not_hide_sides_that_have_come_apart():
     net = changed(residual(gated, gate=lambda: nn.Conv2d(8, 8, 1)), "gate", out_channels=1)
     assert net.gate.out_channels == 8

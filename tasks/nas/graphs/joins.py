@@ -71,7 +71,8 @@ def producer(
     """The layer whose out size is to follow the other side of a product, and its new arguments.
 
     It is the last layer of a gate: the side that was broadcast in the base, else the one side that
-    is as it was. None where there is no such side, and where others read that layer too.
+    is as it was. None where there is no such side, where more than its width differs, and where
+    others read that layer too.
     """
     if len(before) != 2 or None in before:
         return None
@@ -86,7 +87,8 @@ def producer(
     dimension = 1 if len(shapes[0]) > 3 else -1
     size = shapes[1 - gate][dimension]
     node = sides[gate]
-    while len(node.users) == 1:
+    # With the right width already it is something else that differs.
+    while len(node.users) == 1 and shapes[gate][dimension] != size:
         module = graph.module(node)
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and module.groups == 1:
             return node, {"out_channels": size}
