@@ -104,6 +104,15 @@ class Training(OnActivations):
         return net
 
 
+class InsideTraining(OnActivations):
+    """What trains is no layer of torch's, and has layers of its own in evaluation mode."""
+
+    def encoder(self):
+        outer = nn.Sequential(Net()).eval()
+        outer[0].training = True
+        return outer
+
+
 class Learning(OnActivations):
     def encoder(self):
         net = Net()

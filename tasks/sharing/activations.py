@@ -109,6 +109,7 @@ class Activations:
         """Hold nothing any more but what trials have."""
         for known in self._known.values():
             known.held = None
+        self.bytes()  # what nobody has is forgotten, its data with it
 
     def _free(self) -> int:
         taken = self.bytes()

@@ -12,7 +12,7 @@ import io
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -80,22 +80,22 @@ def _check(module: nn.Module) -> None:
                 f"encoder() must be frozen, but {name} requires a gradient: call"
                 " requires_grad_(False), or train it as a part of model()",
             )
-    for name, layer in module.named_modules():
-        what = f"its layer {name} ({named(type(layer))})" if name else named(type(layer))
-        if layer.training:
-            if any(layer.children()):
-                continue  # the layer in it that matters is named
-            raise TrialFailed(
-                "inexact", f"encoder() must be frozen, but {what} is in training mode: call eval()"
-            )
+    layers = list(module.named_modules())
+    # What is innermost says best what is wrong.
+    training = sorted(
+        (any(each.children()), i) for i, (_, each) in enumerate(layers) if each.training
+    )
+    for _, i in training[:1]:
+        _refuse(*layers[i], "is in training mode: call eval()")
+    for name, layer in layers:
         if isinstance(layer, _BatchNorm) and layer.running_mean is None:
-            raise TrialFailed(
-                "inexact",
-                f"encoder() must be frozen, but {what} has the statistics of each batch: give it"
-                " running statistics",
-            )
-    if module.training:
-        raise TrialFailed("inexact", "encoder() must be frozen, but is in training mode: eval()")
+            _refuse(name, layer, "has the statistics of each batch: give it running statistics")
+
+
+def _refuse(name: str, layer: nn.Module, why: str) -> NoReturn:
+    kind = named(type(layer))
+    what = f"its layer {name} ({kind})" if name else kind
+    raise TrialFailed("inexact", f"encoder() must be frozen, but {what} {why}")
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Files of tensors that are too large for memory, and that can be computed again.
 
 Theory of operation. A file has a name that says what is in it, so trainers of a node share it. It
-is written as a draft and renamed once it is whole: a writer that is killed leaves a draft, which
-the next one removes. A file is checked when it is opened, and read through the page cache. It may
-be removed at any time: who has opened it still has it.
+is written under another name, and renamed once it is whole: a writer that is killed leaves an
+unfinished file, which the next one removes. A file is checked when it is opened, and read through
+the page cache. It may be removed at any time: who has opened it still has it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 Extent = tuple[torch.dtype, tuple[int, ...]]
 #: Where the first tensor begins; each begins at a multiple of it. The header comes before.
 _PAGE = 4096
-_SUFFIX, _DRAFT = ".activations", ".draft"
+_SUFFIX, _UNFINISHED = ".activations", ".unfinished"
 #: Of what the disk has free and the files take, the part that they may take.
 PART = 10
 
@@ -71,12 +71,12 @@ class KeptFiles:
 
         Raises whatever ``blocks`` raise.
         """
-        draft = self._folder / f"{name}.{os.getpid()}{_DRAFT}"
+        unfinished = self._folder / f"{name}.{os.getpid()}{_UNFINISHED}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not self._make_space(_end(extents)):
                 return None
-            file = draft.open("w+b")
+            file = unfinished.open("w+b")
         except OSError:
             return None
         try:
@@ -89,17 +89,17 @@ class KeptFiles:
                 file.write(json.dumps(header).encode())
                 file.flush()
                 os.fsync(file.fileno())
-                draft.rename(self._folder / (name + _SUFFIX))
+                unfinished.rename(self._folder / (name + _SUFFIX))
                 return found
         except OSError:
             return None
         finally:
-            draft.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
 
     def _make_space(self, size: int) -> bool:
-        for draft in self._folder.glob("*" + _DRAFT):
-            if not Path("/proc", draft.suffixes[-2][1:]).exists():
-                draft.unlink(missing_ok=True)
+        for unfinished in self._folder.glob("*" + _UNFINISHED):
+            if not Path("/proc", unfinished.suffixes[-2][1:]).exists():
+                unfinished.unlink(missing_ok=True)
         sizes: dict[Path, tuple[float, int]] = {}
         for path in self._folder.glob("*" + _SUFFIX):
             with suppress(OSError):
@@ -121,7 +121,7 @@ class KeptFiles:
 
 def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[Tensor]]) -> bool:
     """Write the tensors; returns whether the disk had space for them."""
-    at = [begin for begin, _ in _places(extents)]
+    at = [begin for begin, _ in _spans(extents)]
     for block in blocks:
         for i, tensor in enumerate(block):
             data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -135,7 +135,7 @@ def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[T
     return True
 
 
-def _places(extents: Sequence[Extent]) -> list[tuple[int, int]]:
+def _spans(extents: Sequence[Extent]) -> list[tuple[int, int]]:
     """Where each tensor begins and ends, in bytes."""
     found, end = [], 0
     for dtype, shape in extents:
@@ -146,7 +146,7 @@ def _places(extents: Sequence[Extent]) -> list[tuple[int, int]]:
 
 
 def _end(extents: Sequence[Extent]) -> int:
-    return _places(extents)[-1][1]
+    return _spans(extents)[-1][1]
 
 
 def _mapped(file: BinaryIO, extents: Sequence[Extent]) -> list[Tensor]:
@@ -157,8 +157,8 @@ def _mapped(file: BinaryIO, extents: Sequence[Extent]) -> list[Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it cannot be written to: nobody does
         whole = torch.from_numpy(flat)
-    spans = zip(extents, _places(extents), strict=True)
-    return [whole[begin:end].view(dtype).view(shape) for (dtype, shape), (begin, end) in spans]
+    pairs = zip(extents, _spans(extents), strict=True)
+    return [whole[begin:end].view(dtype).view(shape) for (dtype, shape), (begin, end) in pairs]
 
 
 def _digest(tensors: Iterable[Tensor]) -> str:

@@ -128,6 +128,7 @@ def test_blocks_that_are_held_are_not_computed_again():
     ("code", "kind", "why"),
     [
         ("Training", "inexact", r"layer layers\.3 \(Dropout\) is in training mode"),
+        ("InsideTraining", "inexact", r"layer 0 \(Net\) is in training mode"),
         ("Learning", "inexact", r"layers\.4\.bias requires a gradient"),
         ("BatchStatistics", "inexact", r"layers\.1 \(BatchNorm1d\) has the statistics of each"),
         ("Drawing", "inexact", "draws random numbers, even in evaluation"),
