@@ -85,8 +85,9 @@ def _check(module: nn.Module) -> None:
     training = sorted(
         (any(each.children()), i) for i, (_, each) in enumerate(layers) if each.training
     )
-    for _, i in training[:1]:
-        _refuse(*layers[i], "is in training mode: call eval()")
+    if training:
+        name, layer = layers[training[0][1]]
+        _refuse(name, layer, "is in training mode: call eval()")
     for name, layer in layers:
         if isinstance(layer, _BatchNorm) and layer.running_mean is None:
             _refuse(name, layer, "has the statistics of each batch: give it running statistics")
