@@ -95,10 +95,18 @@ def test_examples_that_are_read_one_by_one_have_the_same_bits_too(tmp_path):
     assert expected[1] == trained(shared())[1], "the last trial read tensors"
 
 
-def test_shards_and_threads_change_no_activation(monkeypatch):
+def test_whatever_the_trial_has_an_encoder_computes_at_one_thread(monkeypatch):
+    threads, forward = set(), Net.forward
+
+    def noted(self, x):
+        threads.add(torch.get_num_threads())
+        return forward(self, x)
+
+    monkeypatch.setattr(Net, "forward", noted)
     torch.set_num_threads(2)
     run = trial(shared(), shards=2)
     assert torch.get_num_threads() == 2
+    assert threads == {1}
     torch.set_num_threads(1)
     alone = trial(shared())
     assert torch.equal(run.data.train.tensors[0], alone.data.train.tensors[0])
