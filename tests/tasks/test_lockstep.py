@@ -81,13 +81,13 @@ def test_one_that_comes_in_the_middle_of_an_epoch_takes_part_in_the_next(alone, 
 
 
 def test_one_that_comes_where_two_are_no_faster_leads_beside_the_other(alone, lane):
-    pair = [task(n, trainees.Slow, 2, params={"steps": 200}) for n in range(2)]
+    pair = [task(n, trainees.SlowTogether, 2, params={"steps": 200}) for n in range(2)]
     begin(lane, pair)
     assert epochs(hear_all(lane, pair))[-1]["together"] == 1
-    first = task(2, trainees.Slow, 6, params={"steps": 200})
+    first = task(2, trainees.SlowTogether, 6, params={"steps": 200})
     lane.run(first)
     heard = lane.hear_until("epoch")
-    late = task(3, trainees.Slow, 6, params={"steps": 200})
+    late = task(3, trainees.SlowTogether, 6, params={"steps": 200})
     lane.run(late)
     heard += hear_all(lane, [first, late])
     assert hashes(heard) == by(alone, [first, late])
