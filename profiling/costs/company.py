@@ -30,7 +30,9 @@ class Company:
         self.ratios[together] = blend(self.ratios.get(together), ratio)
 
     def ratio(self, together: int) -> float:
-        """The ratio expected with so many together: 1 with one, or where nothing is known."""
+        """The ratio expected with so many together: 1 with one or none, or if nothing is known."""
+        if together <= 1:
+            return 1.0
         known = {1: 1.0, **self.ratios}
         if together in known:
             return known[together]

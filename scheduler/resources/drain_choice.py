@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..state.epoch_times import epoch_ends
-
 if TYPE_CHECKING:
     from ..state.state import Attempt, EngineState
 
@@ -52,6 +50,8 @@ def _choose_devices(state: EngineState, n: int, at: float, within: float) -> tup
 
 def _loss(state: EngineState, attempt: Attempt, at: float, within: float) -> float:
     """Seconds of training, summed over members, that are lost if the attempt must stop in time."""
+    from ..state.epoch_times import epoch_ends  # with NumPy, which the command line can do without
+
     segment = attempt.segment
     ends = epoch_ends(state, attempt)
     if ends is not None and ends - at <= within:

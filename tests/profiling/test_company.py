@@ -16,6 +16,7 @@ def test_nothing_is_gained_where_nothing_is_known():
 def test_between_what_was_measured_a_step_has_a_common_part_and_one_of_each_trial():
     # Seconds of a step of n trials: 0.1 n + 0.9, so 0.1 + 0.9 / n of each.
     company = Company({4: 0.1 + 0.9 / 4, 32: 0.1 + 0.9 / 32})
+    assert company.ratio(0) == 1.0, "of a trial that cannot be trained with others"
     for n in (1, 2, 3, 4, 5, 8, 31, 32):
         assert company.ratio(n) == pytest.approx(0.1 + 0.9 / n)
 
