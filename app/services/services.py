@@ -56,7 +56,7 @@ READ_AT_START = {
     "backups", "backup_every",
 }  # fmt: skip
 #: Seconds that ``penstock up`` waits for a scheduler to serve or to say why it does not.
-START_REPORT_TIMEOUT = 5.0
+START_REPORT_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True, slots=True)
