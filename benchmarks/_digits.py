@@ -7,6 +7,7 @@ as torch's: a trainer that was killed is back the sooner.
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +29,23 @@ SPACE = {
 }
 
 
+@cache
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Scikit-learn's 1,797 digits: pixels from 0 to 1, a row each, and labels."""
+    package = importlib.util.find_spec("sklearn")
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    table = np.loadtxt(file, delimiter=",")
+    pixels = torch.tensor(table[:, :-1] / 16, dtype=torch.float32)
+    return pixels, torch.tensor(table[:, -1], dtype=torch.int64)
+
+
 class DigitsNet(penstock.TorchTrainable):
     """Two layers with dropout on 8 x 8 pixels; momentum and a schedule: every part has state."""
 
     batch_size = 16
 
     def data(self):
-        package = importlib.util.find_spec("sklearn")
-        table = np.loadtxt(
-            Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=","
-        )
-        pixels = torch.tensor(table[:, :-1] / 16, dtype=torch.float32)
-        labels = torch.tensor(table[:, -1], dtype=torch.int64)
+        pixels, labels = digits()
         return penstock.Data(
             train=TensorDataset(pixels[:1297], labels[:1297]),
             validation=TensorDataset(pixels[1297:], labels[1297:]),

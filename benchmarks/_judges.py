@@ -53,7 +53,7 @@ MAX_EPOCHS = 4000
 #: The share of the devices' time that the studies would take with each trial on one device.
 LOADS = (0.3, 0.7, 1.5)
 #: What decides where trials are placed, and what is known of them.
-POLICY = ("scheduler/policies", "scheduler/engine/planning.py", "profiling/costs")
+POLICY = ("scheduler/policies", "scheduler/planning", "profiling/costs")
 #: The policies that ``best_simple`` is the best of, and whether they may widen trials. Each study
 #: has a share under all of them, as under the policy that is judged.
 SIMPLE = (

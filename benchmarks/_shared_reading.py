@@ -6,8 +6,6 @@ and share nothing: each trial prepares for itself, to the same bits.
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import json
 import os
 import socket
@@ -30,17 +28,15 @@ from penstock.tasks.trainer import variables as names
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
+from . import _digits
+
 TRAINED = 1297
 
 
-@functools.cache
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Scikit-learn's 1,797 digits, from its file: importing it takes as long as torch."""
-    package = importlib.util.find_spec("sklearn")
-    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    table = np.loadtxt(path, delimiter=",")
-    pixels = torch.tensor(table[:, :-1] / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
-    return pixels, torch.tensor(table[:, -1], dtype=torch.int64)
+    """Digits as images, and their labels."""
+    pixels, labels = _digits.digits()
+    return pixels.reshape(-1, 1, 8, 8), labels
 
 
 class Shifted(Dataset):

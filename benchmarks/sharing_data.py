@@ -61,8 +61,10 @@ def _part(part: str, repeats: int) -> dict[str, Any]:
     prepare()  # once before it counts
     found: dict[str, Any] = {"mismatches": 0, "epochs": 0}
     rounds: list[dict[str, dict[str, float]]] = []
-    for _ in range(repeats):
-        (shared, one), (apart_s, other) = (_trained(code, count, epochs) for code in ways.values())
+    for at in range(repeats):
+        turns = list(ways)[:: -1 if at % 2 else 1]
+        ran = {name: _trained(ways[name], count, epochs) for name in turns}
+        (shared, one), (apart_s, other) = ran["shared"], ran["apart"]
         prepared = {name: p * (epochs if part == "stream" else 1) for name, p in prepare().items()}
         rounds.append({"shared": shared, "apart": apart_s, "prepares": prepared})
         found["epochs"] += len(other)

@@ -56,7 +56,9 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     rows: dict[str, list[EpochRow]] = {trial: [] for trial in params}
     epochs = reader.epochs(study.id)
     merges = has_prefixes(spec) and spec.replicates == 1
-    company, alone = _together(reader, study.id)
+    devices = {each.device.name: each.device for each in reader.devices()}
+    seated = any(each.seats > 1 for each in devices.values())
+    company, alone = _together(reader, study.id) if seated else (Company(), {})
     for row in _as_if_trained(epochs) if merges else epochs:
         seconds = alone.get((row.taken_from or row.trial, row.epoch), row.seconds)
         rows[row.trial].append(replace(row, seconds=seconds))
@@ -77,8 +79,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     prices = [gap - overhead for gap in _resizes(curves)]
     if spec.max_width > 1 and not prices:
         assumed.append(f"a resize takes {FIRST_RESIZE:g} s: none was recorded")
-    kinds = {each.device.name: each.device.kind for each in reader.devices()}
-    kind = {kinds[device] for row in epochs for device, _ in row.members if device in kinds}
+    kind = {devices[name].kind for row in epochs for name, _ in row.members if name in devices}
     end = max(row.at for row in epochs)
     took = end - min(row.at - row.seconds for row in epochs)
     used = len({slot for row in epochs for slot in row.members})

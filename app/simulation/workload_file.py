@@ -170,14 +170,15 @@ class _Reading:
     def _together(self, key_path: KeyPath, value: Any) -> Company:
         """Pairs of a number of trials, and what an epoch takes of each over what it takes alone."""
         allowed = (
-            "pairs of a number of trials together and the part of its time alone that each takes,"
-            " as [[4, 0.54], [32, 0.15]]"
+            "pairs of a rising number of trials together and the part of its time alone that each"
+            " takes, as [[4, 0.54], [32, 0.15]]"
         )
         company = Company()
         for at, pair in enumerate(value if isinstance(value, list) else [value]):
             fits = isinstance(pair, list) and len(pair) == 2
             fits = fits and type(pair[0]) is int and _is_number(pair[1])
-            if not fits or not 1 < pair[0] <= MAX_COUNT or not 1 / pair[0] <= pair[1] <= 1:
+            least = max(company.ratios, default=1)
+            if not fits or not least < pair[0] <= MAX_COUNT or not 1 / pair[0] <= pair[1] <= 1:
                 raise self._refused((*key_path, at), pair, allowed)
             company.observe(pair[0], float(pair[1]))
         return company

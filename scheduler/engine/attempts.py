@@ -15,6 +15,8 @@ from ..model.early_failure import failing_alike, missing_metric
 from ..model.events import AttemptFailed, AttemptLost, TrialReturned, WidthsMeasured
 from ..model.retry import ENDS_STUDY, retry_failure, retry_loss
 from ..model.trial import FINAL, Failure, Step, Trial
+from ..planning.planning import Planning
+from ..planning.snapshots import MAX_VAIN_WINDOWS
 from ..resources.shortages import Shortages
 from ..state.core import Core, Refused
 from ..state.lane_time import residents
@@ -23,7 +25,6 @@ from ..strategies.base import UNBOUNDED
 from ..tuning.tuning import Tuning
 from .checkpoints import Checkpoints
 from .dispatch import Dispatcher
-from .planning import MAX_VAIN_WINDOWS, Planning
 from .proposals import Proposals
 from .signatures import Signatures
 

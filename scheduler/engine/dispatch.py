@@ -17,6 +17,7 @@ from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.events import FootprintReported, Planned, PolicyChosen, PolicyFailed
 from ..model.study import shards_of
 from ..model.trial import Step, Trial, TrialState
+from ..planning.planning import Planning
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.footprints import Footprints
@@ -32,7 +33,6 @@ from ..state.fusing import seats_to_fill
 from ..state.state import Attempt, StudyState
 from ..tuning.tuning import SegmentTuning, Tuning
 from .checkpoints import Checkpoints
-from .planning import Planning
 from .proposals import Proposals
 
 #: How many later trials may join devices that had no room for a trial.

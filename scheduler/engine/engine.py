@@ -69,6 +69,7 @@ from ..model.events import (
     WindowsMeasured,
 )
 from ..model.study import StudySpec
+from ..planning.planning import Planning
 from ..prefixes.chain import has_prefixes
 from ..prefixes.prefixes import Prefixes
 from ..prefixes.tree import Companion
@@ -91,7 +92,6 @@ from .devices import Devices
 from .dispatch import Dispatcher
 from .epochs import Epochs
 from .lifecycle import Lifecycle
-from .planning import Planning
 from .proposals import Proposals
 from .signatures import Signatures
 from .trials import Trials

@@ -16,6 +16,7 @@ from __future__ import annotations
 from ..model.decisions import Member, Parent
 from ..model.events import EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
+from ..planning.planning import Planning
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
@@ -28,7 +29,6 @@ from ..tuning.tuning import Tuning
 from .attempts import Attempts
 from .checkpoints import Checkpoints
 from .dispatch import Dispatcher
-from .planning import Planning
 from .proposals import Proposals
 from .signatures import Signatures
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..gangs.shards import Sums, cut
+from ..system.tensor_bytes import same_bits
 from ..training.backward import backward
 from ..training.data import in_memory
 from ..training.seeding import generators, seed_torch
@@ -120,13 +121,8 @@ def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        alike = one.dtype == other.dtype and one.shape == other.shape
-        return alike and torch.equal(_bytes(one), _bytes(other))
+        return same_bits(one, other)
     return type(one) is type(other) and bool(one == other)
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

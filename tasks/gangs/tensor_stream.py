@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from ..checkpoints.state import map_tensors, tensors_of
+from ..system.tensor_bytes import bytes_of
 from .shared_memory import CHUNK, Ring
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def read_outline(text: bytes, into: dict[str, Any] | None) -> dict[str, Any]:
 
 def send_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
     """Send the bytes of all tensors in ``state``, whatever their device and layout."""
-    chunks = _chunks(_flat(tensor) for tensor in _small_first(state))
+    chunks = _chunks(bytes_of(tensor) for tensor in _small_first(state))
     if ring is None:
         scratch = _scratch()
         for chunk in chunks:
@@ -113,7 +114,7 @@ def send_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
 def receive_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
     """Fill all tensors in ``state`` with the bytes that arrive."""
     tensors = _small_first(state)
-    flats = [_flat(tensor) for tensor in tensors]
+    flats = [bytes_of(tensor) for tensor in tensors]
     if ring is None:
         scratch = _scratch()
         for chunk in _chunks(flats):
@@ -155,11 +156,6 @@ def _tensors_at(tree: Any, value: Any) -> Iterator[Tensor]:
 
 def _small_first(state: Any) -> list[Tensor]:
     return sorted(tensors_of(state), key=lambda tensor: tensor.nbytes)
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    """The tensor's bytes in the order of its indices: its own memory, or a contiguous copy."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _chunks(flats: Iterable[Tensor]) -> Iterator[list[Tensor]]:

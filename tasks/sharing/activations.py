@@ -22,7 +22,7 @@ from torch.utils.data import Dataset, TensorDataset
 from ...profiling.base.errors import TrialFailed
 from ..contracts.rng import key
 from ..training.data import Rows
-from .blocks import BLOCK, Blocks, Columns, same_bits
+from .blocks import BLOCK, Blocks, Columns, same_blocks
 from .frozen_encoder import FrozenEncoder, tensor_digest
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> lis
     if (found := files.find(name)) is not None:
         i = key("kept block", name) % blocks.count
         kept = tuple(each[i * BLOCK : (i + 1) * BLOCK] for each in found)
-        if same_bits(kept, blocks.encoded(i)):
+        if same_blocks(kept, blocks.encoded(i)):
             return found
         files.remove(name)
     return files.write(name, extents, _all_of(blocks, extents))

@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, default_collate
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.base.wording import named
+from ..system.tensor_bytes import same_bits
 from ..training.data import in_memory, length
 from ..training.seeding import generators
 
@@ -79,7 +80,7 @@ class Blocks:
         """
         if in_memory(self._data) is not None:
             return
-        if not same_bits(self.plain(0), self.plain(0)):
+        if not same_blocks(self.plain(0), self.plain(0)):
             raise TrialFailed(
                 "inexact",
                 "an example of the data is another one each time it is read, so it has"
@@ -87,13 +88,6 @@ class Blocks:
             )
 
 
-def same_bits(one: Columns, other: Columns) -> bool:
+def same_blocks(one: Columns, other: Columns) -> bool:
     """Whether two blocks have the same tensors."""
-    return len(one) == len(other) and all(
-        a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bytes(a), _bytes(b))
-        for a, b in zip(one, other, strict=True)
-    )
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    return len(one) == len(other) and all(map(same_bits, one, other))

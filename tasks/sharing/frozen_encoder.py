@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...profiling.base.errors import TrialFailed
 from ...profiling.base.wording import named
 from ..system.storages import held
+from ..system.tensor_bytes import bytes_of
 from ..training.determinism import machine_signature
 from ..training.seeding import generators
 
@@ -124,9 +125,8 @@ def _weights(module: nn.Module) -> str:
 
 def tensor_digest(tensor: Tensor) -> bytes:
     """The digest of a tensor's dtype, shape and bytes."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-    digest.update(flat.numpy().data)
+    digest.update(bytes_of(tensor.cpu()).numpy().data)
     return digest.digest()
 
 

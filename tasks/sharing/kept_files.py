@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..system.tensor_bytes import bytes_of
+
 #: A tensor's dtype and shape.
 Extent = tuple[torch.dtype, tuple[int, ...]]
 #: Where the first tensor begins; each begins at a multiple of it. The header comes before.
@@ -124,7 +126,7 @@ def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[T
     at = [begin for begin, _ in _spans(extents)]
     for block in blocks:
         for i, tensor in enumerate(block):
-            data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+            data = bytes_of(tensor).numpy().data
             try:
                 file.seek(at[i])
                 at[i] += file.write(data)
@@ -164,7 +166,7 @@ def _mapped(file: BinaryIO, extents: Sequence[Extent]) -> list[Tensor]:
 def _digest(tensors: Iterable[Tensor]) -> str:
     digest = hashlib.sha256()
     for each in tensors:
-        digest.update(each.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(bytes_of(each).numpy().data)
     return digest.hexdigest()
 
 

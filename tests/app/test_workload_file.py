@@ -151,6 +151,10 @@ def test_trials_of_a_lane_may_be_trained_together_and_have_epochs_in_common(tmp_
         ("together: [[1, 0.5]]", r"search.together = .1, 0.5. is refused: allowed is pairs"),
         ("together: [[4, 0.1]]", r"search.together = .4, 0.1. is refused: allowed is pairs"),
         ("together: [[4, 1.5]]", "search.together = .* is refused: allowed is pairs"),
+        (
+            "together: [[4, 0.5], [4, 0.6]]",
+            r"search.together = .4, 0.6. is refused: allowed is pairs",
+        ),
         ("together: 4", "search.together = 4 is refused: allowed is pairs"),
     ],
 )

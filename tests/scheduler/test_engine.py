@@ -5,7 +5,6 @@ import math
 import pytest
 from drive_world import World, check_invariants, device, spec
 from penstock.scheduler.engine.engine import Refused
-from penstock.scheduler.engine.planning import MAX_REPLAN_INTERVAL, REPLAN_INTERVAL_PER_TRIAL
 from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Release, Revoke
 from penstock.scheduler.model.events import (
     AttemptFailed,
@@ -26,6 +25,7 @@ from penstock.scheduler.model.snapshot import Plan, WindowPlan
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.outlook.outlook import outlook
+from penstock.scheduler.planning.planning import MAX_REPLAN_INTERVAL, REPLAN_INTERVAL_PER_TRIAL
 from penstock.scheduler.policies.registry import POLICIES
 
 

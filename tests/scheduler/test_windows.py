@@ -6,7 +6,6 @@ import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.scheduler.engine.engine import Engine, Refused
-from penstock.scheduler.engine.planning import MAX_VAIN_WINDOWS
 from penstock.scheduler.model.decisions import Cut, Dispatch, Release, Revoke
 from penstock.scheduler.model.events import (
     AttemptFailed,
@@ -22,6 +21,7 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
+from penstock.scheduler.planning.snapshots import MAX_VAIN_WINDOWS
 
 #: Seconds a step of a trial to which more devices are of no use.
 FLAT = ((1, 0.1), (2, 0.099), (4, 0.12), (3, 0.11))

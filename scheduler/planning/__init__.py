@@ -1,0 +1,1 @@
+"""When policies are asked, what they are given, and how their plans are followed."""

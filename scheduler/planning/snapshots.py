@@ -1,0 +1,240 @@
+"""What a policy is given to plan with: the trials that wait and run, with what they are to cost.
+
+Theory of operation. Without shares there is one snapshot of all trials. With shares each study has
+one of its own, of its trials and its part of the devices. A trial's costs on one device are those
+in company, where its study's trials are trained together: as if those that wait and run were spread
+over all lanes. On several devices it is alone, so it gains less there the more trials there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from ...profiling.costs.throughput import Shape
+from ..model.decisions import Member
+from ..model.snapshot import Candidate, Snapshot
+from ..model.study import shards_of
+from ..model.trial import Trial
+from ..resources.fair_share import TOLERANCE, apportion
+from ..resources.lanes import seats_beside
+from ..resources.slots import can_move
+from ..state.core import Core
+from ..state.epoch_times import to_boundary
+from ..state.fusing import planned_ratio
+from ..state.lane_time import waited_in_seat
+from ..state.state import Attempt, EngineState, StudyState
+from ..strategies.base import rungs_of, staged
+from ..strategies.promotion import promotion_probabilities
+
+#: After so many width windows in a row without a gain a study has no further ones.
+MAX_VAIN_WINDOWS = 4
+
+
+class Snapshots:
+    """Makes snapshots of the engine's state."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def of(self, ready: Sequence[str], free: Sequence[Member]) -> tuple[tuple[str, Snapshot], ...]:
+        """What is to be planned, by study.
+
+        Without shares it is one snapshot of everything. With shares, each study has a snapshot of
+        its trials and of its share of the devices.
+        """
+        state = self._state
+        usable = sum(state.usable(name) for name in state.devices)
+        empty_devices = max(
+            0, sum(state.is_free(slot.device) for slot in free) - self._excess_trials()
+        )
+        at_work = [attempt.segment.trial for attempt in state.attempts.values()]
+        competing = [study for study in state.studies.values() if study.share is not None]
+        if not competing:
+            snapshot = self._snapshot(
+                state,
+                ready,
+                at_work,
+                free_slots=len(free),
+                free_devices=empty_devices,
+                devices=usable,
+            )
+            return (("", replace(snapshot, beside=seats_beside(state))),)
+        found = []
+        device_counts = apportion([study.share or 0.0 for study in competing], usable)
+        for study, devices in zip(competing, device_counts, strict=True):
+            waiting = [name for name in ready if state.trials[name].study == study.spec.id]
+            running = [name for name in at_work if state.trials[name].study == study.spec.id]
+            if waiting or running:
+                # Below 0 if it holds more than its share: its trials should then become narrower.
+                held = sum(
+                    len(state.trials[name].members) * state.attempts[state.trials[name].fence].part
+                    for name in running
+                )
+                spare = devices - math.ceil(held - TOLERANCE)
+                snapshot = self._snapshot(
+                    study,
+                    waiting,
+                    running,
+                    free_slots=max(0, spare),
+                    free_devices=spare,
+                    devices=devices,
+                )
+                found.append((study.spec.id, snapshot))
+        return tuple(found)
+
+    def _snapshot(
+        self,
+        holder: EngineState | StudyState,
+        waiting: Sequence[str],
+        running: Sequence[str],
+        *,
+        free_slots: int,
+        free_devices: int,
+        devices: int,
+    ) -> Snapshot:
+        names = {self._state.trials[name].study for name in (*waiting, *running)}
+        studies = [self._state.studies[name] for name in names]
+        probabilities = {
+            k: v for study in studies for k, v in self._promotion_probabilities(study).items()
+        }
+        trials = Counter(self._state.trials[name].study for name in (*waiting, *running))
+        ratios = {s.spec.id: planned_ratio(self._state, s, trials[s.spec.id]) for s in studies}
+        return Snapshot(
+            self._core.at,
+            self._candidates(waiting, probabilities, ratios),
+            free_slots,
+            self._candidates(running, probabilities, ratios),
+            free_devices,
+            devices=devices,
+            resize=self._state.costs.resize,
+            rule=holder.rule,
+            deadline=holder.deadline,
+            staged=all(staged(study.spec.strategy) for study in studies),
+        )
+
+    def _excess_trials(self) -> int:
+        """How many trials share a device beyond its first: the next empty devices are for them."""
+        return sum(max(0, len(each.at_work) - 1) for each in self._state.devices.values())
+
+    def _candidates(
+        self,
+        names: Iterable[str],
+        probabilities: Mapping[str, float],
+        ratios: Mapping[str, float],
+    ) -> tuple[Candidate, ...]:
+        # In order of arrival, so that ties in a policy do not depend on the previous plan.
+        trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
+        names_of = {trial.study for trial in trials}
+        ahead = {name: self._epochs_ahead(self._state.studies[name]) for name in names_of}
+        return tuple(
+            self._candidate(
+                trial,
+                probabilities.get(trial.id, 1.0),
+                ahead=ahead[trial.study],
+                ratio=ratios[trial.study],
+            )
+            for trial in trials
+        )
+
+    def _epochs_ahead(self, study: StudyState) -> int:
+        """How many epochs the study is expected to train, if a share of 1/eta passes each rung."""
+        plan = study.spec.strategy
+        share = float(plan.max_epochs or 0) if plan.name == "pbt" else 0.0
+        for k, (lower, upper) in enumerate(pairwise((0, *rungs_of(plan)))):
+            share += (upper - lower) / plan.eta**k
+        done = sum(trial.epoch for trial in self._core.trials_of(study))
+        return max(self._core.epochs_ahead(study), int(study.spec.n_trials * share) - done)
+
+    def _promotion_probabilities(self, study: StudyState) -> dict[str, float]:
+        """The promotion probabilities of a study's trials; empty if the study has no rungs."""
+        levels = rungs_of(study.spec.strategy)
+        if len(levels) < 2:
+            return {}
+        sign = study.spec.sign
+        curves = {name: self._state.trials[name].values for name in study.trials}
+        scores = {name: {e: sign * v for e, v in of.items()} for name, of in curves.items()}
+        return promotion_probabilities(scores, levels, study.spec.strategy.eta)
+
+    def _candidate(
+        self, trial: Trial, probability: float, *, ahead: int, ratio: float
+    ) -> Candidate:
+        """``ratio``: of its epochs on one device to those alone there.
+
+        Whoever is wider is trained alone, and so gains less.
+        """
+        costs = self._state.costs
+        study = self._state.studies[trial.study]
+        widest = max_width(study, trial)
+        features = self._state.features(trial)
+        found = costs.expected(trial.study, trial.id, widest, features)
+        own = costs.own(trial.study, trial.id)
+        attempt = self._state.attempts[trial.fence] if trial.fence else None
+        measuring = attempt is not None and bool(attempt.segment.widths)
+        return Candidate(
+            trial.id,
+            trial.study,
+            trial.epoch,
+            max(trial.target, trial.epoch + 1),  # after its last epoch an objective has its end
+            trial.since,
+            _times(found.level if own is None else own.seconds, ratio),
+            len(trial.members),
+            widest,
+            costs.speeds(trial.study),
+            level=_times(found.level, ratio),
+            shape=_beside_together(found.shape, ratio),
+            deviation=found.deviation,
+            boundary=0.0 if attempt is None else to_boundary(self._state, attempt, self._core.at),
+            course=self._state.courses.get(trial.id),
+            promise=probability,
+            hope=_beside_together(found.hope, ratio),
+            likely=_beside_together(found.likely, ratio),
+            measured=() if own is None else tuple(sorted(own.means)),
+            window=trial.window,
+            cut_windows=trial.cut_windows,
+            ahead=ahead,
+            measuring=measuring,
+            measurable=study.vain_windows < MAX_VAIN_WINDOWS,
+            **self._among_studies(study, trial, attempt),
+        )
+
+    def _among_studies(
+        self, study: StudyState, trial: Trial, attempt: Attempt | None
+    ) -> dict[str, Any]:
+        """The fields of a candidate for policies that order the trials of all studies."""
+        if not self._state.cross_study:
+            return {}
+        waits = 0.0 if trial.queued_at is None else self._core.at - trial.queued_at
+        if attempt is not None:
+            waits = waited_in_seat(attempt, self._core.at)
+        return {
+            "arrived": study.created_at,
+            "priority": study.spec.priority,
+            "waited": trial.waited + max(0.0, waits),
+            "service": trial.service,
+            "movable": can_move(self._state, trial),
+            "suspended": attempt is not None and not attempt.part,
+        }
+
+
+def max_width(study: StudyState, trial: Trial) -> int:
+    """On how many devices ``trial`` may be at most."""
+    if study.spec.max_width == 1:
+        return 1
+    return min(study.spec.max_width, shards_of(study.spec, trial.params))
+
+
+def _times(seconds: float | None, ratio: float) -> float | None:
+    return None if seconds is None else seconds * ratio
+
+
+def _beside_together(shape: Shape, ratio: float) -> Shape:
+    """A shape whose seconds at widths above 1 are over those of ``ratio`` times an epoch alone."""
+    if ratio == 1.0:
+        return shape
+    return tuple((width, each if width == 1 else each / ratio) for width, each in shape)
