@@ -57,8 +57,8 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     epochs = reader.epochs(study.id)
     merges = has_prefixes(spec) and spec.replicates == 1
     devices = {each.device.name: each.device for each in reader.devices()}
-    seated = any(each.seats > 1 for each in devices.values())
-    company, alone = _together(reader, study.id) if seated else (Company(), {})
+    together = any(each.seats > 1 for each in devices.values())
+    company, alone = _together(reader, study.id) if together else (Company(), {})
     for row in _as_if_trained(epochs) if merges else epochs:
         seconds = alone.get((row.taken_from or row.trial, row.epoch), row.seconds)
         rows[row.trial].append(replace(row, seconds=seconds))

@@ -15,12 +15,12 @@ from penstock.scheduler.engine import (
     engine,
     epochs,
     lifecycle,
-    planning,
     proposals,
     signatures,
     trials,
     user_trials,
 )
+from penstock.scheduler.planning import planning
 from penstock.scheduler.prefixes import prefixes
 from penstock.scheduler.resources import fair_share, giving_way, packing, turn_weights
 from penstock.scheduler.state import core, lane_time

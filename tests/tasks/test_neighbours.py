@@ -101,13 +101,14 @@ def test_memory_is_shared_on_one_node_only_and_once_a_connection():
 def test_many_fetches_leave_nothing_behind(holder):
     def left():
         named = [path for path in Path("/dev/shm").iterdir() if "penstock" in path.name]
-        return named, fds(), holder.fds(), rings()
+        return len(named), fds(), holder.fds(), rings()
 
     fetch(holder.identity, "cnn.adam", EPOCH, into=None)
     before = left()
     for _ in range(64):
         fetch(holder.identity, "cnn.adam", EPOCH, into=None)
-    assert left() == before
+    # There may be less: what earlier tests of this process left may go meanwhile.
+    assert all(now <= then for now, then in zip(left(), before, strict=True))
 
 
 def test_only_so_many_connections_are_kept():
