@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,8 @@ class Ran:
     bits: Bits
     #: Epochs that were taken over.
     taken: int = 0
+    #: Seconds of the epochs of the trial that has most of them: one after the other, on any device.
+    longest: float = 0.0
 
     @property
     def best(self) -> float:
@@ -135,11 +138,15 @@ class Side:
         reader = Reader(settings.ledger_url)
         params = {row.id: tuple(sorted(row.params.items())) for row in reader.trials(study.id)}
         rows = reader.epochs(study.id)
+        seconds_of = defaultdict[str, float](float)
+        for row in rows:
+            seconds_of[row.trial] += row.seconds
         return Ran(
             seconds,
             sorted((row.at - began, row.metrics["accuracy"]) for row in rows),
             {(params[row.trial], row.epoch): (row.state_hash, row.metrics) for row in rows},
             sum(bool(row.taken_from) for row in rows),
+            max(seconds_of.values()),
         )
 
 

@@ -13,7 +13,8 @@ the time to the study's end. Keys are medians over seeds. ``over_SIDE.CASE`` is 
 over ``everything``'s. ``factor.avoided``, ``.density`` and ``.placement`` are what common prefixes,
 trials trained together, and the default policy instead of ``fifo`` make of it, one after the other:
 by seed their product is ``over_fifo``. ``mismatches`` are epochs of Penstock's sides with other
-bits than under ``fifo``, where each trial is trained alone.
+bits than under ``fifo``, where each trial is trained alone. ``longest.fifo.CASE`` are the seconds
+of all epochs of the longest trial under ``fifo``: at one core no plan is faster than that.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def figures_of(case: str, rounds: list[dict[str, Ran]]) -> dict[str, Any]:
         figures[f"epochs.{side}.{case}"] = median(len(ran[side].curve) for ran in rounds)
         figures[f"best.{side}.{case}"] = median(ran[side].best for ran in rounds)
         if side in SIDES:
+            figures[f"longest.{side}.{case}"] = median(ran[side].longest for ran in rounds)
             figures[f"taken.{side}.{case}"] = median(ran[side].taken for ran in rounds)
     return figures
 

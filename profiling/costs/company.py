@@ -3,6 +3,10 @@
 The seconds of a step of K trials are taken to be ``own * K + common``: a trial's share falls with
 1/K. So between two measured numbers of trials the ratio is linear in 1/K. Beyond the largest one it
 is taken to stay.
+
+More trials together are more at work before it is known which are good, so each has to pay: their
+number is doubled for as long as that makes what an epoch takes smaller by ``PAYS``. The line
+through all that was measured says so, because single measurements are noisy.
 """
 
 from __future__ import annotations
@@ -12,6 +16,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from .segment_costs import blend
+
+#: By which part a ratio falls where twice as many trials together pay.
+PAYS = 0.1
+#: So many are together at least, or nothing would be measured any more.
+FEWEST = 2
 
 
 @dataclass(slots=True)
@@ -43,3 +52,18 @@ class Company:
         fewer, more = list(pairwise(numbers))[above - 1]
         part = (1 / fewer - 1 / together) / (1 / fewer - 1 / more)
         return known[fewer] + part * (known[more] - known[fewer])
+
+    def worthwhile(self) -> int:
+        """How many trials pay together: at most twice as many as were measured."""
+        known = [(1 - 1 / together, 1 - ratio) for together, ratio in self.ratios.items()]
+        if not known:
+            return FEWEST
+        # Least squares: 1 - ratio = common * (1 - 1 / together).
+        common = sum(x * y for x, y in known) / sum(x * x for x, _ in known)
+        found = FEWEST
+        while found <= max(self.ratios):
+            now, then = (1 - common * (1 - 1 / n) for n in (found, 2 * found))
+            if then > (1 - PAYS) * now:
+                break
+            found *= 2
+        return found

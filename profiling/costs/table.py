@@ -191,6 +191,11 @@ class CostTable:
         known = self.studies.get(study)
         return 1.0 if known is None else known.company.ratio(together)
 
+    def worthwhile(self, study: str) -> int:
+        """How many trials of the study pay together."""
+        known = self.studies.get(study)
+        return (Company() if known is None else known.company).worthwhile()
+
     def resume(self, study: str, start: SegmentStart) -> float:
         """What it costs to go on with a trial that has waited, beyond the overhead (seconds)."""
         known = self.studies.get(study)

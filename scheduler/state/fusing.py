@@ -4,8 +4,10 @@ Theory of operation. Trials of one structure in one lane meet at each epoch, and
 computed together (``tasks.trainer.lockstep``): for small networks that is several times faster, and
 changes no bit. Whether it is, their trainer finds out, and says so with each epoch. Until it says
 that they cannot be trained together, or many epochs come alone from trials that sit beside each
-other, trials of such a study take every seat of a lane that one of them is in, and its strategy is
-asked for as many as there are seats.
+other, trials of such a study may take every seat of a lane that one of them is in. Its strategy is
+asked for as many as pay: two at first, and twice as many for as long as that is faster
+(``profiling.costs.company``). A strategy that stops trials early knows more of each before it
+enters the next.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ def planned_ratio(state: EngineState, study: StudyState, trials: int) -> float:
     usable = [each.device for name, each in state.devices.items() if state.usable(name)]
     lanes = max(1, sum(each.lanes for each in usable))
     seats = max((each.seats for each in usable), default=1)
-    together = min(seats, -(-trials // lanes))
+    together = min(seats, -(-trials // lanes), state.costs.worthwhile(study.spec.id))
     return state.costs.company_ratio(study.spec.id, max(1, together))
 
 
@@ -96,14 +98,16 @@ def any_seats(state: EngineState) -> bool:
 
 
 def seats_to_fill(state: EngineState, study: StudyState) -> int:
-    """How many seats are free in lanes where a trial of the study is."""
+    """For how many free seats beside trials of the study more of it would pay."""
     if not fuses(study):
         return 0
-    found = 0
+    found, worthwhile = 0, state.costs.worthwhile(study.spec.id)
     for name, device in state.devices.items():
         if device.device.seats == 1 or not state.usable(name) or name in study.refused:
             continue
         for lane in device.lanes_in_use():
-            if any(each.study == study.spec.id for each in residents(state, device, lane)):
-                found += sum(not device.fences[slot] for slot in device.seats_of(lane))
+            there = sum(each.study == study.spec.id for each in residents(state, device, lane))
+            if there:
+                free = sum(not device.fences[slot] for slot in device.seats_of(lane))
+                found += max(0, min(free, worthwhile - there))
     return found

@@ -27,6 +27,27 @@ def test_beyond_the_most_that_were_measured_nothing_more_is_promised():
     assert company.least == 0.5
 
 
+@pytest.mark.parametrize(
+    ("own", "pay"), [(0.0, 64), (0.02, 64), (0.2, 32), (0.3, 16), (0.6, 4), (0.9, 2), (1.2, 2)]
+)
+def test_more_pay_as_long_as_twice_as_many_are_faster(own, pay):
+    """Of each trial a step takes ``own + (1 - own) / n``; twice as many shall save a tenth."""
+    company = Company()
+    while company.worthwhile() not in company.ratios and company.worthwhile() < 64:
+        n = company.worthwhile()
+        company.observe(n, own + (1 - own) / n)
+    assert company.worthwhile() == pay
+
+
+def test_one_bad_measurement_does_not_keep_them_apart_for_ever():
+    company = Company()
+    company.observe(2, 1.3)
+    assert company.worthwhile() == 2
+    for _ in range(20):
+        company.observe(2, 0.55)
+    assert company.worthwhile() == 4
+
+
 def test_a_new_measurement_moves_the_ratio_and_does_not_replace_it():
     table = CostTable()
     table.observe_company("a", 8, 0.2)

@@ -85,6 +85,14 @@ class Laned(World):
         self.send(event)
         check_invariants(self.engine)
 
+    def gain(self, study, ratios):
+        """Epochs of so many trials together have taken these parts of what they take alone."""
+        for together, ratio in ratios.items():
+            self.state.costs.observe_company(study, together, ratio)
+        self.at += 1.0
+        self.send(Tick(at=self.at))
+        check_invariants(self.engine)
+
     def told(self, name, persistent, ephemeral, **fields):
         """An attempt at work tells what memory a trial needs (GiB)."""
         dispatch = next((d for d in self.open.values() if not d.segment.widths), None)
@@ -584,18 +592,31 @@ class TestTrainedTogether:
     def test_one_study_fills_the_seats_and_its_strategy_is_asked_for_them(self):
         at = Laned(devices=2)
         at.study("a", n_trials=20, sampler="tpe", fuse="auto")
+        assert len(at.state.attempts) == 2 * 2, "two to a lane, to find out what they gain"
+        at.gain("a", {2: 0.6})
         assert len(at.state.studies["a"].trials) == 8
         assert len(at.state.attempts) == 8
+
+    @pytest.mark.parametrize(
+        ("ratios", "beside"), [({2: 0.97}, 2), ({4: 0.7}, 4), ({4: 0.3}, 8), ({8: 0.2}, 9)]
+    )
+    def test_no_more_are_asked_for_than_pay(self, ratios, beside):
+        at = Laned(seats=9)
+        at.study("a", epochs=50, n_trials=40, sampler="tpe", fuse="auto")
+        at.gain("a", ratios)
+        assert len(at.state.attempts) == beside
 
     @pytest.mark.parametrize("policy", ["fifo", "srtf", "waterfill", "pack"])
     def test_no_policy_keeps_them_from_their_seats(self, policy):
         at = Laned(devices=2, policy=policy)
         at.study("a", n_trials=20, sampler="tpe", fuse="auto")
+        at.gain("a", {2: 0.6})
         assert len(at.state.attempts) == 8
 
     def test_costs_are_those_alone_and_what_is_expected_is_that_of_the_company(self):
         at = Laned()
         at.study("a", epochs=3, n_trials=4, sampler="tpe", fuse="auto")
+        at.gain("a", {2: 0.6})
         for name in ("a", "a-0001", "a-0002", "a-0003"):
             at.at += 2.0
             at.end_epoch(name, 2.0, together=4, alone=5.0)
@@ -619,6 +640,7 @@ class TestTrainedTogether:
         """Alone an epoch takes 5 s on one device and 3 s on two; with others, 2 s of one."""
         at = Laned(policy="waterfill")
         at.study("a", epochs=9, n_trials=4, sampler="tpe", fuse="auto", max_width=2, shards=2)
+        at.gain("a", {2: 0.6})
         for number in range(4):
             at.at += 2.0
             at.end_epoch(f"a-{number:04}", 2.0, together=4, alone=5.0)
@@ -641,10 +663,10 @@ class TestTrainedTogether:
     def test_where_their_trainer_cannot_they_are_seated_apart_again(self):
         at = Laned()
         at.study("a", n_trials=8, sampler="tpe", fuse="auto")
-        assert len(at.state.attempts) == 4
+        assert len(at.state.attempts) == 2
         at.at += 1.0
         at.end_epoch("a", 1.0, together=0)
-        assert len(at.state.studies["a"].trials) == 4, "no more are drawn"
+        assert len(at.state.studies["a"].trials) == 2, "no more are drawn"
         study = at.state.studies["a"]
         assert "their trainer could not" in why_not(study)
         at.at += 1.0
