@@ -205,9 +205,14 @@ class Trainer:
         seconds = {"wall": time.perf_counter() - began, "cpu": self._used() - used}
         return seconds, found
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def _used(self) -> float:
         """Seconds of a core that the process has used."""
-        times = psutil.Process(self._process.pid).cpu_times()
+        times = psutil.Process(self.pid).cpu_times()
         return times.user + times.system
 
     def close(self) -> None:

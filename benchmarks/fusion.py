@@ -12,6 +12,10 @@
 - ``steady``: epochs alone over epochs together in one process, by kind and number of trials, once
   all has been learned. ``admitted_slower``: how many of those that are admitted are slower by more
   than 3 %. ``losing`` names those that were refused or are slower.
+- ``memory``: bytes (PSS) of 32 trainers' worth of processes with a trial each over those of one
+  process with all of them, after an epoch (``_fusion_memory``).
+- ``adapters``: 12 heads on a frozen network, one after another in two processes over all together
+  in two (``_fusion_adapters``); ``adapters.fit``: how many together have the bytes of 12 processes.
 - ``live``: whole studies of 160 trials of an MLP 64-32-32-10 on real workers, one trial a device
   over 32 seats a device; ``live.mismatches`` counts epochs with other bits (``_fusion_live``).
 """
@@ -27,13 +31,13 @@ from typing import Any
 from ._frozen import frozen_seed
 
 FROZEN = ("tasks/fusion",)
-PARTS = ("bits", "mlp", "compiled", "lenet", "steady", "live")
+PARTS = ("bits", "mlp", "compiled", "lenet", "steady", "memory", "adapters", "live")
 MLPS = {"mlp_20_32_32_2": 20, "mlp_784_128_10": 3}
 
 
 def measure(parts: list[str], seed: str, *, quick: bool) -> dict[str, Any]:
     """The figures of these parts."""
-    from . import _fusion_bits, _fusion_live, _fusion_times
+    from . import _fusion_adapters, _fusion_bits, _fusion_live, _fusion_memory, _fusion_times
 
     found: dict[str, Any] = {"seed": seed, "load.begin": os.getloadavg()[0]}
     repeats = 1 if quick else 7
@@ -51,6 +55,10 @@ def measure(parts: list[str], seed: str, *, quick: bool) -> dict[str, Any]:
                 found |= {"lenet": each.pop("ratio")} | _under("lenet", each)
     if "steady" in parts:
         found |= _steady(3 if quick else 7, (4, 16) if quick else (2, 4, 8, 16))
+    if "memory" in parts:
+        found |= _fusion_memory.figures(32)
+    if "adapters" in parts:
+        found |= _under("adapters", _fusion_adapters.figures(3 if quick else 7))
     if "live" in parts:
         found |= _fusion_live.live(3 if quick else 7)
     return found | {"load.end": os.getloadavg()[0]}
