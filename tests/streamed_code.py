@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import torch
 from penstock.tasks.contracts.contract import Data
@@ -33,6 +34,29 @@ class Noisy(Small):
 
     def data(self):
         return Data(Counted(80), Counted(10))
+
+
+class Slowly(Counted):
+    """It takes half a millisecond to read an example."""
+
+    def __getitem__(self, i):
+        time.sleep(5e-4)
+        return super().__getitem__(i)
+
+
+class ReadSlowly(Noisy):
+    """Nearly all of an epoch is reading."""
+
+    def data(self):
+        return Data(Slowly(80), Slowly(10))
+
+
+class StepsSlowly(Noisy):
+    """Nearly all of an epoch is not reading."""
+
+    def loss(self, model, batch):
+        time.sleep(0.02)
+        return super().loss(model, batch)
 
 
 class InPlace(Noisy):

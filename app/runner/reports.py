@@ -125,6 +125,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         memory=_natural(body.get("memory", 0), "memory"),
         joules=None if body.get("joules") is None else _amount(body["joules"]),
         together=_natural(body.get("together", 1), "together"),
+        readers=_natural(body.get("readers", 0), "readers"),
         alone=_amount(body.get("alone", 0.0)),
     )
 

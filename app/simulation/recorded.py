@@ -100,14 +100,15 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
 def _together(reader: Reader, study: str) -> tuple[Company, dict[tuple[str, int], float]]:
     """What trials took of what they take alone, and the seconds alone by trial and epoch.
 
-    Of the epochs that were trained together.
+    Of the epochs that were trained together, or whose batches were read once.
     """
     alone: dict[tuple[str, int], float] = {}
     ratios: dict[int, list[float]] = defaultdict(list)
     for _, event in reader.of_trials(study, EpochReported):
-        if event.together > 1 and event.alone:
+        company = event.together or event.readers
+        if company > 1 and event.alone:
             alone[event.trial, event.epoch] = event.alone
-            ratios[event.together].append(event.seconds / event.alone)
+            ratios[company].append(event.seconds / event.alone)
     return Company({n: min(1.0, median(each)) for n, each in ratios.items()}), alone
 
 

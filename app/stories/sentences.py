@@ -97,6 +97,8 @@ def _epoch(
         took += f" of turns in {duration(row.at - row.began)}"
     if event.together > 1:
         where += f", together with {count(event.together - 1, 'other trial')},"
+    elif event.readers > 1:
+        where += f", its batches read once for {event.readers} trials,"
     text = f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
     stood = 0.0 if before is None else row.begin - before.at
     return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text

@@ -126,6 +126,11 @@ def _study(row: Facts) -> str:
         words.append(f"up to {row['together']} trials are trained together")
     if row["apart"]:
         words.append(f"its trials are trained apart: {row['apart']}")
+    if row["readers"] > 1:
+        part = f"{row['readers_take']:.0%} of what it takes alone"
+        words.append(f"batches are read once for up to {row['readers']} of them: each takes {part}")
+    elif row["readers"]:
+        words.append("batches would be read once for those in one lane, which pays")
     if row["share"] is not None:
         how = f"weight {row['weight']:g}, priority {row['priority']}"
         words.append(f"its share is {number(row['share'], 3)} slots ({how})")

@@ -139,8 +139,7 @@ class Epochs:
         attempt.trained += event.seconds
         began = None if attempt.counted_at is None else attempt.began
         attempt.began = self._core.at
-        ratio = event.seconds / event.alone if event.alone else None
-        observe_company(self._state, study, attempt, event.together, ratio)
+        observe_company(self._state, study, attempt, event)
         settle(self._state, attempt, self._core.at)
         attempt.epoch_from = attempt.in_turn
         self._planning.count_epoch(trial, len(members))

@@ -335,7 +335,10 @@ class EpochReported(Event):
     #: How many trials were trained in its steps, itself included; 0: it cannot be trained with
     #: others.
     together: int = 1
-    #: What it would have taken alone (seconds), where it was trained with others; 0: ``seconds``.
+    #: Where it cannot be: for how many trials of its lane its batches were read once, itself
+    #: included; 0: each reads for itself, or nothing is gained by that.
+    readers: int = 0
+    #: What it would have taken alone (seconds), where it had others' work; 0: ``seconds``.
     alone: float = 0.0
 
 

@@ -37,7 +37,7 @@ from ...profiling.memory.resident import resident_bytes
 from ..model.decisions import Member
 from ..model.study import StudySpec
 from ..model.trial import Trial
-from ..state.fusing import fuses
+from ..state.fusing import fuses, steps_together
 from ..state.lane_time import residents
 from ..state.state import EngineState
 from .memory_fit import RESERVE, Need, fit_needs, gib, need
@@ -247,7 +247,7 @@ def lane_need(
     persistent = sum(each.persistent for each in known)
     steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
     for trial, each in zip(trials, known, strict=True):
-        if fuses(state.studies[trial.study]):
+        if steps_together(state.studies[trial.study]):
             # What is not known of a trial's tensors is guessed to be all it needs.
             own = each.persistent + each.ephemeral if each.ephemeral else 0
             steps[trial.study] = steps.get(trial.study, 0) + own

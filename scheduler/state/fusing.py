@@ -8,16 +8,21 @@ other, trials of such a study may take every seat of a lane that one of them is 
 asked for as many as pay: two at first, and twice as many for as long as that is faster
 (``profiling.costs.company``). A strategy that stops trials early knows more of each before it
 enters the next.
+
+Where they cannot, their trainer may find that reading each batch once for those in a lane pays
+(``tasks.sharing.streams``). Then they are seated together, too. What they gain depends on how close
+together they stay, so it is measured by how many sit beside each other, and over all their epochs.
 """
 
 from __future__ import annotations
 
+from ..model.events import EpochReported
 from ..model.study import StudySpec
 from .lane_time import residents
 from .state import Attempt, EngineState, StudyState
 
 #: After so many epochs in a row that were trained alone beside others of the study, its trials are
-#: taken to have no structure in common, or not to be faster together.
+#: taken to have no structure or batch in common, or not to be faster together.
 MAX_SINGLES = 32
 
 
@@ -29,24 +34,35 @@ def may_fuse(spec: StudySpec) -> bool:
 
 
 def fuses(study: StudyState) -> bool:
-    """Whether trials of the study are seated together."""
-    return not study.unlike and study.singles < MAX_SINGLES and may_fuse(study.spec)
+    """Whether trials of the study are seated together, to be trained together or to read once."""
+    gains = not study.unlike or study.readers > 0
+    return gains and study.singles < MAX_SINGLES and may_fuse(study.spec)
+
+
+def steps_together(study: StudyState) -> bool:
+    """Whether trials of the study that are seated together step at once."""
+    return fuses(study) and not study.unlike
 
 
 def observe_company(
-    state: EngineState, study: StudyState, attempt: Attempt, together: int, ratio: float | None
+    state: EngineState, study: StudyState, attempt: Attempt, event: EpochReported
 ) -> None:
-    """An attempt of the study has ended an epoch, in which so many were trained together.
-
-    ``ratio`` is what it took over what it would have taken alone, if that is known.
-    """
+    """An attempt of the study has ended an epoch, with the company that the report tells of."""
+    together, readers = event.together, event.readers
+    beside = _beside(state, study, attempt) if attempt.accompanied else 1
+    ratio = event.seconds / event.alone if event.alone else None
+    if together != 1:
+        study.unlike = not together
+        study.readers = max(study.readers, readers) if readers else 0
     study.together = max(study.together, together)
     if together > 1 and ratio is not None:
         state.costs.observe_company(study.spec.id, together, ratio)
-    if together != 1:
-        study.unlike, study.singles = not together, 0
-    elif attempt.accompanied and fuses(study):
-        study.singles += _beside(state, study, attempt) > 1
+    elif not together and readers and beside > 1:
+        state.costs.observe_company(study.spec.id, beside, 1.0 if ratio is None else ratio)
+    if (together or readers) != 1:
+        study.singles = 0
+    elif fuses(study):
+        study.singles += beside > 1
 
 
 def company_ratio(state: EngineState, attempt: Attempt) -> float:
@@ -80,14 +96,14 @@ def why_not(study: StudyState) -> str:
     """Why trials of the study are not trained together, for people; empty if they are."""
     spec = study.spec
     limit = "a limit of memory or of an epoch's time holds for each trial alone"
-    unlike = "those beside each other had different structures, or were no faster together"
+    unlike = "those beside each other had different structures or batches, or were no faster so"
     obstacles = (
         (spec.fuse == "off", 'the study says fuse="off"'),
         (spec.contract != "torch", "only the steps of a TorchTrainable are Penstock's"),
         (spec.exactness != "bitwise", "only bitwise studies are"),
         (not may_fuse(spec), limit),
-        (study.unlike, "their trainer could not (penstock story says why)"),
         (study.singles >= MAX_SINGLES, unlike),
+        (study.unlike, "their trainer could not (penstock story says why)"),
     )
     return next((why for holds, why in obstacles if holds), "")
 

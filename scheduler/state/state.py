@@ -108,6 +108,8 @@ class StudyState:
     together: int = 1
     #: Whether its trials cannot be trained together, as their trainer said.
     unlike: bool = False
+    #: For how many of them batches were read once at most; 0: that does not pay.
+    readers: int = 0
     #: Epochs in a row that were trained alone beside others of the study.
     singles: int = 0
 

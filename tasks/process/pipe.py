@@ -122,12 +122,15 @@ class Run:
         uri: str = "",
         joules: float | None = None,
         together: int = 1,
+        readers: int = 0,
         alone: float = 0.0,
     ) -> bool:
         """Report an epoch, whose state is durable if ``uri`` is given. True: the segment has ended.
 
         ``together``: how many trials were trained in its steps, itself included; 0: it cannot be
-        trained with others. ``alone``: the seconds that it would have taken alone, if not these.
+        trained with others. ``readers``: then for how many its batches were read once, itself
+        included; 0: that does not pay. ``alone``: the seconds that it would have taken alone, if
+        not these.
         ``closes`` is what a gang has agreed on, None where there is no gang.
         """
         if closes is None:
@@ -145,6 +148,7 @@ class Run:
             joules=joules,
             memory=self.memory.bytes(),
             together=together,
+            readers=readers,
             alone=alone,
         )
         return closes

@@ -7,10 +7,14 @@ from their epochs, and each gets a copy: code may change a batch in place. Nobod
 There is a bound in bytes and one in batches: then the oldest batch goes, and who comes to it later
 reads it for itself, to the same bits. In a lane who finds its batches is soon ahead of who reads
 them, and reads the next ones. So the trials stay close together by themselves.
+
+What that saves each trial is measured (``reading``), so that the engine knows whether such trials
+are to sit beside each other.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
+
+from .reading import Reading
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -40,6 +46,15 @@ class _Reader:
     training: Training
     epoch: int = 0
     had: set[int] = field(default_factory=set)
+    reading: Reading = field(default_factory=Reading)
+
+    def come_to(self, name: int) -> None:
+        """It has come to this batch."""
+        if self.epoch != self.training.epoch:
+            self.epoch, self.had = self.training.epoch, set()
+            self.reading.begin()
+        self.had.add(name)
+        self.reading.batches += 1
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -63,6 +78,10 @@ class _Kept:
     batch: Any
     wanted: set[_Reader]
     bytes: int
+    #: Who has read it, in how many seconds, and for how many trials, itself included.
+    reader: _Reader
+    seconds: float
+    party: int
 
 
 class Streams:
@@ -105,24 +124,45 @@ class Streams:
         read: Callable[[], Any],
     ) -> Any:
         """The batch that ``read`` would read, with the key ``name``."""
-        if reader.epoch != reader.training.epoch:
-            reader.epoch, reader.had = reader.training.epoch, set()
-        reader.had.add(name)
+        reader.come_to(name)
         kept = self._kept.get(name)
         if kept is not None and kept.data is data and torch.equal(kept.indices, indices):
             self.found += 1
             return self._take(name, reader)
+        began = time.perf_counter()
         made = read()
-        if kept is None:
-            group, epoch = reader.group, reader.epoch
-            others = {
-                each
-                for each in self._readers.values()
-                if each is not reader and each.group == group and each.wants(name, epoch)
-            }
-            if others and is_copyable(made):
-                self._keep(name, _Kept(data, indices, copied(made), others, _bytes(made)))
+        seconds = time.perf_counter() - began
+        reader.reading.read(seconds)
+        others = set() if kept is not None else self._others(reader, name)
+        if (others or reader.reading.races) and is_copyable(made):
+            copy = _timed_copy(made, reader)
+            if others:
+                size, party = _bytes(made), 1 + len(others)
+                self._keep(name, _Kept(data, indices, copy, others, size, reader, seconds, party))
         return made
+
+    def shared(self, trial: str, seconds: float, at_most: float) -> tuple[int, float]:
+        """For how many trials batches of the epoch were read once, itself included.
+
+        0: that does not pay, since with two of them an epoch would take more than ``at_most`` of
+        what it takes alone. Also what this one, which took ``seconds``, would have taken alone; 0
+        if these.
+        """
+        reader = self._readers.get(trial)
+        if reader is None or reader.epoch != reader.training.epoch:
+            return 0, 0.0  # nothing was read here
+        reading = reader.reading
+        alone = reading.alone(seconds) if reading.party > 1 else 0.0
+        return reading.party if reading.pays(seconds, at_most) else 0, alone
+
+    def _others(self, reader: _Reader, name: int) -> set[_Reader]:
+        """Those that will come to the batch that this one has read."""
+        group, epoch = reader.group, reader.epoch
+        return {
+            each
+            for each in self._readers.values()
+            if each is not reader and each.group == group and each.wants(name, epoch)
+        }
 
     def _keep(self, name: int, kept: _Kept) -> None:
         if kept.bytes > self._most:
@@ -136,8 +176,10 @@ class Streams:
         """A copy of what is kept; the last one that wants it gets the batch itself."""
         kept = self._kept[name]
         kept.wanted.discard(reader)
+        reader.reading.found(kept.seconds, kept.party)
+        kept.reader.reading.joined(kept.party)
         if kept.wanted:
-            return copied(kept.batch)
+            return _timed_copy(kept.batch, reader)
         self._drop(name)
         return kept.batch
 
@@ -172,6 +214,14 @@ def is_copyable(batch: Any) -> bool:
 def copied(batch: Any) -> Any:
     """A copy of a batch that is copyable."""
     return tree_map(lambda each: each.clone() if isinstance(each, Tensor) else each, batch)
+
+
+def _timed_copy(batch: Any, reader: _Reader) -> Any:
+    """A copy that ``reader`` makes."""
+    began = time.perf_counter()
+    copy = copied(batch)
+    reader.reading.copied(time.perf_counter() - began)
+    return copy
 
 
 def _bytes(batch: Any) -> int:

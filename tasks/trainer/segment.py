@@ -18,6 +18,7 @@ from ...profiling.knobs.knobs import part
 from ..checkpoints import blocking_save, checkpoint
 from ..contracts.contract import TorchTrainable
 from ..contracts.metrics import checked
+from ..fusion.known import FASTER
 from ..gangs import peers
 from ..gangs.gang import Gang
 from ..gangs.rendezvous import RendezvousHandler
@@ -107,7 +108,7 @@ class Segments:
                 if self._activations.encodings > encodings:
                     run.memory.begin()  # activations are the process's, as for the next trial
                 warm.training.metering = run.metering
-                if run.turn is not None:
+                if run.turn is not None and task.replicate is not None:
                     self._streams.join(task.trial, warm.training)
                 _measure_candidates(run, warm.training)
                 self._estimate(run, code)
@@ -178,8 +179,10 @@ class Segments:
                 uri = blocking_save.save(
                     run, lambda: self._writer.store(task.store), training.state(), epoch
                 )
+            readers, alone = 0, result.alone
             if not together:  # before the epoch is reported, which may end the attempt
-                self._say_why_not(run, warm)
+                readers, alone = self._streams.shared(task.trial, result.seconds, FASTER)
+                self._say_why_not(run, warm, reads_once=readers > 0)
             run.epoch(
                 epoch,
                 metrics,
@@ -190,7 +193,8 @@ class Segments:
                 uri=uri,
                 joules=joules,
                 together=together,
-                alone=result.alone,
+                readers=readers,
+                alone=alone,
             )
 
     def _forget(self, trial: str) -> None:
@@ -221,12 +225,13 @@ class Segments:
             run.say("footprint", of=run.task.trial, base=run.memory.base, **found)
         return result, 1
 
-    def _say_why_not(self, run: Run, warm: WarmTrial) -> None:
-        """Say once why the trial is not trained together with others."""
+    def _say_why_not(self, run: Run, warm: WarmTrial, *, reads_once: bool) -> None:
+        """Say once why the trial is not trained together with others, and what they share."""
         why = self._lockstep.why_not(warm.training)
         if warm.apart != why:
             warm.apart = why
-            run.remarks(f"its steps are its own: {why}")
+            pays = "; batches are read once for all trials in its lane, which pays"
+            run.remarks(f"its steps are its own: {why}{pays if reads_once else ''}")
 
     def _keep_copy(self, task: SegmentTask, warm: WarmTrial) -> None:
         """Keep a copy of the state for trials that go on from it, if the engine knows of any."""

@@ -29,7 +29,7 @@ from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.lanes import lane_need, seat_verdict
 from penstock.scheduler.resources.memory_fit import RESERVE
 from penstock.scheduler.state.epoch_times import epoch_left
-from penstock.scheduler.state.fusing import MAX_SINGLES, why_not
+from penstock.scheduler.state.fusing import MAX_SINGLES, fuses, steps_together, why_not
 from penstock.scheduler.state.lane_time import lane_seconds
 from penstock.scheduler.state.workloads import WorkloadTuning
 from rich.console import Console
@@ -584,6 +584,80 @@ def lanes_of(at):
             there = [at.state.attempts[fence] for fence in fences]
             assert len(there) == 1 or all(len(each.segment.members) == 1 for each in there)
             yield there
+
+
+class TestReadOnce:
+    """Trials that cannot be trained together, and whose batches are read once for a lane."""
+
+    @pytest.mark.parametrize(("readers", "fewer"), [(1, 0), (0, 1)])
+    def test_others_are_seated_beside_one_that_says_it_pays(self, readers, fewer):
+        at = Laned()
+        at.study("a", epochs=1, n_trials=20, sampler="tpe", fuse="auto")
+        before = len(at.state.attempts)
+        at.at += 1.0
+        at.end_epoch("a", 1.0, together=0, readers=readers)
+        assert len(at.state.attempts) == before - fewer
+        study = at.state.studies["a"]
+        assert fuses(study) == bool(readers)
+        assert not steps_together(study)
+        assert "their trainer could not" in why_not(study)
+
+    def test_plans_count_with_what_was_measured_beside_so_many(self):
+        at = Laned(seats=2)
+        at.study("a", epochs=3, n_trials=2, sampler="tpe", fuse="auto")
+        for name in ("a", "a-0001"):
+            at.at += 2.0
+            at.end_epoch(name, 2.0, together=0, readers=2, alone=4.0)
+        assert at.state.epoch_seconds(at.trial("a")) == pytest.approx(4.0)
+        assert at.state.costs.company_ratio("a", 2) == pytest.approx(0.5)
+        ends = {row["trial"]: row["epoch_ends"] for row in outlook(at.engine, at.at)["running"]}
+        assert ends == pytest.approx({0: 2.0, 1: 4.0})
+
+    def test_epochs_in_which_nothing_was_found_count_too(self):
+        at = Laned(seats=2)
+        at.study("a", epochs=3, n_trials=2, sampler="tpe", fuse="auto")
+        for name in ("a", "a-0001"):
+            at.at += 2.0
+            at.end_epoch(name, 2.0, together=0, readers=1)
+        assert at.state.costs.studies["a"].company.ratios == {2: 1.0}
+
+    def test_those_that_never_meet_are_seated_apart_in_the_end(self):
+        at = Laned()
+        at.study("a", epochs=100, n_trials=40, sampler="tpe", fuse="auto")
+        study = at.state.studies["a"]
+        for _ in range(MAX_SINGLES):
+            assert fuses(study)
+            at.at += 1.0
+            at.end_epoch("a", 1.0, together=0, readers=1)
+        assert not fuses(study)
+        assert "batches" in why_not(study)
+        [seen] = outlook(at.engine, at.at)["studies"]
+        assert seen["readers"] == 0
+
+    def test_the_plan_tells_them_from_those_that_share_nothing(self):
+        at = Laned(seats=2)
+        at.study("a", epochs=9, n_trials=2, sampler="tpe", fuse="auto")
+        said = []
+        for readers, alone in ((0, 0.0), (1, 0.0), (2, 5.0)):
+            at.at += 2.0
+            at.end_epoch("a", 2.0, together=0, readers=readers, alone=alone)
+            [row] = outlook(at.engine, at.at)["studies"]
+            said.append((row["readers"], round(row["readers_take"], 2)))
+        assert said[:2] == [(0, 1.0), (1, 1.0)]
+        assert said[2][0] == 2
+        assert said[2][1] < 1.0
+
+    def test_their_steps_do_not_need_memory_at_once(self):
+        at = Laned(memory=10.0 / (1.0 - RESERVE))
+        at.study("a", n_trials=8, fuse="auto")
+        at.told("a", 1.0, 2.0)
+        trials = [at.state.trials[f"a-000{n}"] for n in range(2)]
+        device = at.state.devices["d0"].device
+        at.at += 1.0
+        at.end_epoch("a", 1.0, together=0, readers=2, alone=2.0)
+        need = lane_need(at.state, device, trials)
+        assert need is not None
+        assert need.ephemeral < 2.5 * GIB, "that of one step"
 
 
 class TestTrainedTogether:

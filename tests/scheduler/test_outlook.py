@@ -69,6 +69,8 @@ def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
             "share": None,
             "together": 1,
             "apart": "",
+            "readers": 0,
+            "readers_take": 1.0,
         }
     ]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import pytest
 import torch
 from penstock.tasks.sharing.streams import BATCHES, Streams, copied, is_copyable
 from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
 from penstock.tasks.training import loop
-from streamed_code import READ, InPlace, MayFail, Noisy
+from streamed_code import READ, InPlace, MayFail, Noisy, ReadSlowly, StepsSlowly
 from torch import nn
 from trainer_process import hashes, hear_all, segment
 
@@ -235,3 +236,53 @@ def test_a_batch_of_other_examples_or_data_is_not_given_whatever_the_key():
     assert there.get(data, 5, examples + 1, lambda: torch.ones(3)).all()
     assert there.get(runs[0].data.validation, 5, examples, lambda: torch.ones(3)).all()
     assert not there.get(data, 5, examples, lambda: torch.ones(3)).any()
+
+
+def reported(lane, code, count, epochs=6, **fields):
+    """Epochs of so many trials of a lane, as they are reported."""
+    made = {"fuse": True, "replicate": 0, **fields}
+    tasks = [segment(code, 1, epochs, trial=f"s-{n:04}", fence=n + 1, **made) for n in range(count)]
+    for each in tasks:
+        lane.run(each)
+    return [m for m in hear_all(lane, tasks) if m["op"] in ("epoch", "remarked")]
+
+
+def test_a_trial_alone_says_that_reading_once_would_pay(lane):
+    said, *epochs = reported(lane, ReadSlowly, 1)
+    assert "example by example" in said["text"]
+    assert "read once" in said["text"]
+    assert {(m["together"], m["readers"], m["alone"]) for m in epochs} == {(0, 1, 0.0)}
+
+
+def test_trials_that_read_once_say_what_each_takes_alone(lane):
+    [reading] = [m["seconds"] for m in reported(lane, ReadSlowly, 1, 2) if m.get("epoch") == 2]
+    epochs = [m for m in reported(lane, ReadSlowly, 4) if m["op"] == "epoch"]
+    assert {m["together"] for m in epochs} == {0}
+    assert max(m["readers"] for m in epochs) == 4
+    shared = [m for m in epochs if m["readers"] > 1]
+    assert all(m["alone"] == pytest.approx(reading, rel=0.5) for m in shared)
+    took = sum(m["seconds"] for m in epochs) / sum(m["alone"] or m["seconds"] for m in epochs)
+    assert took < 0.6
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [(StepsSlowly, {}), (ReadSlowly, {"replicate": None}), (ReadSlowly, {"fuse": False})],
+    ids=["steps", "keys", "off"],
+)
+def test_where_reading_once_does_not_pay_or_cannot_be_nothing_is_said_of_it(lane, code, fields):
+    found = reported(lane, code, 2, 2, **fields)
+    assert {m["readers"] for m in found if m["op"] == "epoch"} == {0}
+    assert not any("read once" in m["text"] for m in found if m["op"] == "remarked")
+
+
+def test_what_cannot_be_copied_does_not_pay():
+    runs, streams = trials(1, ReadSlowly)
+    runs[0].begin_epoch()
+    for key in range(8):
+        runs[0].batches.get(runs[0].data.train, key, torch.arange(3), lambda: time.sleep(0.01))
+    assert streams.shared("s-0", 0.1, 0.95) == (1, 0.0), "None is copied as it is"
+    runs, streams = trials(1, ReadSlowly)
+    runs[0].begin_epoch()
+    runs[0].batches.get(runs[0].data.train, 1, torch.arange(3), object)
+    assert streams.shared("s-0", 0.1, 0.95) == (0, 0.0)

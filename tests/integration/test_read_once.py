@@ -1,0 +1,70 @@
+"""Trials of a study whose batches are read once for those in a lane, on real workers."""
+
+from __future__ import annotations
+
+import pytest
+from installation import up
+from penstock import FullBudget, create_study
+from penstock.scheduler.model.events import EpochReported
+from penstock.scheduler.model.study import number_of
+from streamed_code import ReadSlowly, StepsSlowly
+
+pytestmark = pytest.mark.integration
+LR = [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]
+
+
+@pytest.fixture(scope="module")
+def seated(tmp_path_factory):
+    with up(tmp_path_factory.mktemp("seated"), "cpu:1x1*1x4", 1) as site:
+        yield site
+
+
+def begun(code, fuse="auto", epochs=8):
+    study = create_study(
+        metric="accuracy", direction="maximize", sampler="grid", seed=3, fuse=fuse,
+        strategy=FullBudget(epochs), system="off", seeding="shared",
+    )  # fmt: skip
+    study.submit(code, {"lr": LR})
+    return study
+
+
+def reports(site, study):
+    return [event for _, event in site.reader.of_trials(study.id, EpochReported)]
+
+
+def outcome(site, study):
+    """State hash and metrics by trial and epoch."""
+    rows = site.reader.epochs(study.id)
+    return {(number_of(row.trial), row.epoch): (row.state_hash, row.metrics) for row in rows}
+
+
+def test_the_engine_seats_them_together_and_they_keep_their_bits(seated):
+    shared, alone = begun(ReadSlowly), begun(ReadSlowly, "off")
+    for study in (shared, alone):
+        assert seated.wait(study.id).status == "complete"
+    found = reports(seated, shared)
+    assert {each.together for each in found} <= {0, 1}
+    assert max(each.readers for each in found) > 1
+    assert max(each.readers for each in found if each.trial == found[-1].trial) > 1
+    assert {each.readers for each in reports(seated, alone)} == {0}
+    assert len(outcome(seated, shared)) == 8 * len(LR)
+    assert outcome(seated, shared) == outcome(seated, alone)
+    stories = [seated.penstock("story", f"{shared.id}/{n}") for n in range(len(LR))]
+    assert any("its batches read once for" in each for each in stories)
+
+
+def test_the_plan_says_that_batches_are_read_once(seated):
+    study = begun(ReadSlowly, epochs=100_000)
+    seated.until(lambda: max([0, *(each.readers for each in reports(seated, study))]) > 1, "shared")
+    plan = seated.penstock("plan")
+    study.cancel()
+    assert "its trials are trained apart" in plan
+    assert "batches are read once for up to" in plan
+
+
+def test_where_it_does_not_pay_the_engine_seats_them_apart(seated):
+    study = begun(StepsSlowly, epochs=3)
+    assert seated.wait(study.id).status == "complete"
+    found = reports(seated, study)
+    assert {each.readers for each in found} == {0}
+    assert {each.alone for each in found[-3:]} == {0.0}, "nobody is beside the last one"
