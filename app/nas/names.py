@@ -3,7 +3,8 @@
 A model is a class that derives from ``ModelSpace`` and makes its choices in ``__init__``: layers
 (``LayerChoice``), inputs (``InputChoice``), depths (``Repeat``), cells (``Cell``) and plain values
 (``choice``). ``space`` gives its choices as a space, ``build`` the model of one configuration. A
-``mutator`` changes the graph of a model, ``captured`` says what of it can be.
+``mutator`` changes the graph of a model, ``captured`` says what of it can be. ``parameters``,
+``flops`` and ``latency`` are figures of a model that are there before it is trained.
 Each name is loaded when first used, so ``nas`` itself costs nothing, and no torch.
 """
 
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...tasks.nas.cell import Cell
     from ...tasks.nas.choices import choice
+    from ...tasks.nas.counts import flops, parameters
     from ...tasks.nas.graphs.capture import captured
     from ...tasks.nas.graphs.derivation import Derivation, replay
     from ...tasks.nas.graphs.mutators import Mutator, Site, mutator
     from ...tasks.nas.graphs.repair import Repair
+    from ...tasks.nas.latency import Latency, latency
     from ...tasks.nas.layers import InputChoice, LayerChoice, Repeat
     from ...tasks.nas.model import ModelSpace, build
     from .model_space import size, space
@@ -29,6 +32,7 @@ _LAZY = {
     "Cell": ("...tasks.nas.cell", "Cell"),
     "Derivation": ("...tasks.nas.graphs.derivation", "Derivation"),
     "InputChoice": ("...tasks.nas.layers", "InputChoice"),
+    "Latency": ("...tasks.nas.latency", "Latency"),
     "LayerChoice": ("...tasks.nas.layers", "LayerChoice"),
     "ModelSpace": ("...tasks.nas.model", "ModelSpace"),
     "Mutator": ("...tasks.nas.graphs.mutators", "Mutator"),
@@ -39,7 +43,10 @@ _LAZY = {
     "build": ("...tasks.nas.model", "build"),
     "captured": ("...tasks.nas.graphs.capture", "captured"),
     "choice": ("...tasks.nas.choices", "choice"),
+    "flops": ("...tasks.nas.counts", "flops"),
+    "latency": ("...tasks.nas.latency", "latency"),
     "mutator": ("...tasks.nas.graphs.mutators", "mutator"),
+    "parameters": ("...tasks.nas.counts", "parameters"),
     "replay": ("...tasks.nas.graphs.derivation", "replay"),
     "size": (".model_space", "size"),
     "space": (".model_space", "space"),
@@ -49,6 +56,7 @@ __all__ = [
     "Cell",
     "Derivation",
     "InputChoice",
+    "Latency",
     "LayerChoice",
     "ModelSpace",
     "Mutator",
@@ -59,7 +67,10 @@ __all__ = [
     "build",
     "captured",
     "choice",
+    "flops",
+    "latency",
     "mutator",
+    "parameters",
     "replay",
     "size",
     "space",

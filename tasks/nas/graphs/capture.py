@@ -59,10 +59,13 @@ def captured(model: nn.Module, *inputs: Any) -> Captured:
     return Captured(graph, opaque, layers)
 
 
-def inputs_of(model: nn.Module) -> tuple[Any, ...]:
-    """The inputs that ``example()`` of the model gives. Raises UsageError where it has none."""
-    example = getattr(model, "example", None)
-    given = example() if example is not None else None
+def inputs_of(model: nn.Module, example: Any = None) -> tuple[Any, ...]:
+    """``example`` as inputs of the model; None: those that its ``example()`` gives.
+
+    Raises UsageError where it has none.
+    """
+    own = getattr(model, "example", None)
+    given = own() if example is None and own is not None else example
     if given is None:
         raise UsageError(
             f"{type(model).__name__} has no example(): let it return inputs of the model, such as"

@@ -23,7 +23,7 @@ def run(
     model: nn.Module, forward: Callable[..., Any], inputs: Sequence[Any], *, training: bool
 ) -> Any:
     """What ``forward`` of the model gives, with random numbers that are always the same."""
-    with _unchanged(model), torch.no_grad():
+    with unchanged(model), torch.no_grad():
         model.train(training)
         torch.manual_seed(0)
         random.seed(0)
@@ -37,7 +37,7 @@ def trains(model: nn.Module, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
 
     Raises what torch raises, and UsageError for a model that gives no tensor.
     """
-    with _unchanged(model), torch.enable_grad():
+    with unchanged(model), torch.enable_grad():
         model.train()
         outputs = [each for each in tree_flatten(model(*inputs))[0] if isinstance(each, Tensor)]
         if not outputs:
@@ -50,7 +50,8 @@ def trains(model: nn.Module, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
 
 
 @contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Whatever is done inside, buffers, modes and random numbers are as before, at its end."""
     modes = [(each, each.training) for each in model.modules()]
     kept = [(each, each.detach().clone()) for each in model.buffers()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]

@@ -1,0 +1,96 @@
+"""What a model has and does, counted: parameters, and floating point operations of one pass.
+
+Operations are counted by torch's own counter while the model runs on torch's ``meta`` device. So
+nothing is computed, weights need not be there, and the count does not depend on the machine: on a
+CPU or a GPU recurrent layers and attention run as one kernel each, of which the counter may know
+nothing. A model whose code reads the values of tensors runs where it is, with those kernels off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+from .graphs.capture import inputs_of
+from .graphs.running import unchanged
+
+
+def parameters(net: nn.Module) -> int:
+    """How many numbers ``net`` learns: of all parameters that require a gradient, each once."""
+    return sum(each.numel() for each in net.parameters() if each.requires_grad)
+
+
+def flops(net: nn.Module, example: Any = None) -> int:
+    """Floating point operations of one forward pass of ``net`` on ``example``, in evaluation.
+
+    Counted are the multiplications and the additions of convolutions, matrix products and
+    attention: a multiply-add is two. Normalisation, activations, pooling and additions of tensors
+    are not, nor are a layer's biases. Divide by 2 for multiply-adds, and give an ``example`` of one
+    for the count of one.
+
+    ``example`` is the input, or several in a tuple; None: what ``net.example()`` gives. Only its
+    shapes count. ``net`` may be on the ``meta`` device, without weights. Raises UsageError where
+    there is no example, and what the model raises.
+    """
+    inputs = inputs_of(net, example)
+    with unchanged(net), torch.no_grad():
+        net.eval()
+        try:
+            return _on_meta(net, inputs)
+        except Exception:  # code that reads a tensor's values needs them; others fail again
+            return _where_it_is(net, inputs)
+
+
+def _on_meta(net: nn.Module, inputs: Sequence[Any]) -> int:
+    state = {name: _meta(each) for name, each in (*net.named_parameters(), *net.named_buffers())}
+    shapes = tree_map_only(Tensor, _meta, tuple(inputs))
+    with FlopCounterMode(display=False) as counter, torch.device("meta"):
+        torch.func.functional_call(net, state, shapes)
+    return int(counter.get_total_flops())
+
+
+def _where_it_is(net: nn.Module, inputs: Sequence[Any]) -> int:
+    with _in_small_kernels(), FlopCounterMode(display=False) as counter:
+        net(*moved(net, inputs))
+    return int(counter.get_total_flops())
+
+
+@contextmanager
+def _in_small_kernels() -> Iterator[None]:
+    """Recurrent layers and attention run as matrix products, which the counter knows."""
+    switches = [
+        (torch.backends.mha.get_fastpath_enabled(), torch.backends.mha.set_fastpath_enabled),
+        (torch._C._get_mkldnn_enabled(), torch._C._set_mkldnn_enabled),
+        (torch._C._get_cudnn_enabled(), torch._C._set_cudnn_enabled),
+    ]
+    try:
+        for _, turn in switches:
+            turn(False)
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        for before, turn in switches:
+            turn(before)
+
+
+def moved(net: nn.Module, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """``inputs`` on the device of ``net``."""
+    device = device_of(net)
+    return tree_map_only(Tensor, lambda each: each.to(device), tuple(inputs))
+
+
+def device_of(net: nn.Module) -> torch.device:
+    """The device of the first tensor of ``net``; the CPU where it has none."""
+    tensors = (*net.parameters(), *net.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _meta(each: Tensor) -> Tensor:
+    return torch.empty_like(each, device="meta")
