@@ -143,6 +143,11 @@ def reports_before_the_loop(trial):
 
 
 @epoch_function
+def stores_before_the_loop(trial):
+    trial.report({"size": 3}, checkpoint={"done": 1})
+
+
+@epoch_function
 def reports_after_the_loop(trial):
     for _ in trial.epochs():
         trial.report({"accuracy": 0.5})

@@ -6,6 +6,7 @@ import penstock
 import torch
 from penstock import nas
 from torch import nn
+from torch.utils.data import TensorDataset
 
 
 class Net(nas.ModelSpace):
@@ -32,6 +33,55 @@ class Net(nas.ModelSpace):
 def parameters_of(params):
     """How many parameters the net of ``params`` has: what is to be minimised."""
     return sum(each.numel() for each in nas.build(Net, params, outputs=2).parameters())
+
+
+class Fitted(penstock.TorchTrainable):
+    """The net learns a line. Its size and its work are known before it is trained."""
+
+    batch_size = 16
+
+    def data(self):
+        x = torch.rand(64, 3, generator=torch.Generator().manual_seed(0))
+        points = TensorDataset(x, x.sum(1, keepdim=True))
+        return penstock.Data(train=points, validation=points)
+
+    def model(self):
+        return nas.build(Net, self.params)
+
+    def fixed_metrics(self, model):
+        torch.nn.init.zeros_(torch.empty(torch.randint(9, (1,)).item()))  # draws
+        model.eval()
+        example = torch.zeros(1, 3)
+        return {
+            "parameters": nas.parameters(model),
+            "flops": nas.flops(model, example),
+            "latency_ms": nas.latency(model, example, runs=5).ms,
+        }
+
+    def optimizer(self, model):
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss(self, model, batch):
+        x, y = batch
+        return nn.functional.mse_loss(model(x), y)
+
+
+class Unfixed(Fitted):
+    """The same, of which nothing is known before."""
+
+    def fixed_metrics(self, model):
+        return {}
+
+
+@penstock.epoch_function
+def bounded(trial):
+    """Says how large the net is before its loop."""
+    try:
+        trial.report({"size": parameters_of(trial.params)})
+    except Exception:  # a user's catch-all does not see the end of the trial
+        return
+    for epoch in trial.epochs():
+        trial.report({"epochs": epoch})
 
 
 @penstock.epoch_function

@@ -68,6 +68,7 @@ def _dispatched(
             tools=_reference(spec.tools) if spec.local and spec.tools else None,
             metric=spec.metric,
             also=spec.also,
+            bounds=spec.constraints,
             seed=spec.seed,
             first=segment.first,
             n=segment.n,

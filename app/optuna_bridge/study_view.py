@@ -7,8 +7,9 @@ A trial is COMPLETE, PRUNED, FAIL or RUNNING in Optuna's sense by these rules:
   rung, also while they are paused, promoted or stopped. So values of equal training are compared,
   and a sampler learns from them at once.
 * Without rungs a completed trial is COMPLETE.
-* A trial that needs more memory than any device has is PRUNED without a result: TPE ranks it behind
-  all others, and so stays away from it. Any other failed or cancelled trial is FAIL.
+* A trial that needs more memory than any device has, or that exceeded a constraint before it was
+  trained, is PRUNED without a result: TPE ranks it behind all others, and so stays away from it.
+  Any other failed or cancelled trial is FAIL.
 * A trial without a result yet is RUNNING, and TPE avoids its surroundings (constant liar).
 
 Optuna's own convention, PRUNED at the last rung, makes TPE rank any trial of a higher rung as
@@ -87,6 +88,8 @@ class StudyView:
             if trial.state in _GONE:
                 state = OptunaState.PRUNED if _is_too_large(trial) else OptunaState.FAIL
                 value = None
+            elif trial.state is TrialState.STOPPED and trial.value is None and not trial.feasible:
+                state = OptunaState.PRUNED
             elif value is None or not (self._looks or trial.state is TrialState.COMPLETED):
                 state, value = OptunaState.RUNNING, None
             else:

@@ -14,6 +14,7 @@ from ..views.system_configurations import tried
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
+    from ...scheduler.model.study import Metrics
     from ...scheduler.model.writing import Attributes
     from ..ledger.rows import EpochRow
 
@@ -39,11 +40,13 @@ def sentence(
     accepted: Mapping[tuple[int, int], EpochRow],
     attempts: Mapping[int, int],
     several: Collection[str] = (),
+    *,
+    bounds: Metrics = (),
 ) -> str:
     """``event`` as a sentence.
 
     ``accepted`` are the trial's epochs by (epoch, fence), ``attempts`` the numbers of its attempts
-    by fence, ``several`` the devices with several slots.
+    by fence, ``several`` the devices with several slots, ``bounds`` the study's constraints.
     """
     attempt = f"attempt {attempts.get(fence_of(event) or 0)}"
     match event:
@@ -69,7 +72,7 @@ def sentence(
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():
-            text = _returned(event)
+            text = _returned(event, bounds)
         case happened.TrialTold() | happened.TrialAdded() | happened.TrialWritten():
             text = _by_hand(event, metric)
         case happened.AttemptFailed() | happened.AttemptLost():
@@ -223,7 +226,15 @@ def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
     return f"; computed under {event.signature}, epoch {before.epoch} under {before.signature}"
 
 
-def _returned(event: happened.TrialReturned) -> str:
+def _returned(event: happened.TrialReturned, bounds: Metrics) -> str:
+    excess = dict(event.constraints)
+    over = [
+        f"{name} is {number(bound + excess[name])}, at most {number(bound)}"
+        for name, bound in bounds
+        if excess.get(name, 0.0) > 0
+    ]
+    if over:
+        return f"it is infeasible, and was not trained: {', '.join(over)}"
     values = [] if event.value is None else [event.value, *event.further]
     text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
     text = "the objective pruned it" if event.pruned else text

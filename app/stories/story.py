@@ -71,7 +71,7 @@ class Story:
 
 def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     """The story of ``trial`` from the ledger."""
-    study = reader.with_names(study)
+    study, spec = reader.with_names(study), spec_from_json(study.spec_json)
     events = reader.events(trial.id)
     causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
     reasons = reader.events_at(sorted(causes))
@@ -85,7 +85,9 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         Line(
             event.at - trial.created_at,
             seq,
-            sentence(event, study.shown_metric, accepted, attempts, several),
+            sentence(
+                event, study.shown_metric, accepted, attempts, several, bounds=spec.constraints
+            ),
             cause_words(event, trial.id, reasons),
             None if (fence := fence_of(event)) is None else attempts[fence],
             fence,
@@ -105,7 +107,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         if max(study.created_at, trial.created_at - POLICY_BACKOFF) <= event.at <= until
     )
     lines = tuple(sorted(lines, key=lambda line: line.seq or 0))
-    trials, spec = reader.trials(study.id), spec_from_json(study.spec_json)
+    trials = reader.trials(study.id)
     taken = [
         Line(each.at - trial.created_at, None, each.what, each.cause)
         for each in taken_over(spec, trial, trials, epochs)

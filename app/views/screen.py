@@ -23,6 +23,7 @@ from .progress import (
     scores,
     so_far,
     told,
+    violated,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def sentence(study: StudyRow, trial: TrialRow) -> str:
     text = f"trial {trial.number} {reached(trial)}"
     if trial.failure_kind:
         return f"{text}: {_failure(trial)}"
-    return text if trial.value is None else f"{text}, {scores(study, trial)}"
+    if trial.value is None:
+        return text if trial.feasible else f"{text} (violates {violated(trial)})"
+    return f"{text}, {scores(study, trial)}"
 
 
 def progress_words(view: View) -> str:

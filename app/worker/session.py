@@ -356,6 +356,8 @@ class Session:
         return answer
 
     def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        if self.task.rank:
+            return {"returned": line["value"]}
         names = ("value", "further", "constraints", "pruned", "unasked")
         fields = {name: line[name] for name in names if name in line}
         body = {

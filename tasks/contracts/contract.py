@@ -94,6 +94,16 @@ class TorchTrainable:
         """A freshly initialised model. torch's random numbers are keyed by (study seed, trial)."""
         raise NotImplementedError(f"{type(self).__name__} must define model()")
 
+    def fixed_metrics(self, model: nn.Module) -> Mapping[str, float]:
+        """Metrics of the fresh model that training does not change: its size, its latency.
+
+        Reported with every epoch, before those of the epoch. A trial that exceeds a constraint of
+        the study with one of them is infeasible before its first epoch, and is not trained. Called
+        once a trial and trainer, with the model on the trial's device; buffers, modes and random
+        numbers are afterwards as they were. Weights must not be changed.
+        """
+        return {}
+
     def optimizer(self, model: nn.Module) -> Optimizer:
         """The optimiser of ``model``'s parameters (already on the device)."""
         raise NotImplementedError(f"{type(self).__name__} must define optimizer(model)")
@@ -179,6 +189,10 @@ class EpochTrial:
         numbers, texts, lists and dicts. It is in the store when this returns. Raises ``UsageError``
         naming the key of what cannot be stored, ``TrialFailed`` where the study's metric is missing
         or not finite.
+
+        Before the loop: metrics that training does not change, such as the model's size. They are
+        reported with every epoch. A trial that exceeds a constraint of the study with one of them
+        is infeasible, and ends there.
         """
         self._session.report(metrics, checkpoint)
 

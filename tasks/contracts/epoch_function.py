@@ -20,12 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import BackendError, TrialFailed, UsageError
-from ...profiling.base.wording import worded
 from ..process.failure import Lost
 from ..process.pipe import Run
 from . import rng
 from .contract import EpochTrial, is_epoch_function
-from .metrics import checked
+from .metrics import Infeasible, check_bounds, checked, numbers
 from .pieces import Pieces
 from .suspended import Function, PausedFunctions, Report
 
@@ -79,6 +78,8 @@ class EpochFunction(Function):
         self._pieces = Pieces(task.params)
         self._state: dict[str, Any] | None = None
         self._loaded = self._looped = False
+        #: What was reported before the loop.
+        self._fixed: dict[str, float] = {}
         self._epoch = 0
         self._open = False
         self._since = 0.0
@@ -141,11 +142,14 @@ class EpochFunction(Function):
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> None:
         self.check()
+        if not self._looped:
+            self._fix(metrics, checkpoint)
+            return
         if not self._open:
-            raise UsageError("trial.report() belongs in the loop over trial.epochs()")
+            raise UsageError("trial.report() belongs in the loop over trial.epochs(), or before it")
         if self._reported is not None:
             raise UsageError(f"epoch {self._epoch} was reported already: report once an epoch")
-        found = checked(_numbers(metrics), self.run.task, self._epoch)
+        found = checked(self._fixed | numbers(metrics), self.run.task, self._epoch)
         task = self.run.task
         if checkpoint is None and task.durable and self._epoch == task.last:
             raise TrialFailed(
@@ -157,6 +161,16 @@ class EpochFunction(Function):
         if checkpoint is not None and self._epoch >= self.run.task.first:
             state_hash, uri = self._written(checkpoint)
         self._reported = Report(found, 0.0, state_hash, uri)
+
+    def _fix(self, metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> None:
+        if checkpoint is not None:
+            allowed = "None before the loop over trial.epochs()"
+            raise UsageError.refuse("checkpoint", checkpoint, allowed)
+        self._fixed |= numbers(metrics)
+        try:
+            check_bounds(self._fixed, self.run.task)
+        except Infeasible as found:
+            self.give_up(found)
 
     def _begin(self) -> None:
         self.check()
@@ -229,16 +243,3 @@ class EpochFunction(Function):
         if parents:
             self.give_up(Lost("none of the trial's states in the store can be read"))
         return None
-
-
-def _numbers(metrics: object) -> dict[str, float]:
-    if not isinstance(metrics, Mapping):
-        raise UsageError.refuse("metrics", metrics, "a dict of names to numbers")
-    numbers: dict[str, float] = {}
-    for name, value in metrics.items():
-        try:
-            numbers[str(name)] = float(value)
-        except (TypeError, ValueError, OverflowError):
-            field = f"metrics[{worded(name)}]"
-            raise UsageError.refuse(field, value, "a number that a float can hold") from None
-    return numbers

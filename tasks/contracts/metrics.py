@@ -1,11 +1,12 @@
-"""Choose and check the metrics that are reported of an epoch."""
+"""Choose and check the metrics that are reported: of an epoch, and of a model before its first."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from ...profiling.base.errors import TrialFailed
+from ...profiling.base.errors import TrialFailed, UsageError
+from ...profiling.base.wording import worded
 from ..process.messages import SegmentTask
 
 
@@ -22,3 +23,38 @@ def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict
         if not math.isfinite(value):
             raise TrialFailed("nan", f"{name} is {value} after epoch {epoch}")
     return {name: number for name, number in metrics.items() if math.isfinite(number)}
+
+
+class Infeasible(BaseException):
+    """A trial exceeds a constraint before its first epoch. Unwinds the code under it.
+
+    ``excess``: by how much, for each constraint that is known.
+    """
+
+    def __init__(self, excess: dict[str, float]) -> None:
+        super().__init__()
+        self.excess = excess
+
+
+def check_bounds(fixed: Mapping[str, float], task: SegmentTask) -> None:
+    """Raise ``Infeasible`` if a trial without an epoch of its own exceeds a constraint.
+
+    ``fixed`` are the metrics that training does not change.
+    """
+    known = {name: fixed[name] - bound for name, bound in task.bounds if name in fixed}
+    if task.first == task.origin + 1 and any(excess > 0 for excess in known.values()):
+        raise Infeasible(known)
+
+
+def numbers(metrics: object) -> dict[str, float]:
+    """What a user reports, as numbers. Raises UsageError naming the metric that is none."""
+    if not isinstance(metrics, Mapping):
+        raise UsageError.refuse("metrics", metrics, "a dict of names to numbers")
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            found[str(name)] = float(value)
+        except (TypeError, ValueError, OverflowError):
+            field = f"metrics[{worded(name)}]"
+            raise UsageError.refuse(field, value, "a number that a float can hold") from None
+    return found

@@ -83,7 +83,8 @@ def _in_small_kernels() -> Iterator[None]:
 def moved(net: nn.Module, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """``inputs`` on the device of ``net``."""
     device = device_of(net)
-    return tree_map_only(Tensor, lambda each: each.to(device), tuple(inputs))
+    found: tuple[Any, ...] = tree_map_only(Tensor, lambda each: each.to(device), tuple(inputs))
+    return found
 
 
 def device_of(net: nn.Module) -> torch.device:

@@ -92,6 +92,9 @@ class SegmentTask(_Frozen):
     metric: str
     #: Further metrics that must be reported: those of other objectives and of constraints.
     also: tuple[str, ...] = ()
+    #: Metrics with the highest value of each: a trial that is known to exceed one before it is
+    #: trained is not.
+    bounds: tuple[tuple[str, float], ...] = ()
     #: The study's seed.
     seed: int
     #: Where trials share the keys of their random numbers: which replicate of its configuration it

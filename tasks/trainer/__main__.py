@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import BackendError
 from ...profiling.base.wording import worded
+from ..contracts.metrics import Infeasible
 from ..contracts.workspace import Workspace
 from ..lanes.turn_page import TurnPage
 from ..process import forks
@@ -111,6 +112,8 @@ class TrainerProcess:
             self._run(work)
         except Abandoned:
             work.say("stopped")
+        except Infeasible as found:
+            work.say("returned", value=None, constraints=found.excess, pruned=True)
         except Lost as error:
             work.say("broken", reason=worded(error, str))
         except MachineMismatch as error:

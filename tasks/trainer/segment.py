@@ -38,6 +38,7 @@ from ..system.system import READING, System
 from ..training import determinism, loop
 from ..training.data import by_rows, length
 from ..training.determinism import configure
+from ..training.fixed_metrics import fix
 from ..training.probe import probe
 from ..training.profile import Profiles
 from ..training.training import Training
@@ -108,6 +109,7 @@ class Segments:
                 if self._activations.encodings > encodings:
                     run.memory.begin()  # activations are the process's, as for the next trial
                 warm.training.metering = run.metering
+                fix(warm.training, task)
                 if run.turn is not None and task.replicate is not None:
                     self._streams.join(task.trial, warm.training)
                 _measure_candidates(run, warm.training)
@@ -161,7 +163,7 @@ class Segments:
             if training.windows:
                 run.windows(windows.results(training.windows), [])
                 training.windows = []
-            metrics = checked(result.metrics, task, epoch)
+            metrics = checked((training.fixed or {}) | result.metrics, task, epoch)
             determinism.check_unchanged(
                 task, warm.signature, now := determinism.signature(training)
             )

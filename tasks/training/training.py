@@ -54,6 +54,8 @@ class Training:
     #: Whether the study is statistical: bits may differ.
     statistical: bool = False
     gang: Gang | None = None
+    #: The metrics that training does not change; None: not asked for yet.
+    fixed: dict[str, float] | None = None
     #: The last epoch that was trained; 0 before the first.
     epoch: int = 0
     #: Its hyperparameters, some of which may change with the epoch.

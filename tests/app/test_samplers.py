@@ -535,6 +535,20 @@ def test_samplers_keep_away_from_what_violates_a_constraint(sampler, n):
     assert allowed() <= 0.35
 
 
+def test_tpe_goes_where_bounds_are_exceeded_by_less_if_nothing_was_trained():
+    """Every model was infeasible before its first epoch; near x = 4 the least."""
+    spec = spec_of("tpe", constraints=(("size", 0.0),))
+    points, *_ = SamplerHost().ask(make_spec("random"), 0, 60, [])
+    trials = told(points, constraints=lambda params: (("size", abs(params["x"] - 4.0) + 1.0),))
+    for each in trials:
+        each.state, each.value, each.values, each.epoch = TrialState.STOPPED, None, {}, 0
+    answer = SamplerHost().ask(spec, 1, 12, trials)
+    assert sum(abs(dict(params)["x"] - 4.0) < 2.0 for params in answer.trials) >= 8
+    for sampler in ("random", "gp", "nsga2", "evolution"):
+        answer = SamplerHost().ask(spec_of(sampler, constraints=spec.constraints), 1, 3, trials)
+        assert len(answer.trials) == 3
+
+
 @pytest.mark.parametrize(("sampler", "options"), [NOTING[0], NOTING[-1]])
 def test_an_evolution_compares_at_the_lowest_rung_which_all_of_a_generation_reach(sampler, options):
     spec = make_spec(sampler, options=options)

@@ -183,6 +183,12 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
         (events.TrialReturned(**FENCED, value=0.5), "the objective returned 0.5"),
         (events.TrialReturned(**FENCED, value=0.5, pruned=True), "the objective pruned it"),
         (events.TrialReturned(**FENCED, value=None), "the objective returned without a value"),
+        (
+            events.TrialReturned(
+                **FENCED, value=None, pruned=True, constraints=(("size", 5.0), ("ms", -1.0))
+            ),
+            "it is infeasible, and was not trained: size is 25, at most 20",
+        ),
         *[
             (events.TrialAdded(at=1.0, trial="s-0001", state=state, values=values), words)
             for state, values, words in (
@@ -235,7 +241,8 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
     ],
 )
 def test_each_kind_of_event_has_its_sentence(event, words):
-    assert sentence(event, "v", {}, {5: 2}).startswith(words)
+    said = sentence(event, "v", {}, {5: 2}, bounds=(("size", 20.0), ("ms", 4.0)))
+    assert said.startswith(words)
 
 
 @pytest.mark.parametrize(

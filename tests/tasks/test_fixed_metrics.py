@@ -1,0 +1,53 @@
+"""Metrics that are known before the first epoch: reported with each, and bounded before it."""
+
+from __future__ import annotations
+
+import pytest
+from nas_code import Fitted, Unfixed
+from penstock import UsageError
+from penstock.tasks.contracts.metrics import Infeasible
+from trainer_here import Trainer
+
+PARAMS = {"width": 4, "op": "linear"}
+SIZE = 4 * 3 + 4 + 4 + 1
+
+
+@pytest.fixture
+def trainer():
+    return Trainer()
+
+
+def test_they_are_reported_with_every_epoch_and_change_no_bit(trainer):
+    found = trainer.train(Fitted, n=2, metric="loss", params=PARAMS)
+    plain = Trainer().train(Unfixed, n=2, metric="loss", params=PARAMS)
+    assert [epoch["metrics"]["parameters"] for epoch in found] == [SIZE, SIZE]
+    assert found[0]["metrics"]["flops"] == 2 * (3 * 4 + 4)
+    assert found[0]["metrics"]["latency_ms"] == found[1]["metrics"]["latency_ms"] > 0
+    assert [each["state_hash"] for each in found] == [each["state_hash"] for each in plain]
+    assert found[1]["metrics"]["loss"] == plain[1]["metrics"]["loss"]
+
+
+def test_a_bound_is_the_highest_that_is_trained(trainer):
+    bounds = (("parameters", SIZE),)
+    assert len(trainer.train(Fitted, metric="loss", params=PARAMS, bounds=bounds)) == 1
+    with pytest.raises(Infeasible) as ended:
+        trainer.train(
+            Fitted, trial="s-0001", metric="loss", params=PARAMS,
+            bounds=(("parameters", SIZE - 1), ("flops", 100), ("later", 0.0)),
+        )  # fmt: skip
+    assert ended.value.excess == {"parameters": 1, "flops": 32 - 100}
+
+
+def test_a_trial_with_an_epoch_goes_on_whatever_is_measured_elsewhere(trainer):
+    [first] = trainer.train(Fitted, metric="loss", params=PARAMS)
+    bounds = (("latency_ms", 0.0),)
+    went_on = Trainer().train(
+        Fitted, 2, metric="loss", params=PARAMS, bounds=bounds, expect=first["state_hash"]
+    )
+    assert [each["epoch"] for each in went_on] == [2]
+
+
+def test_what_is_no_number_is_refused_by_its_name(trainer, monkeypatch):
+    monkeypatch.setattr(Fitted, "fixed_metrics", lambda self, model: {"size": "large"})
+    with pytest.raises(UsageError, match="size"):
+        trainer.train(Fitted, metric="loss", params=PARAMS)
