@@ -6,6 +6,11 @@ result. ``sample_size`` of them are taken at random, each time from all of them;
 is the parent. Its child has one parameter changed, each with the same chance. So a trial dies by
 age and not by rank, and what is good must be found good again to stay.
 
+With ``prefix_bias`` children favour the prefix of their parent, the epochs that both have in
+common. With this chance the parameter is one that changes by ``Steps``, and of all its pieces each
+is changed with a chance in proportion to the epoch where it enters. The child then differs from
+there on. It takes the epochs before over, weights included, where trials share random numbers.
+
 Theory of operation. A child is a pure function of the study's seed, its number and the results
 that are there when it is asked for. So nothing is kept between asks: a scheduler that was killed
 proposes what the old one would have. Trials run in parallel, so age is by number and not by the
@@ -23,11 +28,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import TrialState as OptunaState
 
+from ...profiling.base.pieces import later_piece
 from .quasi_random import at
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ def evolved(
     ``shown`` are the trials so far, ``sampled`` a random configuration, which is the answer while
     the population is not complete.
     """
-    options: dict[str, int] = json.loads(spec.sampler_options)
+    options: dict[str, Any] = json.loads(spec.sampler_options)
     size = options.get("population_size", POPULATION)
     ready = [trial for trial in shown if trial.state is OptunaState.COMPLETE]
     if number + len(spec.observations) < size or not ready:
@@ -66,9 +72,18 @@ def evolved(
     child = {name: parent.get(name, value) for name, value in sampled.items()}
     free = [name for name in child if name in parent and not dists[name].single()]
     if free:
-        changed = chance.choice(free)
+        changed = _changed(free, child, options.get("prefix_bias", 0), chance)
         child[changed] = _other(dists[changed], parent[changed], chance)
     return child
+
+
+def _changed(free: Sequence[str], child: Mapping[str, Scalar], bias: float, chance: Random) -> str:
+    """Which of the ``free`` parameters is changed in ``child``."""
+    later = [later_piece(name, child) for name in free]
+    common = [0 if piece is None else piece[1] for piece in later]
+    if bias and any(common) and chance.random() < bias:
+        return chance.choices(free, weights=common)[0]
+    return chance.choice(free)
 
 
 def _rank(trial: FrozenTrial, sign: float) -> tuple[float, float]:

@@ -36,6 +36,7 @@ from .sampler_options import (
     ONE_OBJECTIVE,
     OWN,
     SAMPLERS,
+    check_prefixes,
     check_space,
     is_optuna_sampler,
     own_options,
@@ -86,6 +87,7 @@ def make_plan(
             raise UsageError.refuse("sampler", name, f"{able} with several objectives")
     if seeding not in SEEDING:
         raise UsageError.refuse("seeding", seeding, " or ".join(SEEDING))
+    check_prefixes(options, seeding)
     if fuse not in FUSE:
         raise UsageError.refuse("fuse", fuse, " or ".join(FUSE))
     resources = settled("resources", Resources, resources).with_width()

@@ -62,7 +62,7 @@ _OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
         "crossover_prob": _share,
         "swapping_prob": _share,
     },
-    "evolution": {"population_size": _least(2), "sample_size": _least(1)},
+    "evolution": {"population_size": _least(2), "sample_size": _least(1), "prefix_bias": _share},
 }
 #: Variants of CMA-ES; at most one can be chosen.
 _FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
@@ -90,6 +90,14 @@ class Sampler:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "options", _options_json(name, found | options))
         object.__setattr__(self, "space", space)
+
+
+def check_prefixes(options: str, seeding: str) -> None:
+    """Refuse to favour common prefixes where trials have none. UsageError."""
+    bias = json.loads(options).get("prefix_bias", 0)
+    if bias and seeding != "shared":
+        allowed = "0 with seeding='trial': no two trials have epochs in common; seeding='shared'"
+        raise UsageError.refuse("sampler.prefix_bias", bias, allowed)
 
 
 def is_optuna_sampler(given: object) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from statistics import mean
 
 import pytest
-from penstock import Categorical, Float, Int, Sampler, UsageError
+from drive_world import World, check_invariants
+from penstock import Categorical, Float, FullBudget, Int, Sampler, UsageError, create_study
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.conditions import is_active, parse_conditions
 from penstock.app.spec.space import check_params, parse_space
+from penstock.scheduler.model.events import Proposed
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import Trial, TrialState
 
@@ -166,8 +170,89 @@ def test_what_the_user_enqueues_is_kept():
     assert {*dict(answer[0])} == {"op", "lr", "only"}
 
 
+#: Four hyperparameters from the start, and schedules that change twice.
+SCHEDULES = {name: ["a", "b", "c", "d"] for name in ("c0", "c1", "c2")} | {
+    piece: [0, 1, 2, 3] for piece in ("lr", "lr@3", "lr@6")
+}
+
+
+def biased(bias, seed=0, **fields):
+    of = spec(SCHEDULES, population=4, tournament=4, seed=seed, **fields)
+    options = f'{{"population_size": 4, "sample_size": 4, "prefix_bias": {bias}}}'
+    return replace(of, sampler_options=options)
+
+
+def changes(bias):
+    """How often each parameter was changed in 600 children of one parent."""
+    parent = {"c0": "a", "c1": "a", "c2": "a", "lr": 0, "lr@3": 0, "lr@6": 0}
+    found = [trial(0, tuple(parent.items()), 1.0)]
+    answer, *_ = SamplerHost().ask(biased(bias), 0, 600, found)
+    children = [dict(params) for params in answer[4:]]
+    return Counter(n for child in children for n, value in child.items() if value != parent[n])
+
+
+def test_with_a_bias_children_keep_what_their_parent_has_trained():
+    always, half, never = changes(1), changes(0.5), changes(0)
+    assert set(always) == {"lr@3", "lr@6"}
+    assert always["lr@6"] / always["lr@3"] == pytest.approx(2, abs=0.6), "six epochs beside three"
+    assert set(never) == set(half) == {"c0", "c1", "c2", "lr", "lr@3", "lr@6"}
+    assert never["lr@6"] == pytest.approx(100, abs=40)
+    assert half["lr@6"] == pytest.approx(300 * 2 / 3 + 300 / 6, abs=50)
+
+
+class Evolving(World):
+    """A world whose sampler is ours: the value of a trial is how many choices are right."""
+
+    def __init__(self, of):
+        super().__init__(lambda number, _: self.value(number))
+        self.of = of
+        self.join("cpu.a.0", "cpu.a.1")
+        self.submit(of)
+        while self.open:
+            self.run_segment()
+            check_invariants(self.engine)
+
+    def value(self, number):
+        return float(len([v for _, v in self.trials()[number].params if v in ("a", 0)]))
+
+    def trials(self):
+        return sorted(self.engine.state.trials.values(), key=lambda each: each.number)
+
+    def propose(self, ask, n=None):
+        answer, exhausted, _ = SamplerHost().ask(self.of, ask.index, ask.n, self.trials())
+        fields = {"study": ask.study, "index": ask.index, "exhausted": exhausted}
+        self.send(Proposed(at=self.at, cause=ask.id, trials=answer, **fields))
+
+
+@pytest.mark.parametrize("strategy", ["full", "asha"])
+def test_a_bias_saves_epochs(strategy):
+    """Of 40 trials, each trained for nine epochs or until it is stopped."""
+    how = {
+        "strategy": StrategySpec(strategy, max_epochs=9), "n_trials": 40, "contract": "empty",
+        "metric": "v", "direction": "maximize",
+    }  # fmt: skip
+
+    def trained(bias):
+        studies = [replace(biased(bias, seed, seeding="shared"), **how) for seed in range(4)]
+        return [sum(Evolving(each).epochs_by_trial().values()) for each in studies]
+
+    without, with_bias = trained(0), trained(0.8)
+    assert mean(with_bias) < 0.75 * mean(without)
+
+
+def test_a_bias_is_refused_where_trials_have_no_epochs_in_common():
+    evolution = Sampler("evolution", prefix_bias=0.5)
+    with pytest.raises(UsageError, match=r"sampler\.prefix_bias = 0\.5 is refused.*shared"):
+        create_study(sampler=evolution, metric="loss", strategy=FullBudget(2))
+
+
 @pytest.mark.parametrize(
-    ("options", "named"), [({"population_size": 1}, "population_size"), ({"p": 1}, "sampler.p")]
+    ("options", "named"),
+    [
+        ({"population_size": 1}, "population_size"),
+        ({"p": 1}, "sampler.p"),
+        ({"prefix_bias": 1.5}, "prefix_bias"),
+    ],
 )
 def test_an_option_that_is_none_is_refused_by_name(options, named):
     with pytest.raises(UsageError, match=named):
