@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections import Counter
+from itertools import product
+
 import pytest
-from nas_code import Fitted, Net, bounded, objective, parameters_of, train
-from penstock import ASHA, FullBudget, Sampler, create_study, nas
+from nas_code import Fitted, Net, Unfixed, bounded, objective, parameters_of, train
+from penstock import (
+    ASHA,
+    CurveStopping,
+    Float,
+    FullBudget,
+    MedianStopping,
+    Sampler,
+    create_study,
+    nas,
+)
+from penstock.app.host import locks
+from penstock.app.ledger.codec import spec_from_json
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.spec.conditions import parse_conditions
+from penstock.app.spec.space import check_params, parse_space
 
 pytestmark = pytest.mark.integration
 
+SAMPLERS = {
+    "random": "random",
+    "grid": "grid",
+    "tpe": Sampler("tpe", n_startup_trials=4),
+    "evolution": Sampler("evolution", population_size=4, sample_size=2),
+}
+STRATEGIES = {
+    "full": FullBudget(3),
+    "asha": ASHA(max_epochs=9),
+    "median": MedianStopping(6),
+    "curve": CurveStopping(6),
+}
 #: The smallest net: 3 x 2 + 2, and 2 x 2 + 2.
 SMALLEST = {"width": 2, "op": "linear"}
 
@@ -89,3 +120,42 @@ def test_an_epoch_function_says_what_it_knows_before_its_loop(site):
     assert [trial.user_attrs["constraints"]["size"] for trial in study.trials] == [
         n - 20 for n in sizes
     ]
+
+
+def test_each_strategy_of_exploration_goes_on_after_its_scheduler_was_killed(site):
+    """Every sampler with full training and with early stopping, all at work when it is killed."""
+    space = nas.space(Net) | {"lr": Float(0.01, 0.1, step=0.03)}
+    studies = {}
+    for sampler, strategy in product(SAMPLERS, STRATEGIES):
+        study = create_study(
+            study_name=f"nas-{sampler}-{strategy}", metric="loss", seed=1, fuse="off",
+            sampler=SAMPLERS[sampler], strategy=STRATEGIES[strategy],
+        )  # fmt: skip
+        study.submit(Unfixed, space, n_trials=12)
+        studies[sampler, strategy] = study.id
+
+    def numbers():
+        return [len(site.reader.trials(study)) for study in studies.values()]
+
+    for least in (2, 8):
+        site.until(lambda least=least: min(numbers()) >= least, f"each has {least} trials")
+        pid = locks.pid_of(site.settings.run, "scheduler")
+        os.kill(pid, signal.SIGKILL)
+        site.until(lambda pid=pid: locks.pid_of(site.settings.run, "scheduler") not in {None, pid})
+    for (sampler, strategy), study in studies.items():
+        assert site.wait(study).status == "complete", (sampler, strategy)
+        trials, epochs = site.reader.trials(study), site.reader.epochs(study)
+        assert len(trials) == 12
+        counted = Counter(row.trial for row in epochs)
+        for trial in trials:
+            assert trial.state in {"completed", "stopped"}
+            assert counted[trial.id] == trial.epoch > 0
+            whole = check_params(parse_space(space), trial.params, parse_conditions(space))
+            assert whole == tuple(trial.params.items())
+        assert max(trial.epoch for trial in trials) == STRATEGIES[strategy].max_epochs
+        proposed = [tuple(trial.params.items()) for trial in trials]
+        if sampler == "grid":
+            assert len(set(proposed)) == 12
+        if sampler in {"random", "grid"}:
+            spec = spec_from_json(site.reader.study(study).spec_json)
+            assert tuple(proposed) == SamplerHost().ask(spec, 0, 12, []).trials
