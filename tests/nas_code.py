@@ -66,6 +66,40 @@ class Fitted(penstock.TorchTrainable):
         return nn.functional.mse_loss(model(x), y)
 
 
+class Chain(nas.ModelSpace):
+    """What ``mutated`` changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.act, self.second = nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)
+
+    def example(self):
+        return torch.zeros(2, 3)
+
+    def forward(self, x):
+        return self.second(self.act(self.first(x)))
+
+
+@nas.mutator(match=nn.ReLU)
+def activation(site):
+    if (layer := site.choose("act", ["ReLU", "Tanh", "Identity"])) != "ReLU":
+        site.replace(layer)
+
+
+@nas.mutator(match=nn.Linear)
+def behind(site):
+    """A layer that does nothing is none: its choice reaches one architecture on two ways."""
+    if site.name == "second" and site.choose("idle", [True, False]):
+        site.insert("Identity")
+
+
+class Mutated(Fitted):
+    """The same line, learned by what mutators make of a chain."""
+
+    def model(self):
+        return nas.build(Chain, self.params, mutators=[activation, behind])
+
+
 class Unfixed(Fitted):
     """The same, of which nothing is known before."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 17
+VERSION = 18
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS = {"shuffle": False}
@@ -68,6 +68,7 @@ KINDS: dict[str, type[Event]] = {
     "Durable": events.Durable,
     "Undurable": events.Undurable,
     "Remarked": events.Remarked,
+    "Derived": events.Derived,
     "Replayed": events.Replayed,
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf, isfinite
@@ -12,6 +13,7 @@ from ...profiling.memory.footprint import Footprint
 from ...scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
+    Derived,
     Durable,
     EpochReported,
     Event,
@@ -156,6 +158,14 @@ def _remarked(body: Mapping[str, Any], at: float) -> Event:
     return Remarked(**_attempt(body, at), text=_text(body, "text"))
 
 
+def _derived(body: Mapping[str, Any], at: float) -> Event:
+    log = _text(body, "log")
+    if not isinstance(json.loads(log), list):
+        raise TypeError(f"log = {log[:100]!r}")
+    digests = {name: _text(body, name) for name in ("base", "digest")}
+    return Derived(**_attempt(body, at), log=log, **digests)
+
+
 def _windows(body: Mapping[str, Any], at: float) -> Event:
     windows = []
     for config, ratio, wasted, joules in body["windows"]:
@@ -294,6 +304,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "durable": _durable,
     "undurable": _undurable,
     "remarked": _remarked,
+    "derived": _derived,
     "replayed": _replayed,
     "windows": _windows,
     "widths": _widths,

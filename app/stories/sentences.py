@@ -11,6 +11,7 @@ from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
 from ..common.text import count, duration, instead, number, size
 from ..views.system_configurations import tried
+from .architectures import derived
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
@@ -63,7 +64,7 @@ def sentence(
             text = f"the state after epoch {event.epoch} is in the store"
         case happened.Undurable():
             text = f"its state could not be written to the store: {event.reason}"
-        case happened.Replayed() | happened.Remarked():
+        case happened.Replayed() | happened.Remarked() | happened.Derived():
             text = _remark(event, attempt)
         case happened.WindowsMeasured() | happened.Profiled() | happened.FootprintReported():
             text = _measured(event)
@@ -107,7 +108,9 @@ def _epoch(
     return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text
 
 
-def _remark(event: happened.Replayed | happened.Remarked, attempt: str) -> str:
+def _remark(event: happened.Replayed | happened.Remarked | happened.Derived, attempt: str) -> str:
+    if isinstance(event, happened.Derived):
+        return derived(event)
     if isinstance(event, happened.Remarked):
         expected = event.text.startswith(IN_ENVIRONMENT)
         return f"{attempt} runs{' ' if expected else ', but '}{event.text}"

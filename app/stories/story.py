@@ -22,6 +22,7 @@ from ...scheduler.model.snapshot import POLICY_BACKOFF
 from ..common.text import duration, number
 from ..ledger.codec import spec_from_json
 from ..views.progress import final_metrics, origins
+from .architectures import others_alike
 from .lengths import length_words
 from .sentences import fence_of, planless, sentence
 from .taken_over import taken_over, waits_as_companion
@@ -113,7 +114,8 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         for each in taken_over(spec, trial, trials, epochs)
     ]
     waits = waits_as_companion(spec, trial, trials)
-    parts = (*origins(trial, trials), *([waits] if waits else []))
+    alike = others_alike(reader, study.id, events)
+    parts = (*origins(trial, trials), *(each for each in (waits, alike) if each))
     return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), parts)
 
 

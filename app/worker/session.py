@@ -277,6 +277,11 @@ class Session:
         if self.task.rank == 0:
             self._reports.report({"kind": "remarked", "text": line["text"]}, closes=False)
 
+    def _on_derived(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        if self.task.rank == 0:
+            body = {name: line[name] for name in ("base", "log", "digest")}
+            self._reports.report({"kind": "derived", **body}, closes=False)
+
     def _on_probing(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._reports.trying = list(line["config"])
 
@@ -399,6 +404,7 @@ class Session:
         "prepared": _on_prepared,
         "progress": _on_progress,
         "remarked": _on_remarked,
+        "derived": _on_derived,
         "replayed": _on_replayed,
         "trying": _on_probing,
         "widths": _on_widths,

@@ -485,6 +485,25 @@ class Remarked(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Derived(Event):
+    """An attempt has made the trial's model by mutators (``tasks.nas.graphs.derivation``).
+
+    The event changes nothing; the ledger keeps it for the trial's story.
+    """
+
+    #: The trial's id.
+    trial: str
+    #: The fence of the attempt that reports.
+    fence: int
+    #: The digest of the model before any mutator.
+    base: str
+    #: The primitives that were applied, repairs included (JSON).
+    log: str
+    #: The digest of the result. Equal architectures have equal ones.
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReturned(Event):
     """The objective returned, so the trial has no further epochs."""
 

@@ -23,10 +23,11 @@ from ..gangs import peers
 from ..gangs.gang import Gang
 from ..gangs.rendezvous import RendezvousHandler
 from ..memory.estimator import Estimator, footprint_body
+from ..nas.graphs.derivation import Derivation
 from ..process import forks
 from ..process.identity import Identity
 from ..process.memory import bounded
-from ..process.messages import SegmentTask
+from ..process.messages import SegmentTask, dumps
 from ..process.pipe import Pipe, Run
 from ..sharing.activations import Activations
 from ..sharing.kept_files import KeptFiles
@@ -109,6 +110,7 @@ class Segments:
                 if self._activations.encodings > encodings:
                     run.memory.begin()  # activations are the process's, as for the next trial
                 warm.training.metering = run.metering
+                _say_derivation(run, warm.training)
                 fix(warm.training, task)
                 if run.turn is not None and task.replicate is not None:
                     self._streams.join(task.trial, warm.training)
@@ -288,6 +290,14 @@ class Segments:
 
     def _undurable(self, snapshot: checkpoint.StateCopy, reason: str) -> None:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
+
+
+def _say_derivation(run: Run, training: Training) -> None:
+    """Say how the model came about, where mutators made it and no epoch is accepted yet."""
+    found = getattr(training.model, "derivation", None)
+    if isinstance(found, Derivation) and run.task.first == run.task.origin + 1:
+        body = found.as_json()
+        run.say("derived", base=found.base, log=dumps(body["log"]), digest=found.digest)
 
 
 def _may_be_together(run: Run, training: Training, *, profiled: bool) -> bool:

@@ -214,6 +214,7 @@ REPORTS = {
     "durable": {"epoch": 1, "state_hash": "h", "uri": "u"},
     "undurable": {"reason": "r"},
     "remarked": {"text": "t"},
+    "derived": {"base": "b", "log": "[]", "digest": "d"},
     "replayed": {"first": 1, "last": 1, "reason": "r"},
     "windows": {"windows": [[[["threads", 2]], 1.1, 0.1, None]], "failed": []},
     "profiled": {"epoch": 1, "values": {"cycles": 1.0}},

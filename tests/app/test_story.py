@@ -175,6 +175,20 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
             events.Remarked(**FENCED, text="its folder is not there"),
             "attempt 2 runs, but its folder is not there",
         ),
+        (
+            events.Derived(
+                **FENCED,
+                base="b" * 64,
+                digest="d" * 64,
+                log='[{"operation": "update", "at": "second", "by": "widen",'
+                ' "values": {"out_channels": 24}}]',
+            ),
+            "its model is architecture dddddddddddd, made of bbbbbbbbbbbb: widen: update second(out",
+        ),
+        (
+            events.Derived(**FENCED, base="b" * 64, digest="b" * 64, log="[]"),
+            f"its model is architecture {'b' * 12}, which no mutator changed",
+        ),
         (events.Replayed(**FENCED, first=2, last=2), "epoch 2 is computed again by attempt 2"),
         (
             events.Suggested(at=1.0, trial="s-0001", name="lr", value=0.25, distribution=""),

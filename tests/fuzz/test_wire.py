@@ -48,6 +48,7 @@ REPORTS = (
     {"kind": "durable", **ATTEMPT, "epoch": 1, "state_hash": "h", "uri": "file:///x"},
     {"kind": "undurable", **ATTEMPT, "reason": "full"},
     {"kind": "remarked", **ATTEMPT, "text": "t"},
+    {"kind": "derived", **ATTEMPT, "base": "b", "log": "[]", "digest": "d"},
     {"kind": "replayed", **ATTEMPT, "first": 1, "last": 2, "reason": ""},
     {"kind": "windows", **ATTEMPT, "windows": [[[["threads", 2]], 0.9, 0.1, None]],
      "failed": [[[["threads", 1]], "why"]]},

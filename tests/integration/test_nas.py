@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
 from itertools import product
 
 import pytest
-from nas_code import Fitted, Net, Unfixed, bounded, objective, parameters_of, train
+from nas_code import (
+    Chain,
+    Fitted,
+    Mutated,
+    Net,
+    Unfixed,
+    activation,
+    behind,
+    bounded,
+    objective,
+    parameters_of,
+    train,
+)
 from penstock import (
     ASHA,
     CurveStopping,
@@ -24,6 +37,7 @@ from penstock.app.ledger.codec import spec_from_json
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import check_params, parse_space
+from penstock.scheduler.model.events import Derived
 
 pytestmark = pytest.mark.integration
 
@@ -159,3 +173,27 @@ def test_each_strategy_of_exploration_goes_on_after_its_scheduler_was_killed(sit
         if sampler in {"random", "grid"}:
             spec = spec_from_json(site.reader.study(study).spec_json)
             assert tuple(proposed) == SamplerHost().ask(spec, 0, 12, []).trials
+
+
+def test_the_ledger_has_what_mutators_did_and_the_story_tells_equal_architectures(site):
+    mutators = [activation, behind]
+    study = create_study(
+        study_name="nas-derived", metric="loss", sampler="grid", strategy=ASHA(max_epochs=3)
+    )
+    study.optimize(Mutated, nas.space(Chain, mutators=mutators), show_progress=False)
+    derived = {}
+    for trial in study.trials:
+        net = nas.build(Chain, trial.params, mutators=mutators)
+        events = [event for _, event in site.reader.events(trial.user_attrs["trial_id"])]
+        [event] = [event for event in events if isinstance(event, Derived)]
+        body = {"base": event.base, "log": json.loads(event.log), "digest": event.digest}
+        assert body == net.derivation.as_json()
+        assert nas.replay(Chain(), nas.Derivation.from_json(body)).derivation == net.derivation
+        derived[trial.number] = event.digest
+    assert len(derived) == 6
+    assert len(set(derived.values())) == 3
+    [other] = [n for n, digest in derived.items() if n and digest == derived[0]]
+    story = site.penstock("story", f"{study.id}/0")
+    assert f"its architecture is that of trial {other}" in story
+    assert f"architecture {derived[0][:12]}, made of" in story
+    assert "behind: insert second(" in story

@@ -12,6 +12,7 @@ from penstock.scheduler.model.decisions import Dispatch, Member
 from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
+    Derived,
     DeviceDraining,
     DeviceJoined,
     DeviceLeft,
@@ -353,6 +354,7 @@ class EngineMachine(RuleBasedStateMachine):
         fields = {"trial": segment.trial, "fence": segment.fence}
         self.send(Replayed(at=self.world.at, first=1, last=1, **fields))
         self.send(Remarked(at=self.world.at, text="no folder", **fields))
+        self.send(Derived(at=self.world.at, base="b", log="[]", digest="d", **fields))
 
     @rule(number=st.integers(1, 4))
     def cancel(self, number):

@@ -1,0 +1,45 @@
+"""The architecture of a trial's model in words: what mutators made of it, and who else has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...scheduler.model.events import Derived
+from ...scheduler.model.study import number_of
+
+if TYPE_CHECKING:
+    from ...scheduler.model.events import Event
+    from ..ledger.reader import Reader
+
+#: How many digits of an architecture's digest are shown.
+DIGITS = 12
+
+
+def derived(event: Derived) -> str:
+    """A sentence: the architecture, and what mutators and repairs did to make it."""
+    text, log = f"its model is architecture {event.digest[:DIGITS]}", json.loads(event.log)
+    if not log:
+        return f"{text}, which no mutator changed"
+    return f"{text}, made of {event.base[:DIGITS]}: {'; '.join(map(_primitive, log))}"
+
+
+def others_alike(reader: Reader, study: str, events: Sequence[tuple[int, Event]]) -> str:
+    """A sentence: which other trials of the study have the architecture of this one.
+
+    ``events`` are those of the trial. Empty where there are none.
+    """
+    own = [event for _, event in events if isinstance(event, Derived)]
+    if not own:
+        return ""
+    of_study = [event for _, event in reader.of_trials(study, Derived)]
+    like = {event.trial for event in of_study if event.digest == own[-1].digest}
+    others = sorted(number_of(each) for each in like - {own[-1].trial})
+    noun = "trial" if len(others) == 1 else "trials"
+    return f"its architecture is that of {noun} {', '.join(map(str, others))}" if others else ""
+
+
+def _primitive(done: Mapping[str, Any]) -> str:
+    values = ", ".join(f"{name}={value!r}" for name, value in done["values"].items())
+    return f"{done['by']}: {done['operation']} {done['at']}({values})"
