@@ -183,7 +183,7 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
                 log='[{"operation": "update", "at": "second", "by": "widen",'
                 ' "values": {"out_channels": 24}}]',
             ),
-            "its model is architecture dddddddddddd, made of bbbbbbbbbbbb: widen: update second(out",
+            "its model is architecture dddddddddddd, made of bbbbbbbbbbbb: widen: update second(",
         ),
         (
             events.Derived(**FENCED, base="b" * 64, digest="b" * 64, log="[]"),
