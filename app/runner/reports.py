@@ -162,8 +162,8 @@ def _derived(body: Mapping[str, Any], at: float) -> Event:
     log = _text(body, "log")
     if not isinstance(json.loads(log), list):
         raise TypeError(f"log = {log[:100]!r}")
-    digests = {name: _text(body, name) for name in ("base", "digest")}
-    return Derived(**_attempt(body, at), log=log, **digests)
+    base, digest = _text(body, "base"), _text(body, "digest")
+    return Derived(**_attempt(body, at), log=log, base=base, digest=digest)
 
 
 def _windows(body: Mapping[str, Any], at: float) -> Event:

@@ -6,6 +6,7 @@ import json
 import threading
 
 import local_objectives
+import nas_code
 import optuna
 import psutil
 import pytest
@@ -157,3 +158,15 @@ def test_what_an_objective_has_sampled_is_announced_before_anything_waits_for_it
         for name, _, distribution, internal in each.get("writing", {}).get("suggestions", ())
     ]
     assert announced == accepted
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_a_gang_only_the_first_member_says_that_the_model_is_over_a_bound(trainer, rank):
+    link = Link()
+    task = segment(
+        nas_code.bounded, trial="s-0001", metric="epochs", rank=rank, queues=("a.s0", "b.s0"),
+        params={"width": 2, "op": "linear"}, bounds=(("size", 13.0),),
+    )  # fmt: skip
+    assert begin(trainer, link, task).ended() == {"returned": None}
+    said = [(each["constraints"], each["pruned"]) for each in link.of("s-0001", "returned")]
+    assert said == ([] if rank else [({"size": 1.0}, True)])

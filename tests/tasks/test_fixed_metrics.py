@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+import torch
 from nas_code import Fitted, Unfixed
 from penstock import UsageError
 from penstock.tasks.contracts.metrics import Infeasible
+from penstock.tasks.gangs.gang import Gang
+from penstock.tasks.training import loop
+from penstock.tasks.training.fixed_metrics import fix
+from torch.distributed import HashStore
 from trainer_here import Trainer
+from trainer_process import segment
 
 PARAMS = {"width": 4, "op": "linear"}
 SIZE = 4 * 3 + 4 + 4 + 1
@@ -51,3 +59,34 @@ def test_what_is_no_number_is_refused_by_its_name(trainer, monkeypatch):
     monkeypatch.setattr(Fitted, "fixed_metrics", lambda self, model: {"size": "large"})
     with pytest.raises(UsageError, match="size"):
         trainer.train(Fitted, metric="loss", params=PARAMS)
+
+
+class Measured(Fitted):
+    """Of which each member measures something else."""
+
+    def fixed_metrics(self, model):
+        return {"size": self.params["measured"]}
+
+
+@pytest.mark.parametrize(
+    ("measured", "outcome"), [((5.0, 3.0), {"size": 1.0}), ((3.0, 5.0), {"size": 3.0})]
+)
+def test_in_a_gang_the_figures_of_the_first_member_are_everybodys(measured, outcome):
+    """All members end by its excess over 4, or all go on with what it measured."""
+    store = HashStore()
+
+    def outcome_of(rank):
+        code = Measured(PARAMS | {"measured": measured[rank]})
+        training = loop.start(code, code.data(), 0, 0)
+        training.gang = Gang(store, rank, 2, torch.device("cpu"), "127.0.0.1")
+        try:
+            fix(training, segment(Fitted, bounds=(("size", 4.0),)))
+        except Infeasible as ended:
+            return training, ended.excess
+        return training, training.fixed
+
+    with ThreadPoolExecutor(2) as members:
+        found = list(members.map(outcome_of, (0, 1)))
+    for training, _ in found:
+        training.gang.close()
+    assert [each for _, each in found] == [outcome, outcome]
