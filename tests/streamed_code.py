@@ -55,7 +55,7 @@ class StepsSlowly(Noisy):
     """Nearly all of an epoch is not reading."""
 
     def loss(self, model, batch):
-        time.sleep(0.02)
+        time.sleep(0.05)
         return super().loss(model, batch)
 
 

@@ -4,6 +4,7 @@ Theory of operation. Trials of one structure in one lane meet at each epoch, and
 computed together (``tasks.trainer.lockstep``): for small networks that is several times faster, and
 changes no bit. Whether it is, their trainer finds out, and says so with each epoch. Until it says
 that they cannot be trained together, or many epochs come alone from trials that sit beside each
+<<<<<<< ours
 other, trials of such a study may take every seat of a lane that one of them is in. Its strategy is
 asked for as many as pay: two at first, and twice as many for as long as that is faster
 (``profiling.costs.company``). A strategy that stops trials early knows more of each before it
@@ -12,6 +13,10 @@ enters the next.
 Where they cannot, their trainer may find that reading each batch once for those in a lane pays
 (``tasks.sharing.streams``). Then they are seated together, too. What they gain depends on how close
 together they stay, so it is measured by how many sit beside each other, and over all their epochs.
+=======
+other, trials of such a study take every seat of a lane that one of them is in, and its strategy is
+asked for as many as there are seats.
+>>>>>>> theirs
 """
 
 from __future__ import annotations
@@ -34,7 +39,11 @@ def may_fuse(spec: StudySpec) -> bool:
 
 
 def fuses(study: StudyState) -> bool:
-    """Whether trials of the study are seated together, to be trained together or to read once."""
+    """Whether trials of the study are seated together.
+
+    They are to be trained together. Where they cannot be, their trainer may find that it pays to
+    read each batch once for those in a lane (``tasks.sharing.streams``).
+    """
     gains = not study.unlike or study.readers > 0
     return gains and study.singles < MAX_SINGLES and may_fuse(study.spec)
 
@@ -47,7 +56,11 @@ def steps_together(study: StudyState) -> bool:
 def observe_company(
     state: EngineState, study: StudyState, attempt: Attempt, event: EpochReported
 ) -> None:
-    """An attempt of the study has ended an epoch, with the company that the report tells of."""
+    """An attempt of the study has ended an epoch, with the company that the report tells of.
+
+    What trials gain that read once depends on how close together they stay. So it is measured over
+    all their epochs, by how many sit beside each other.
+    """
     together, readers = event.together, event.readers
     beside = _beside(state, study, attempt) if attempt.accompanied else 1
     ratio = event.seconds / event.alone if event.alone else None

@@ -218,6 +218,9 @@ class EngineMachine(RuleBasedStateMachine):
         seconds = data.draw(st.sampled_from([0.5, 0.5, 0.5, 0.9]))
         together = data.draw(st.sampled_from([1, 1, 3, 0]))
         changes = {"closes": closes or last, "seconds": seconds, "together": together}
+        if not together:
+            readers, alone = data.draw(st.sampled_from([(0, 0.0), (1, 0.0), (3, 1.2)]))
+            changes |= {"readers": readers, "alone": alone}
         event = self.world.epoch(dispatch, epoch, **changes)
         uri = f"u{epoch}" if dispatch.segment.fence % 2 else event.uri
         self.send(replace(event, signature=signature, uri=uri))
