@@ -63,6 +63,7 @@ NEW_OF_STUDIES = {"together", "apart", "readers", "readers_take"}
 NEW_FIELDS = {
     ("Dispatch", "estimate"),
     ("StudyState", "extended_at"),
+    ("DeviceState", "machine"),
     ("Processes", "largest"),
     ("StudyRow", "names"),
     ("Line", "attempt"),

@@ -20,6 +20,7 @@ from ..model.study import forks
 from ..model.trial import FINAL, Origin, Trial, TrialState
 from ..model.trial_group import Fork
 from ..policies.retention import best_at_the_end, best_completed, retained
+from ..prefixes.between import OtherTrial
 from ..prefixes.prefixes import Prefixes
 from ..state.core import Core, Refused
 from ..state.state import EndedTrial, StudyState
@@ -49,8 +50,11 @@ class Checkpoints:
         for other in self._prefixes.with_state(study, trial, event.epoch):
             self.copy(study, other, trial)
 
-    def copy(self, study: StudyState, trial: Trial, source: Trial) -> None:
-        """Record the durable states of ``source`` that are states of ``trial``, too."""
+    def copy(self, study: StudyState, trial: Trial, source: OtherTrial) -> None:
+        """Record the durable states of ``source`` that are states of ``trial``, too.
+
+        Both then name the same files, and the row of either one keeps them.
+        """
         if trial.state in FINAL and trial.id not in study.best:
             return  # it keeps none
         known = {state.epoch for state in trial.parents}
@@ -114,6 +118,7 @@ class Checkpoints:
         trial.parents = self._with_parent(event.trial, trial.parents, _parent(event))
         self._drop(event.trial, trial.parents[1:])
         trial.parents = trial.parents[:1]
+        self._prefixes.others.states_changed(event.trial, trial.parents)
 
     def _with_parent(
         self, name: str, parents: tuple[Parent, ...], new: Parent

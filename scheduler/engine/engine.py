@@ -173,7 +173,9 @@ class Engine:
         self._ask_tell = AskTell(
             core, checkpoints=checkpoints, proposals=proposals, attempts=attempts
         )
-        self._user_trials = UserTrials(core, proposals=proposals, attempts=attempts)
+        self._user_trials = UserTrials(
+            core, prefixes=prefixes, proposals=proposals, attempts=attempts
+        )
         self._handlers = self._table()
 
     @property

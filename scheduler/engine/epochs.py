@@ -91,8 +91,11 @@ class Epochs:
             self._attempts.end_if_stuck(study)
             self._dispatcher.fill()
             return
+        is_new_here = bool(study.spec.data_token and not study.signature)
         self._signatures.record(study, trial, event.epoch, event.signature)
         capacity_changed = self._accept(study, trial, event, value)
+        if is_new_here:
+            self._proposals.take_over_waiting(study)
         if event.closes:
             if trial.epoch < trial.target:
                 self._dispatcher.reconsider()
@@ -193,6 +196,9 @@ class Epochs:
             )
         if trial.epoch < trial.target:
             self._core.move(study, trial, Step.YIELD)
+            if study.spec.data_token:
+                self._proposals.take_over(study, trial)
+        if trial.epoch < trial.target:
             self._continue_trial(study, trial, attempt)
             return
         self._core.invalidate_plan()

@@ -115,6 +115,7 @@ class Lifecycle:
             raise Refused(f"{spec.id} is over, or is not, by now")
         if event.past is not None:
             study = self._reopen(spec, event.past)
+            self._prefixes.others.take_in(study, event.earlier)
         else:
             assert study is not None
             if spec.n_trials <= study.spec.n_trials:
@@ -191,6 +192,7 @@ class Lifecycle:
             self._state.trials[trial.id] = self._core.changes.trials[trial.id] = trial
         del self._state.finished[spec.id]
         self._state.ended.pop(spec.id, None)
+        self._prefixes.others.study_gone(spec.id)
         self._prefixes.compare_all(study)
         return study
 
@@ -200,6 +202,7 @@ class Lifecycle:
             raise Refused(f"study {spec.id} was submitted already")
         study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
         study.enqueued = list(event.enqueued)
+        self._prefixes.others.take_in(study, event.earlier)
         exclude_unable(study, [each.device for each in self._state.devices.values()])
         self._state.studies[spec.id] = study
         self._core.touch_study(study)

@@ -53,7 +53,7 @@ class Proposals:
                 continue
             trial.target = entry.epochs
             self._core.move(study, trial, Step.ENTER)
-            self._take_over(study, trial)
+            self.take_over(study, trial)
             if trial.epoch >= trial.target:
                 entries += self.reached(study, trial)
             elif self._prefixes.trainee_of(study, trial) is not None:
@@ -62,11 +62,24 @@ class Proposals:
             else:
                 self.wait(trial)
 
-    def _take_over(self, study: StudyState, trial: Trial) -> None:
+    def take_over(self, study: StudyState, trial: Trial) -> None:
         """Give the trial what others have trained of its next epochs, with their durable states."""
-        source = self._prefixes.take_over(study, trial)
-        if source is not None:
+        for source in self._prefixes.take_over(study, trial):
             self._checkpoints.copy(study, trial, source)
+
+    def take_over_waiting(self, study: StudyState) -> None:
+        """Give the trials in the queue what may be taken over now.
+
+        That of other studies may once the study's first epoch has shown on what machine it runs.
+        """
+        for name in list(self._state.ready):
+            trial = self._state.trials[name]
+            if trial.study != study.spec.id or name not in self._state.ready:
+                continue
+            self.take_over(study, trial)
+            if trial.epoch >= trial.target:
+                self._state.ready.remove(name)
+                self.enter(study, self.reached(study, trial))
 
     def reached(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
         """The trial has reached its target. Returns what its strategy enters then."""
@@ -93,7 +106,7 @@ class Proposals:
             if trial.state is TrialState.WAITING:
                 if self._prefixes.next_key(study, trial) in waited_at:
                     continue
-                self._take_over(study, trial)
+                self.take_over(study, trial)
                 if trial.epoch < trial.target and self._prefixes.trainee_of(study, trial):
                     waited_at.add(self._prefixes.next_key(study, trial))
                     continue
@@ -243,6 +256,7 @@ class Proposals:
         if status == "failed" and not study.message:
             study.message = "every trial failed"
         self._checkpoints.study_over(study)
+        self._prefixes.study_over(study)
         self._core.touch_study(study)
         self._core.decide(Finish, study=study.spec.id, status=status)
         # The ledger keeps a finished study; the engine keeps only that its id and name are taken.
@@ -250,7 +264,6 @@ class Proposals:
             self._state.trials.pop(name, None)
             self._state.courses.pop(name, None)
             self._state.windows.pop(name, None)
-        self._prefixes.forget_study(study.spec.id)
         self._state.costs.forget_study(study.spec.id)
         self._state.sharing.forget_study(study.spec.id)
         self._state.studies.pop(study.spec.id)

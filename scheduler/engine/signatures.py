@@ -52,6 +52,9 @@ class Signatures:
 
     def observe(self, study: StudyState, members: tuple[Member, ...]) -> None:
         """Note that these devices compute under the study's signature: an epoch was accepted."""
+        if study.signature and not study.spec.environment:
+            for member in members:
+                self._state.devices[member.device].machine = study.signature
         if study.signature and study.spec.on_signature_change == "refuse":
             for member in members:
                 study.machines.setdefault(member.device, study.signature)

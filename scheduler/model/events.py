@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.memory.footprint import Footprint
-from .finished import FinishedStudy, FinishedTrial
+from .finished import EarlierTrial, FinishedStudy, FinishedTrial
 from .snapshot import Plan
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 from .writing import NOTHING, Attributes, Writing
@@ -61,10 +61,14 @@ class PolicyFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySubmitted(Event):
-    """A study begins. Its ``enqueued`` configurations are tried before those of the sampler."""
+    """A study begins. Its ``enqueued`` configurations are tried before those of the sampler.
+
+    ``earlier`` are trials of studies that are over, whose epochs its trials may take over.
+    """
 
     study: StudySpec
     enqueued: tuple[Params, ...] = ()
+    earlier: tuple[EarlierTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +102,12 @@ class StudyExtended(Event):
     """The study goes on to more trials. ``study`` is its specification from now on.
 
     For a study that was over, ``past`` is what the engine has forgotten of it; else it is None.
+    Then ``earlier`` are as in ``StudySubmitted``.
     """
 
     study: StudySpec
     past: FinishedStudy | None = None
+    earlier: tuple[EarlierTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

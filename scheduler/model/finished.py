@@ -3,13 +3,14 @@
 A study that another ledger ran to its end arrives in one event, as ``FinishedTrial`` values. The
 engine keeps only that its id and name are taken, and passes the rest on to the ledger's readers. A
 study that ended in this ledger and is extended continues from what the ledger has of it
-(``FinishedStudy``).
+(``FinishedStudy``). A study with a data token may take over epochs of ``EarlierTrial`` values.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...profiling.knobs.knobs import SystemConfig
 from .decisions import Member, Parent
 from .study import Metrics, Params, trial_id
 from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
@@ -87,3 +88,28 @@ class FinishedStudy:
 
     created_at: float
     trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTrial:
+    """What trials of another study may take over of a trial whose study is over.
+
+    Fields have the names and meanings of ``Trial``'s.
+    """
+
+    id: str
+    params: Params
+    #: Which replicate of its configuration it is.
+    replicate: int | None
+    signature: str
+    trained_with: SystemConfig
+    members: tuple[Member, ...]
+    reports: dict[int, Metrics]
+    hashes: dict[int, str]
+    taken: dict[int, str]
+    parents: tuple[Parent, ...]
+
+    @property
+    def study(self) -> str:
+        """The id of its study."""
+        return self.id.rpartition("-")[0]

@@ -34,7 +34,8 @@ class Code:
     """Training code: ``module:attr`` or ``/path/script.py:attr`` by name, else by value.
 
     By value it is ``pickle:<module>:<name>``. ``path`` is the folder put on ``sys.path``;
-    ``digest`` is the SHA-256 (hex) of the source file, or of the pickle.
+    ``digest`` is the SHA-256 (hex) of the source file, or of the pickle; in a study with a data
+    token it is that of all that the code imports (``tasks.contracts.import_digest``).
     """
 
     target: str
@@ -142,6 +143,9 @@ class StudySpec:
     #: How many trials each configuration has, with keys that all configurations have in common
     #: (``scheduler.state.configurations``); more than 1 with ``shared`` only.
     replicates: int = 1
+    #: What the user calls the data. Studies with one token, one code and one seed may take epochs
+    #: over from each other (``scheduler.prefixes.between``). Empty: from and for none.
+    data_token: str = ""
     #: One of ``FUSE``. Studies of older versions never were.
     fuse: str = "off"
     #: Seconds that an epoch may take; None for no limit.

@@ -28,8 +28,9 @@ from ...profiling.base.pieces import entering, pieces
 from ..model.study import Scalar, StudySpec, replicate_of
 from ..model.trial import Trial
 
-#: One trial in so many trains its epochs itself, whatever others have trained, as a check.
-CHECKED_ONE_IN = 50
+#: One trial in so many trains its epochs itself, whatever others have trained, as a check; and in a
+#: study that takes epochs over from other studies, whose code and data are another day's.
+CHECKED_ONE_IN, CHECKED_WITH_TOKEN_ONE_IN = 50, 20
 
 
 class Link(NamedTuple):
@@ -93,12 +94,17 @@ def chain_of(spec: StudySpec, trial: Trial) -> Chain:
 
 def links_of(spec: StudySpec, number: int, params: Mapping[str, Scalar]) -> Chain:
     """The chain of the trial with this number and these hyperparameters, which was not forked."""
+    return links_of_replicate(replicate_of(spec, number), params)
+
+
+def links_of_replicate(replicate: int | None, params: Mapping[str, Scalar]) -> Chain:
+    """The chain of this replicate of the configuration ``params``."""
     starts = sorted({start for _, start, _ in pieces(params)} | {0})
     links = list[Link]()
-    key = _digest("replicate", replicate_of(spec, number))
+    key = digest("replicate", replicate)
     for after, until in pairwise((*starts, None)):
         assert after is not None
-        key = _digest(key, after, [*entering(params, after).items()])
+        key = digest(key, after, [*entering(params, after).items()])
         links.append(Link(after, until, key))
     return tuple(links)
 
@@ -131,10 +137,20 @@ def common_epochs(one: Chain, other: Chain) -> int | None:
 
 
 def is_checked(spec: StudySpec, trial: Trial) -> bool:
-    """Whether the trial takes over no epochs, so that its own can be compared with them."""
-    text = _digest("check", spec.seed, trial.number)
-    return int(text[:8], 16) % CHECKED_ONE_IN == 0
+    """Whether the trial takes over no epochs, so that its own can be compared with them.
+
+    With a data token the study's name counts, too. Else studies of one seed would check the same.
+    """
+    name = (spec.name,) if spec.data_token else ()
+    text = digest("check", spec.seed, trial.number, *name)
+    return int(text[:8], 16) % checked_one_in(spec) == 0
 
 
-def _digest(*parts: object) -> str:
+def checked_one_in(spec: StudySpec) -> int:
+    """One trial in so many is a check (``is_checked``)."""
+    return CHECKED_WITH_TOKEN_ONE_IN if spec.data_token else CHECKED_ONE_IN
+
+
+def digest(*parts: object) -> str:
+    """Equal for parts that have equal texts as JSON."""
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

@@ -12,38 +12,28 @@ over what was trained before.
 Where trials part, the trainer keeps a copy of the state in memory (``copies``). It may be lost:
 then the trial begins at a durable state, or replays the prefix, as after any loss.
 
+Trials of other studies may have trained a prefix, too (``between``).
+
 Nothing here is stored but who is a companion: chains follow from the parameters.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from ...profiling.devices.signature import machine_of
 from ..model.decisions import Segment
 from ..model.study import Metrics
 from ..model.trial import FINAL, AcceptedEpoch, Trial, TrialState
 from ..state.core import Core
 from ..state.state import StudyState
-from .chain import Chain, chain_of, common_epochs, has_prefixes, is_checked, link_at
+from .between import OtherStudies, OtherTrial
+from .chain import common_epochs, has_prefixes, link_at
+from .index import Indices
 from .tree import Companion
 
 #: A study with so many companions is not asked for more trials.
 MAX_COMPANIONS = 256
-
-
-@dataclass(slots=True)
-class _Index:
-    """What is known of a study's trials; all of it follows from their parameters."""
-
-    chains: dict[str, Chain] = field(default_factory=dict)
-    #: By the key of a link: the trials that have it, and up to which epoch it governs theirs.
-    by_key: defaultdict[str, dict[str, int | None]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    #: The trials that take over nothing.
-    checked: set[str] = field(default_factory=set)
 
 
 class Prefixes:
@@ -52,52 +42,54 @@ class Prefixes:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._state = core.state
-        self._indices: dict[str, _Index] = {}
+        self._indices = Indices(core)
+        self.others = OtherStudies(core, self._indices)
 
-    def take_over(self, study: StudyState, trial: Trial) -> Trial | None:
+    def take_over(self, study: StudyState, trial: Trial) -> list[OtherTrial]:
         """Give ``trial``, up to its target, the epochs that other trials have trained.
 
-        Returns the last one of these trials; None if there was none.
+        Returns these trials, of this study and of others, in the order in which they were used.
         """
-        source = None
+        sources: dict[str, OtherTrial] = {}
         if self._merges(study, trial):
             while trial.epoch < trial.target and (found := self._trained(study, trial)):
-                source = found
-                self._copy_epoch(study, trial, source)
-        return source
+                sources[found.id] = found
+                self._copy_epoch(study, trial, found)
+        return list(sources.values())
 
     def _merges(self, study: StudyState, trial: Trial) -> bool:
         if not has_prefixes(study.spec) or study.apart:
             return False
-        return trial.id not in self._index(study).checked
+        return trial.id not in self._indices.of(study).checked
 
-    def _trained(self, study: StudyState, trial: Trial) -> Trial | None:
-        """A trial that has trained the next epoch of ``trial``."""
+    def _trained(self, study: StudyState, trial: Trial) -> OtherTrial | None:
+        """A trial that has trained the next epoch of ``trial``; one of this study, if there is."""
         epoch = trial.epoch + 1
-        for other in self._alike(study, trial, epoch):
+        for other in self._indices.alike(study, trial, epoch):
             if epoch in other.reports:
                 return other
-        return None
+        return self.others.trained(study, trial) if study.spec.data_token else None
 
-    def _copy_epoch(self, study: StudyState, trial: Trial, source: Trial) -> None:
+    def _copy_epoch(self, study: StudyState, trial: Trial, source: OtherTrial) -> None:
         epoch = trial.epoch + 1
         trainee = source.taken.get(epoch, source.id)
         metrics, state_hash = source.reports[epoch], source.hashes[epoch]
         self._core.accept(study, trial, epoch, metrics, state_hash)
         trial.reports[epoch], trial.taken[epoch] = metrics, trainee
-        trial.signature, trial.holder = source.signature, source.holder
-        trial.trained_with = source.trained_with
+        trial.signature, trial.trained_with = source.signature, source.trained_with
+        trial.holder = source.holder if isinstance(source, Trial) else ""
+        study.signature = study.signature or machine_of(source.signature)
         self._core.changes.epochs.append(
             AcceptedEpoch(
                 trial=trial.id,
                 epoch=epoch,
-                value=source.values[epoch],
+                value=trial.values[epoch],
                 metrics=metrics,
                 state_hash=state_hash,
                 signature=source.signature,
                 seconds=0.0,
-                device=source.device,
-                slot=source.slot,
+                device=source.members[0].device if source.members else "",
+                slot=source.members[0].slot if source.members else 0,
                 fence=0,
                 at=self._core.at,
                 members=source.members,
@@ -108,14 +100,14 @@ class Prefixes:
 
     def next_key(self, study: StudyState, trial: Trial) -> tuple[str, int]:
         """Which epoch the trial needs next. Who are at the same place need the same one."""
-        link = link_at(self._index(study).chains[trial.id], trial.epoch + 1)
+        link = link_at(self._indices.of(study).chains[trial.id], trial.epoch + 1)
         return ("" if link is None else link.key), trial.epoch
 
     def trainee_of(self, study: StudyState, trial: Trial) -> Trial | None:
         """The trial that trains, or is about to train, the next epoch of ``trial``."""
         if not self._merges(study, trial):
             return None
-        for other in self._alike(study, trial, trial.epoch + 1):
+        for other in self._indices.alike(study, trial, trial.epoch + 1):
             at_work = other.state in (TrialState.WAITING, TrialState.RUNNING)
             if (
                 at_work
@@ -130,14 +122,14 @@ class Prefixes:
         trainee = self.trainee_of(study, trial)
         if trainee is None:
             return None
-        chains = self._index(study).chains
+        chains = self._indices.of(study).chains
         until = common_epochs(chains[trial.id], chains[trainee.id])
         return Companion(trial.number, trainee.number, until)
 
     def with_state(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
         """The other trials that took ``epoch`` over from ``trial``, and so have its state."""
         if has_prefixes(study.spec):
-            for other in self._alike(study, trial, epoch):
+            for other in self._indices.alike(study, trial, epoch):
                 if other.taken.get(epoch) == trial.id:
                     yield other
 
@@ -150,7 +142,7 @@ class Prefixes:
         first, last = segment.first, segment.last
         if not has_prefixes(study.spec) or study.apart:
             return ()
-        index = self._index(study)
+        index = self._indices.of(study)
         chain = index.chains[trial.id]
         found = set[int]()
         for name in index.by_key[chain[0].key] if chain else ():
@@ -171,6 +163,8 @@ class Prefixes:
         if has_prefixes(study.spec):
             trial.reports[trial.epoch] = metrics
             self._compare(study, trial, trial.epoch)
+            if study.spec.data_token:
+                self.others.compare(study, trial, trial.epoch)
 
     def _compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
         """Compare an accepted epoch of ``trial`` with the same epoch of a trial like it.
@@ -179,7 +173,7 @@ class Prefixes:
         """
         if study.apart:
             return
-        for other in self._alike(study, trial, epoch):
+        for other in self._indices.alike(study, trial, epoch):
             known = other.hashes.get(epoch, "")
             if known == trial.hashes[epoch]:
                 return
@@ -201,33 +195,7 @@ class Prefixes:
             for epoch in sorted(trial.hashes.keys() - trial.taken.keys()):
                 self._compare(study, trial, epoch)
 
-    def forget_study(self, study: str) -> None:
-        self._indices.pop(study, None)
-
-    def _alike(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
-        """The other trials whose bits after ``epoch`` are those of ``trial``, by number."""
-        index = self._index(study)
-        link = link_at(index.chains[trial.id], epoch)
-        if link is None:
-            return
-        for name, until in index.by_key[link.key].items():
-            if name != trial.id and (until is None or epoch <= until):
-                yield self._state.trials[name]
-
-    def _index(self, study: StudyState) -> _Index:
-        """The study's index, with all of its trials by their numbers."""
-        name = study.spec.id
-        if name in self._core.reparametrised:
-            self._core.reparametrised.discard(name)
-            self.forget_study(name)
-        index = self._indices.get(name)
-        if index is None:
-            index = self._indices[name] = _Index()
-        for known in range(len(index.chains), len(study.trials)):
-            trial = self._state.trials[study.trials[known]]
-            index.chains[trial.id] = chain = chain_of(study.spec, trial)
-            for link in chain:
-                index.by_key[link.key][trial.id] = link.until
-            if is_checked(study.spec, trial):
-                index.checked.add(trial.id)
-        return index
+    def study_over(self, study: StudyState) -> None:
+        """The study is over, with all of its trials."""
+        self.others.study_over(study)
+        self._indices.forget_study(study.spec.id)

@@ -13,6 +13,7 @@ from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
 from ...profiling.memory.processes import Processes
 from ..model.decisions import Ask, AskPlan, Parent, Segment
+from ..model.finished import EarlierTrial
 from ..model.segment_length import SegmentLength
 from ..model.snapshot import WidthPlan, WindowPlan
 from ..model.study import Params, StudyRecord, StudySpec
@@ -104,6 +105,11 @@ class StudyState:
     companions: list[str] = field(default_factory=list)
     #: Whether no trial takes over epochs any more, because bits were seen to differ.
     apart: bool = False
+    #: Trials of studies that are over, whose epochs its trials may take over
+    #: (``scheduler.prefixes.between``).
+    earlier: list[EarlierTrial] = field(default_factory=list)
+    #: Whether no epochs of other studies are taken over any more, because bits were seen to differ.
+    apart_from_others: bool = False
     #: How many of its trials were trained together at most.
     together: int = 1
     #: Whether its trials cannot be trained together, as their trainer said.
@@ -163,6 +169,9 @@ class DeviceState:
     fences: list[int]
     #: Whether its worker takes no new segment.
     draining: bool = False
+    #: The machine's part of the signature that it last computed with, in the worker's environment;
+    #: empty before it did.
+    machine: str = ""
     #: Losses of attempts in a row.
     losses: int = 0
     #: When it may be used again after losses in a row (the runner's clock); 0 if it may.

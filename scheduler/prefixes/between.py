@@ -1,0 +1,206 @@
+"""Epochs that trials of other studies have trained, where the user says that the data are the same.
+
+Theory of operation. Within a study the code, the data, the seed and the machine are one. Between
+studies they are where the studies have the same *group*: the token that the user gave for the data,
+the digest of all that the code imports, the seed, the size of the batches and their shards; and
+where both have computed under the same machine signature. Then chains (``chain``) say which epochs
+of two trials have equal bits, as within a study.
+
+A trial takes over what was accepted by the time it is entered. That are epochs up to the last
+durable state that both have in common, and that the trial may need: so it never has to replay what
+another study has trained, and the best trial has its state in the store. A row of its own names
+that state, so the file stays when the other study loses it.
+
+The trials of a study that is over come with the event that begins this one (``EarlierTrial``), or
+when the other study ends. Those of a study at work are looked at where they are.
+
+An input that nobody declared is in no key. Where an epoch that was trained here has other bits than
+the same one there, the study takes over nothing more from other studies, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...profiling.devices.signature import machine_of
+from ..model.decisions import Parent
+from ..model.finished import EarlierTrial
+from ..model.study import DELETED, StudySpec, replicate_of
+from ..model.trial import Trial
+from ..state.core import Core
+from ..state.state import StudyState
+from ..strategies.base import UNBOUNDED
+from .chain import Chain, common_epochs, digest, has_prefixes, link_at, links_of_replicate
+from .index import Index, Indices
+
+#: A trial of another study: one that is over, or one at work.
+OtherTrial = EarlierTrial | Trial
+
+
+def group_of(spec: StudySpec) -> str:
+    """Equal for studies whose trials have equal bits where their chains are; empty without a token.
+
+    What a study is called, how it samples and how long it trains changes no epoch's bits.
+    """
+    if not (spec.data_token and has_prefixes(spec)):
+        return ""
+    code = spec.contract, spec.code.target.rpartition("/")[2], spec.code.digest
+    shape = spec.batch_size, spec.shards, spec.max_width
+    return digest(spec.data_token, code, spec.seed, shape, spec.environment)
+
+
+def earlier_trial(spec: StudySpec, trial: Trial) -> EarlierTrial:
+    """What may be taken over of ``trial``, whose study ends."""
+    return EarlierTrial(
+        id=trial.id,
+        params=trial.params,
+        replicate=replicate_of(spec, trial.number),
+        signature=trial.signature,
+        trained_with=trial.trained_with,
+        members=trial.members,
+        reports=dict(trial.reports),
+        hashes=dict(trial.hashes),
+        taken=dict(trial.taken),
+        parents=trial.parents,
+    )
+
+
+class OtherStudies:
+    """Finds epochs of other studies that trials may take over, and compares them."""
+
+    def __init__(self, core: Core, indices: Indices) -> None:
+        self._core = core
+        self._state = core.state
+        self._indices = indices
+        self._groups: dict[str, str] = {}
+        #: Of each study: the index of its earlier trials, and for which of them it was made.
+        self._earlier: dict[str, tuple[Sequence[EarlierTrial], Index]] = {}
+
+    def trained(self, study: StudyState, trial: Trial) -> OtherTrial | None:
+        """A trial of another study whose next epoch ``trial`` may take over."""
+        if study.apart_from_others:
+            return None
+        epoch = trial.epoch + 1
+        for other, chain in self._alike(study, trial, epoch):
+            if self._is_usable(study, trial, other, chain, epoch):
+                return other
+        return None
+
+    def _is_usable(
+        self, study: StudyState, trial: Trial, other: OtherTrial, chain: Chain, epoch: int
+    ) -> bool:
+        """Whether ``epoch`` was reported with all that is asked for, and a state of it or of a
+        later epoch, up to which both are the same, is in the store.
+        """
+        reported = dict(other.reports.get(epoch, ()))
+        if not reported.keys() >= {study.spec.metric, *study.spec.also}:
+            return False
+        if not self.is_of_here(study, other.signature):
+            return False
+        common = common_epochs(self._indices.of(study).chains[trial.id], chain)
+        until = min(
+            UNBOUNDED if common is None else common, study.spec.strategy.max_epochs or UNBOUNDED
+        )
+        return any(
+            epoch <= state.epoch <= until and other.hashes.get(state.epoch) == state.state_hash
+            for state in other.parents
+        )
+
+    def is_of_here(self, study: StudyState, signature: str) -> bool:
+        """Whether the study's devices compute under this signature's machine, as far as known."""
+        machine = machine_of(signature)
+        if study.signature:
+            return machine == study.signature
+        return any(
+            device.machine == machine
+            for name, device in self._state.devices.items()
+            if name not in study.refused
+        )
+
+    def compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
+        """Compare an epoch that ``trial`` has trained with the same one of other studies."""
+        if study.apart_from_others:
+            return
+        for other, _ in self._alike(study, trial, epoch):
+            known = other.hashes.get(epoch, "")
+            if not known or not self.is_of_here(study, other.signature):
+                continue
+            if known == trial.hashes[epoch]:
+                return
+            study.apart_from_others = True
+            study.message = (
+                f"{trial.id} and {other.id} of another study have the same code, data token and"
+                f" hyperparameters up to epoch {epoch}, but {trial.hashes[epoch][:12]} and"
+                f" {known[:12]} came out: the data are other ones, or the code uses something else"
+                " that it does not declare. From now on nothing is taken over from other studies"
+            )
+            self._core.touch_study(study)
+            return
+
+    def _alike(
+        self, study: StudyState, trial: Trial, epoch: int
+    ) -> Iterator[tuple[OtherTrial, Chain]]:
+        """The trials of other studies whose bits after ``epoch`` are those of ``trial``."""
+        group = self._group(study.spec)
+        link = link_at(self._indices.of(study).chains[trial.id], epoch) if group else None
+        if link is None:
+            return
+        for other in self._state.studies.values():
+            if other is study or other.apart or self._group(other.spec) != group:
+                continue
+            index = self._indices.of(other)
+            for name in index.alike(link, epoch):
+                yield self._state.trials[name], index.chains[name]
+        trials, index = self._earlier_index(study)
+        for name in index.alike(link, epoch):
+            yield trials[int(name)], index.chains[name]
+
+    def _earlier_index(self, study: StudyState) -> tuple[Sequence[EarlierTrial], Index]:
+        known = self._earlier.get(study.spec.id)
+        if known is None or known[0] is not study.earlier:
+            index = Index()
+            for number, each in enumerate(study.earlier):
+                index.add(str(number), links_of_replicate(each.replicate, dict(each.params)))
+            known = self._earlier[study.spec.id] = study.earlier, index
+        return known
+
+    def _group(self, spec: StudySpec) -> str:
+        if spec.id not in self._groups:
+            self._groups[spec.id] = group_of(spec)
+        return self._groups[spec.id]
+
+    def take_in(self, study: StudyState, earlier: Sequence[EarlierTrial]) -> None:
+        """Note trials of studies that are over, where these still are."""
+        over = self._state.finished
+        study.earlier = [t for t in earlier if over.get(t.study, DELETED) != DELETED]
+
+    def study_over(self, study: StudyState) -> None:
+        """Have the studies of its group keep what the trials of ``study`` leave."""
+        group = self._group(study.spec)
+        if group and not study.apart:
+            trials = self._core.trials_of(study)
+            left = [earlier_trial(study.spec, t) for t in trials if t.parents or t.id in study.best]
+            for other in self._state.studies.values():
+                if other is not study and self._group(other.spec) == group:
+                    other.earlier = [*other.earlier, *left]
+        self.forget_study(study.spec.id)
+
+    def study_gone(self, name: str) -> None:
+        """A study that was over is at work again, or was deleted: no earlier trials are its."""
+        for other in self._state.studies.values():
+            if any(each.study == name for each in other.earlier):
+                other.earlier = [each for each in other.earlier if each.study != name]
+
+    def states_changed(self, name: str, states: tuple[Parent, ...]) -> None:
+        """The trial ``name`` of a study that is over has these durable states now."""
+        for other in self._state.studies.values():
+            if any(each.id == name for each in other.earlier):
+                other.earlier = [
+                    replace(each, parents=states) if each.id == name else each
+                    for each in other.earlier
+                ]
+
+    def forget_study(self, study: str) -> None:
+        self._groups.pop(study, None)
+        self._earlier.pop(study, None)

@@ -1,0 +1,75 @@
+"""Finds the trials of a study whose bits are equal up to an epoch: an index by the links' keys.
+
+Nothing here is stored: all of it follows from the parameters of the trials.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..model.trial import Trial
+from ..state.core import Core
+from ..state.state import StudyState
+from .chain import Chain, Link, chain_of, is_checked, link_at
+
+
+@dataclass(slots=True)
+class Index:
+    """What is known of a study's trials."""
+
+    chains: dict[str, Chain] = field(default_factory=dict)
+    #: By the key of a link: the trials that have it, and up to which epoch it governs theirs.
+    by_key: defaultdict[str, dict[str, int | None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    #: The trials that take over nothing.
+    checked: set[str] = field(default_factory=set)
+
+    def add(self, name: str, chain: Chain) -> None:
+        self.chains[name] = chain
+        for link in chain:
+            self.by_key[link.key][name] = link.until
+
+    def alike(self, link: Link, epoch: int) -> Iterator[str]:
+        """The trials whose bits after ``epoch``, which ``link`` governs, are the same."""
+        for name, until in self.by_key.get(link.key, {}).items():
+            if until is None or epoch <= until:
+                yield name
+
+
+class Indices:
+    """The indices of the studies that are not over."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+        self._indices: dict[str, Index] = {}
+
+    def of(self, study: StudyState) -> Index:
+        """The study's index, with all of its trials by their numbers."""
+        name = study.spec.id
+        if name in self._core.reparametrised:
+            self._core.reparametrised.discard(name)
+            self.forget_study(name)
+        index = self._indices.get(name)
+        if index is None:
+            index = self._indices[name] = Index()
+        for known in range(len(index.chains), len(study.trials)):
+            trial = self._state.trials[study.trials[known]]
+            index.add(trial.id, chain_of(study.spec, trial))
+            if is_checked(study.spec, trial):
+                index.checked.add(trial.id)
+        return index
+
+    def alike(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
+        """The other trials whose bits after ``epoch`` are those of ``trial``, by number."""
+        index = self.of(study)
+        link = link_at(index.chains[trial.id], epoch)
+        for name in () if link is None else index.alike(link, epoch):
+            if name != trial.id:
+                yield self._state.trials[name]
+
+    def forget_study(self, study: str) -> None:
+        self._indices.pop(study, None)
