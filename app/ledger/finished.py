@@ -1,8 +1,8 @@
 """Reads a study that is over back from the ledger's tables, as the engine had it.
 
 When a study ends the engine forgets it. An extension (``StudyExtended``) brings it back with what
-its sampler, its strategy and its trials that may still be promoted need. Other readers use
-``reader``.
+its sampler, its strategy and its trials that may still be promoted need. A study with a data token
+gets those of whose epochs it may take some over. Other readers use ``reader``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from sqlalchemy import Row, select
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Proposed, StudyImported
-from ...scheduler.model.finished import FinishedStudy
-from ...scheduler.model.study import Metrics, StudyRecord
+from ...scheduler.model.finished import EarlierTrial, FinishedStudy
+from ...scheduler.model.study import OVER, Metrics, StudyRecord, StudySpec
 from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
+from ...scheduler.prefixes.between import earlier_trial, group_of
 from ...scheduler.prefixes.chain import has_prefixes
 from . import codec
 from .databases.digests import EVENTS
@@ -67,6 +68,34 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
         ),
     )
     return StudyRecord(spec, head.status, head.created_at, head.finished_at, head.message), past
+
+
+def read_earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
+    """The trials with durable states of studies that are over, with which ``spec`` shares epochs.
+
+    Those of imported studies have their states in another installation's store, and are left out.
+    """
+    group = group_of(spec)
+    if not group:
+        return ()
+    found = list[EarlierTrial]()
+    imported = {row.study for row in rows(EVENT, EVENTS.where(of_kind(StudyImported)))}
+    for head in rows(STUDY, select(STUDY).where(STUDY.c.status.in_(OVER))):
+        known = codec.spec_from_json(head.spec)
+        if head.id in {spec.id} | imported or group_of(known) != group:
+            continue
+        states = select(DURABLE).join(TRIAL).where(TRIAL.c.study == head.id)
+        parents = defaultdict[str, list[Parent]](list)
+        for row in rows(DURABLE, states.order_by(DURABLE.c.epoch.desc())):
+            parents[row.trial].append(Parent(row.epoch, row.uri, row.state_hash))
+        for row in rows(TRIAL, select(TRIAL).where(TRIAL.c.id.in_(list(parents)))):
+            last = parents[row.id][0].epoch
+            of_trial = select(EPOCH).where(EPOCH.c.trial == row.id, EPOCH.c.epoch <= last)
+            epochs = rows(EPOCH, of_trial.order_by(EPOCH.c.epoch))
+            trial = _trial(row, epochs, parents[row.id], merges=True)
+            trial.trained_with = trial.system
+            found.append(earlier_trial(known, trial))
+    return tuple(found)
 
 
 def _trial(

@@ -24,15 +24,16 @@ from sqlalchemy import Connection, Row, Select, select
 from ...profiling.base.errors import IllegalTransition
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import Event
-from ...scheduler.model.finished import FinishedStudy
-from ...scheduler.model.study import StudyRecord
+from ...scheduler.model.finished import EarlierTrial, FinishedStudy
+from ...scheduler.model.study import OVER, StudyRecord, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch, Trial
+from ...scheduler.prefixes.between import earlier_trial, group_of
 from .databases.base import Database, Newest, migrate, verify
 from .databases.digests import NONE
 from .databases.open import database_at
 from .databases.tables import COMMAND
 from .event_log import EventLog
-from .finished import read_past
+from .finished import read_earlier, read_past
 from .history import merged, read_history
 from .writes import Batch, writes_for
 
@@ -57,6 +58,9 @@ class Ledger(Protocol):
 
     def past(self, study: str) -> tuple[StudyRecord, FinishedStudy]:
         """A study that is over, by id: its record and its trials."""
+
+    def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
+        """Trials of studies that are over, of which ``spec`` may take epochs over."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         """The history of tuned system parameters, of one class of machine or of all."""
@@ -109,6 +113,16 @@ class MemoryLedger:
             (t for t in self.trials.values() if t.study == study), key=attrgetter("number")
         )
         return record, FinishedStudy(record.created_at, tuple(trials))
+
+    def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
+        group = group_of(spec)
+        return tuple(
+            earlier_trial(record.spec, trial)
+            for record in self.studies.values()
+            if group and record.status in OVER and group_of(record.spec) == group
+            for trial in self.past(record.spec.id)[1].trials
+            if trial.parents and trial.study != spec.id
+        )
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         of_it = [e for e in self._history.values() if machine in (None, e.machine)]
@@ -179,6 +193,9 @@ class SqlLedger(EventLog):
 
     def past(self, study: str) -> tuple[StudyRecord, FinishedStudy]:
         return read_past(self._whole, study)
+
+    def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
+        return read_earlier(self._whole, spec)
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         return read_history(self._whole, machine)

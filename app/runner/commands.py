@@ -48,7 +48,7 @@ from ..broker.protocol import REPLY, reply_name
 from ..common.validation import finite, whole
 from ..ledger.codec import decode, spec_from_json
 from ..spec.build import check_name
-from ..spec.contracts import check_replicated
+from ..spec.contracts import check_data_token, check_replicated
 from ..spec.objectives import DIRECTIONS, check_strategy
 from ..spec.sampler_options import LOCAL, OWN, SAMPLERS, check_space
 from ..spec.space import check_params, grid_size, parameter
@@ -330,6 +330,7 @@ def _check_known(spec: StudySpec) -> None:
         raise UsageError.refuse("tools", spec.tools, "a sampler by value")
     whole("n_trials", spec.n_trials, low=0 if spec.local else 1)
     check_replicated(spec)
+    check_data_token(spec)
     check_weight(spec.weight)
     check_priority(spec.priority)
     _check_plan(spec.strategy)

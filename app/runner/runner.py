@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...profiling.base.errors import (
@@ -33,7 +34,14 @@ from ...profiling.base.errors import (
 )
 from ...scheduler.engine.engine import Engine, Refused
 from ...scheduler.model.decisions import Decision
-from ...scheduler.model.events import Event, LedgerRestored, Tick, TrialEnqueued
+from ...scheduler.model.events import (
+    Event,
+    LedgerRestored,
+    StudyExtended,
+    StudySubmitted,
+    Tick,
+    TrialEnqueued,
+)
 from ...scheduler.outlook.outlook import outlook
 from ...tasks.process.messages import Forged
 from ..advice.advisor import Advisor
@@ -247,6 +255,8 @@ class Runner:
     def _take_in(self, body: dict[str, Any], now: float) -> dict[str, Any]:
         """Apply the event of a command on a study that the engine has."""
         event = commands.to_event(body, self.engine.state, now, self._ledger.past)
+        if isinstance(event, StudySubmitted) or (isinstance(event, StudyExtended) and event.past):
+            event = replace(event, earlier=self._ledger.earlier(event.study))
         if self._code is not None:
             take_in(event, body, self._code)
         fault = self._apply(event)

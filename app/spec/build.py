@@ -9,6 +9,7 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,18 @@ from ...scheduler.model.study import (
     StrategySpec,
     StudySpec,
 )
-from ...tasks.contracts.code import Reference, refer, working_folder
+from ...tasks.contracts.code import Reference, refer, with_imports, working_folder
 from ..common.validation import whole
 from .conditions import parse_conditions
-from .contracts import NAMES, check_contract, check_replicated, check_replicates, contract_of
+from .contracts import (
+    LONGEST_TOKEN,
+    NAMES,
+    check_contract,
+    check_data_token,
+    check_replicated,
+    check_replicates,
+    contract_of,
+)
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .options import Limits, Resources, Share, SystemTuning, settled, stored
 from .plan import StudyPlan
@@ -62,6 +71,7 @@ def make_plan(
     seed: int = 0,
     seeding: str = "trial",
     replicates: int = 1,
+    data_token: str | None = None,
     fuse: str = "auto",
     resources: Resources | None = None,
     limits: Limits | None = None,
@@ -88,6 +98,12 @@ def make_plan(
     if seeding not in SEEDING:
         raise UsageError.refuse("seeding", seeding, " or ".join(SEEDING))
     check_prefixes(options, seeding)
+    if not (data_token is None or (isinstance(data_token, str) and data_token)):
+        allowed = f"None or 1 to {LONGEST_TOKEN} printable characters"
+        raise UsageError.refuse("data_token", data_token, allowed)
+    if data_token and seeding != "shared":
+        allowed = 'None with seeding="trial": no trial has the bits of another study\'s'
+        raise UsageError.refuse("data_token", data_token, allowed)
     if fuse not in FUSE:
         raise UsageError.refuse("fuse", fuse, " or ".join(FUSE))
     resources = settled("resources", Resources, resources).with_width()
@@ -103,6 +119,7 @@ def make_plan(
         seed=whole("seed", seed, low=0),
         seeding=seeding,
         replicates=check_replicates(seeding, replicates),
+        data_token=data_token or "",
         fuse=fuse,
         further=further,
         constraints=parse_constraints(constraints),
@@ -133,7 +150,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     the sampler is an object that the scheduler does not build itself.
     """
     contract = contract_of(code)
-    target, path, digest, _ = referred or refer_to(code)
+    referred = referred or refer_to(code)
+    target, path, digest, _ = referred
     argv, cwd = tuple(map(str, sys.argv)), working_folder()
     _check_text(path, target)
     _check_surroundings(argv, cwd)
@@ -176,6 +194,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         seed=plan.seed,
         seeding=plan.seeding,
         replicates=plan.replicates,
+        data_token=plan.data_token,
         fuse=plan.fuse,
         batch_size=batch_size if isinstance(batch_size, int) else 64,
         further=plan.further,
@@ -187,6 +206,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         **groups,
     )
     check_replicated(made)
+    check_data_token(made)
+    if made.data_token:
+        return replace(made, code=Code(*with_imports(referred, code)[:3]))
     return made
 
 
@@ -240,7 +262,7 @@ def make_local_spec(
     argv, cwd = tuple(map(str, sys.argv)), working_folder()
     _check_surroundings(argv, cwd)
     sampler = tools.target.rpartition(":")[2]
-    return StudySpec(
+    made = StudySpec(
         id=study,
         name=name,
         contract="objective",
@@ -254,6 +276,7 @@ def make_local_spec(
         sampler_options=json.dumps({"sampler": sampler}),
         seed=plan.seed,
         seeding=plan.seeding,
+        data_token=plan.data_token,
         argv=argv,
         cwd=cwd,
         tools=Code(*tools[:3]),
@@ -266,6 +289,8 @@ def make_local_spec(
             "system": "off",
         },
     )
+    check_data_token(made)
+    return made
 
 
 def check_name(name: str | None) -> str:

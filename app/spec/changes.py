@@ -26,10 +26,15 @@ _PATHS = {name: ".".join(path) for name, path in option_paths().items()} | {
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """The differences, each as ``seed was 0 and is 4``. An edited source file is no difference."""
+    """The differences, each as ``seed was 0 and is 4``.
+
+    An edited source file is no difference, but where other studies may take the epochs over.
+    """
     changed = _pairs(_plain(old), _plain(new))
     if not _same_code(old.code, new.code):
         changed += _pairs({"code": old.code.target}, {"code": new.code.target})
+    elif old.data_token and old.code.digest != new.code.digest:
+        changed.append("the code or what it imports has changed, and has a data_token")
     changed += _pairs(_strategy(old.strategy), _strategy(new.strategy))
     if (old.space is None) != (new.space is None):
         who = {True: "said by the objective", False: "given to optimize()"}

@@ -10,7 +10,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
-from ...tasks.contracts.by_value import behind, name_of
+from ...scheduler.prefixes.chain import obstacle
+from ...tasks.contracts.by_value import behind, is_by_value, name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
 from ..common.validation import whole
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .plan import StudyPlan
     from .space import Space
 
+#: The most characters of a data token.
+LONGEST_TOKEN = 200
 #: The name of each contract in messages.
 NAMES = {
     "torch": "a TorchTrainable",
@@ -73,6 +76,23 @@ def check_replicates(seeding: str, replicates: int) -> int:
         allowed = '1 with seeding="trial": replicates have keys that all configurations share'
         raise UsageError.refuse("replicates", replicates, allowed)
     return int(replicates)
+
+
+def check_data_token(spec: StudySpec) -> None:
+    """Refuse a data token of a study whose trials cannot have other studies' epochs. UsageError."""
+    token = spec.data_token
+    if not token:
+        return
+    if len(token) > LONGEST_TOKEN or not token.isprintable() or not token.strip():
+        allowed = f"None or 1 to {LONGEST_TOKEN} printable characters"
+        raise UsageError.refuse("data_token", token, allowed)
+    why = obstacle(spec)
+    if not why and spec.environment:
+        why = "what an environment of its own has installed is not known here"
+    if not why and spec.contract == "torch" and is_by_value(spec.code.target):
+        why = "its code must be at the top level of a .py file, so that it is known what it imports"
+    if why:
+        raise UsageError.refuse("data_token", token, f"None here: {why}")
 
 
 def check_one_replicate(replicates: int) -> None:

@@ -4,19 +4,10 @@ Theory of operation. Trials of one structure in one lane meet at each epoch, and
 computed together (``tasks.trainer.lockstep``): for small networks that is several times faster, and
 changes no bit. Whether it is, their trainer finds out, and says so with each epoch. Until it says
 that they cannot be trained together, or many epochs come alone from trials that sit beside each
-<<<<<<< ours
 other, trials of such a study may take every seat of a lane that one of them is in. Its strategy is
 asked for as many as pay: two at first, and twice as many for as long as that is faster
 (``profiling.costs.company``). A strategy that stops trials early knows more of each before it
 enters the next.
-
-Where they cannot, their trainer may find that reading each batch once for those in a lane pays
-(``tasks.sharing.streams``). Then they are seated together, too. What they gain depends on how close
-together they stay, so it is measured by how many sit beside each other, and over all their epochs.
-=======
-other, trials of such a study take every seat of a lane that one of them is in, and its strategy is
-asked for as many as there are seats.
->>>>>>> theirs
 """
 
 from __future__ import annotations

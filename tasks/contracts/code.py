@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ...profiling.base.errors import UsageError
 from . import by_value
+from .import_digest import import_digest
 
 #: The prefix of the name of a script's module that was imported without its ``__main__`` part.
 SCRIPT = "penstock_script_"
@@ -83,6 +84,21 @@ def refer(code: object, *, runs_anew: bool) -> Reference:
     module, folder = _origin(code)
     target = f"{by_value.PREFIX}{module}:{by_value.name_of(code)}"
     return Reference(target, folder, hashlib.sha256(content).hexdigest(), content)
+
+
+def with_imports(named: Reference, code: Any) -> Reference:
+    """The reference of ``code``, which goes by name, with the digest of all that it imports.
+
+    Raises ``UsageError`` if something of it cannot be read.
+    """
+    where = named.target.rpartition(":")[0]
+    is_script = where.endswith(".py")
+    source = Path(sys.modules[code.__module__].__file__ or "").resolve()
+    try:
+        digest = import_digest(source, "" if is_script else where, named.path)
+    except OSError as error:
+        raise UsageError(f"{where} imports what cannot be read: {error}") from error
+    return named._replace(digest=digest)
 
 
 def refer_to_value(value: object, name: str, folder: str) -> Reference:

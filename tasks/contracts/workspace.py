@@ -27,6 +27,7 @@ from typing import Any
 from ...profiling.base.errors import BackendError, TrialFailed
 from . import by_value
 from .code import IMPORT_TARGET, Found, file_digest, import_script, walk
+from .import_digest import IMPORTS, import_digest
 from .import_names import is_in
 
 
@@ -63,7 +64,7 @@ class Workspace:
             if by_value.is_by_value(target):
                 known[target, digest] = self._unpickle(target, digest, store)
             else:
-                known[target, digest] = _imported(target, digest)
+                known[target, digest] = _imported(target, path, digest)
             self._note_files(path)
         sys.modules["__main__"] = self._mains.get(digest, self._main)
         return known[target, digest]
@@ -163,14 +164,20 @@ class Workspace:
         return [(name, sys.modules[name]) for name in reversed(names) if name in sys.modules]
 
 
-def _imported(target: str, digest: str) -> object:
+def _imported(target: str, path: str, digest: str) -> object:
     """Code by name. Its script is imported up to the ``optimize()`` that is given this code."""
     where, _, name = target.rpartition(":")
     script = where.endswith(".py")
     file = Path(where) if script else _source_of(where)
     if not file.is_file():
         raise BackendError(f"this node has no {file}, where the study's code should be")
-    if file_digest(file) != digest:
+    if digest.startswith(IMPORTS):
+        if import_digest(file, "" if script else where, path) != digest:
+            raise BackendError(
+                f"{file} or what it imports (modules, packages, Python) differs on this node from"
+                " that of the study, which has a data token"
+            )
+    elif file_digest(file) != digest:
         raise BackendError(f"{file} on this node differs from the file of the study")
     import_target = IMPORT_TARGET.set(name)
     try:

@@ -1,0 +1,127 @@
+"""The digest of all that training code imports, for studies that share epochs with others.
+
+Theory of operation. Imports are read from the sources, also those in functions, and nothing is
+run. A module of the user's counts with its file's bytes, and its own imports are followed. A module
+that is installed counts with the name and version of its distribution and of all that it requires.
+Python counts with its version, and Penstock with its own. What is imported by a computed name is
+not found.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+
+from .by_value import belongs_to_python
+
+#: What such a digest begins with. Others are of one file.
+IMPORTS = "imports:"
+_OWN = "penstock"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def import_digest(file: Path, module: str, folder: str) -> str:
+    """The digest of ``file`` and all that it imports, after ``IMPORTS``.
+
+    ``module`` is the name under which it is imported, empty for a script; ``folder`` is where the
+    user's modules are. Raises ``OSError`` if ``file`` cannot be read.
+    """
+    found = _Imports(folder)
+    found.read(module or "__main__", file, package=module.rpartition(".")[0])
+    lines = [f"{name} {digest}" for name, digest in found.files.items()]
+    lines += [f"{name}=={version}" for name, version in _distributions(found.installed).items()]
+    lines.append(f"{platform.python_implementation()} {platform.python_version()}")
+    text = "\n".join(sorted(lines))
+    return f"{IMPORTS}{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+class _Imports:
+    """The user's modules with their digests, and the installed ones by their first names."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = [folder, *sys.path]
+        self.files: dict[str, str] = {}
+        self.installed: set[str] = {_OWN}
+
+    def read(self, name: str, file: Path, package: str) -> None:
+        """Take in the module ``name``, which is in ``package``, and all that it imports."""
+        content = file.read_bytes()
+        self.files[name] = hashlib.sha256(content).hexdigest()
+        names = list[str]()
+        with suppress(SyntaxError, ValueError):  # a compiled module, or one that never runs
+            names = list(_imported(ast.parse(content), package))
+        for each in names:
+            self._follow(each)
+
+    def _follow(self, name: str) -> None:
+        """Take in ``name``, which may be a module or something in one, with its packages."""
+        parts = name.split(".")
+        if parts[0] in sys.stdlib_module_names:
+            return
+        path: list[str] | None = None
+        for end in range(1, len(parts) + 1):
+            full = ".".join(parts[:end])
+            spec = self._found(full, path)
+            if spec is None:
+                return
+            where = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
+            if parts[0] == _OWN or belongs_to_python(where):
+                self.installed.add(parts[0])
+                return
+            is_file = spec.has_location and spec.origin is not None
+            if is_file and full not in self.files:
+                is_package = spec.submodule_search_locations is not None
+                package = full if is_package else full.rpartition(".")[0]
+                self.read(full, Path(spec.origin or ""), package)
+            path = list(spec.submodule_search_locations or ())
+
+    def _found(self, name: str, path: list[str] | None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, self._path if path is None else path)
+        if spec is None and path is None:  # a package that is installed where its sources are
+            with suppress(ImportError, ValueError):
+                spec = find_spec(name)
+        return spec
+
+
+def _imported(tree: ast.Module, package: str) -> Iterator[str]:
+    """The full names of what a module imports, and those of what it takes from there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            parts = [*(above if node.level else ()), *((node.module,) if node.module else ())]
+            base = ".".join(part for part in parts if part)
+            if base:
+                yield base
+            yield from (".".join(filter(None, (base, alias.name))) for alias in node.names)
+
+
+def _distributions(modules: set[str]) -> dict[str, str]:
+    """The versions of the distributions that have these modules, and of those that they require."""
+    known = metadata.packages_distributions()
+    todo = [each for module in modules for each in known.get(module, (module,))]
+    found: dict[str, str] = {}
+    while todo:
+        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
+        if name in found:
+            continue
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # required elsewhere only, or without metadata
+            continue
+        found[name] = distribution.version
+        for requirement in distribution.requires or ():
+            needed = _NAME.match(requirement)
+            if needed and "extra ==" not in requirement:
+                todo.append(needed[0])
+    return found
