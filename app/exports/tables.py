@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import BackendError
 from ...profiling.base.extras import missing_extra
 from ...profiling.knobs.knobs import config_text
-from ...scheduler.model.study import number_of
+from ...scheduler.model.study import number_of, study_of_trial
 from ..common.plain import encodable, plain
 from ..views.energy import joules_of
 
 if TYPE_CHECKING:
-    from .archive import Archive, TrialBody
+    from .archive import Archive, Epoch, TrialBody
 
 #: The values of each column by its name.
 Table = dict[str, list[Any]]
@@ -60,6 +60,12 @@ def trial_table(archive: Archive) -> Table:
     return _table(rows, _OF_TRIALS)
 
 
+def _source(archive: Archive, epoch: Epoch) -> int | str:
+    """The number of the trial that trained the epoch; its id, if it is one of another study."""
+    is_own = study_of_trial(epoch.taken_from) == archive.spec["id"]
+    return number_of(epoch.taken_from) if is_own else epoch.taken_from
+
+
 def epoch_table(archive: Archive) -> Table:
     """One row per accepted epoch, ordered by trial."""
     rows: list[dict[str, Any]] = [
@@ -75,7 +81,7 @@ def epoch_table(archive: Archive) -> Table:
             "slot": epoch.slot,
             "width": max(1, len(epoch.members)),
             "at": _time(epoch.at),
-            **({"taken_from": number_of(epoch.taken_from)} if epoch.taken_from else {}),
+            **({"taken_from": _source(archive, epoch)} if epoch.taken_from else {}),
             "state_hash": epoch.state_hash,
             "signature": epoch.signature,
         }

@@ -7,13 +7,13 @@ trial.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...scheduler.model.study import number_of
-from ...scheduler.prefixes.chain import obstacle
+from ...scheduler.model.study import number_of, study_of_trial
+from ...scheduler.prefixes.chain import checked_one_in, obstacle
 from ...scheduler.prefixes.tree import Companion, Edge, Epochs, companions, count_epochs, tree
 from ..ledger.codec import spec_from_json
 from .ways import ways_of
@@ -45,13 +45,16 @@ class StudyPrefixes:
     #: How many accepted epochs were trained, and how many were taken over.
     trained: int
     taken: int
-    #: What those that were taken over took the trials that trained them: seconds of training, and
-    #: joules of those that were measured (None: none was).
+    #: How many of these were taken over from other studies, by the studies' ids.
+    from_others: dict[str, int]
+    #: What those that were taken over within the study took the trials that trained them: seconds
+    #: of training, and joules of those that were measured (None: none was).
     seconds: float
     joules: float | None
     companions: tuple[Companion, ...]
-    #: The trials that train all of their epochs, as a check.
+    #: The trials that train all of their epochs, as a check, and that one in how many is.
     checked: tuple[int, ...]
+    checked_one_in: int
     #: How many epochs of several trials were trained by more than one, and so compared.
     compared: int
     #: Where bits differed. Then no epochs are taken over any more.
@@ -84,14 +87,22 @@ def study_prefixes(
         epochs=count_epochs(edges, merged=merged),
         trained=len(trained),
         taken=len(taken),
+        from_others=dict(Counter(found for row in taken if (found := _elsewhere(spec, row)))),
         seconds=sum(row.seconds for row in sources),
         joules=sum(joules) if joules else None,
         companions=tuple(companions(ways)) if merged else (),
         checked=() if why else tuple(way.number for way in ways if way.checked and way.chain),
+        checked_one_in=checked_one_in(spec),
         compared=compared,
         differences=tuple(differences),
         edges=tuple(edges),
     )
+
+
+def _elsewhere(spec: StudySpec, row: EpochRow) -> str:
+    """The id of the other study whose trial trained the epoch; empty if it was one of this."""
+    study = study_of_trial(row.taken_from)
+    return "" if study == spec.id else study
 
 
 def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
@@ -125,7 +136,7 @@ def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, li
 
 def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
     """``found`` as plain values for scripts. ``above`` is the index of an edge in ``tree``."""
-    names = ("study", "trials", "trained", "taken", "checked", "compared")
+    names = ("study", "trials", "trained", "taken", "from_others", "checked", "compared")
     return {
         **{name: getattr(found, name) for name in names},
         "why_none": found.obstacle,

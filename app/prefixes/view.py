@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...scheduler.prefixes.chain import CHECKED_ONE_IN
 from ..common.text import count, duration, number
 
 if TYPE_CHECKING:
@@ -47,15 +46,18 @@ def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
         return
     if epochs.total == epochs.distinct and found.trials:
         yield "no two of its trials have equal hyperparameters from their first epoch on"
-    if found.taken:
+    within = found.taken - sum(found.from_others.values())
+    if within:
         joules = "" if found.joules is None else f" and {found.joules:,.1f} J"
         yield (
-            f"{found.trained} were trained, {found.taken} were taken over, which saved about"
+            f"{found.trained} were trained, {within} were taken over, which saved about"
             f" {duration(found.seconds)} of training{joules}: so much they took where they were"
             " trained"
         )
     elif found.trained:
-        yield f"{found.trained} were trained, none was taken over"
+        yield f"{found.trained} were trained, none was taken over from another trial of the study"
+    for study, n in found.from_others.items():
+        yield f"{n} were taken over from trials of study {study}, which has the same data token"
     if epochs.to_come:
         yield (
             f"up to the targets of its trials {epochs.to_come} are to come, of which"
@@ -74,7 +76,8 @@ def _checks(found: StudyPrefixes) -> Iterator[str]:
     if found.checked:
         verb = "trains" if len(found.checked) == 1 else "train"
         yield (
-            f"{_trials(found.checked)} {verb} all epochs as a check (one in {CHECKED_ONE_IN});"
+            f"{_trials(found.checked)} {verb} all epochs as a check (one in"
+            f" {found.checked_one_in});"
             f" {count(found.compared, 'epoch')} could be compared"
         )
     if not found.differences:

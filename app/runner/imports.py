@@ -15,7 +15,7 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.events import StudyImported
 from ...scheduler.model.finished import FinishedTrial
-from ...scheduler.model.study import OVER, StudySpec, number_of, trial_id
+from ...scheduler.model.study import OVER, StudySpec, number_of, study_of_trial, trial_id
 from ...scheduler.model.trial import FINAL, TrialState
 from ...tasks.objectives.distributions import from_text
 from ...tasks.objectives.history import History
@@ -82,7 +82,10 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
 
 
 def _check_taken_over(spec: StudySpec, trials: Sequence[FinishedTrial]) -> None:
-    """An epoch can only be taken over from a trial that has trained it, with its bits."""
+    """An epoch can only be taken over from a trial that has trained it, with its bits.
+
+    One of another study may be unknown here.
+    """
     trained = {
         (each.trial, each.epoch): each.state_hash
         for trial in trials
@@ -92,6 +95,8 @@ def _check_taken_over(spec: StudySpec, trials: Sequence[FinishedTrial]) -> None:
     for trial in trials:
         for each in trial.epochs:
             known = trained.get((each.taken_from, each.epoch))
+            if spec.data_token and each.taken_from and study_of_trial(each.taken_from) != spec.id:
+                continue
             if each.taken_from and (known != each.state_hash or spec.seeding != "shared"):
                 field = f"taken_from of epoch {each.epoch} of trial {trial.number}"
                 allowed = "a trial of a study with shared seeding that trained it to the same bits"

@@ -23,6 +23,7 @@ from ...profiling.base.errors import UsageError
 from ...profiling.costs.company import Company
 from ...profiling.costs.table import FIRST_RESIZE
 from ...scheduler.model.events import EpochReported
+from ...scheduler.model.study import study_of_trial
 from ...scheduler.prefixes.chain import has_prefixes
 from ..common.text import count, duration
 from ..ledger.codec import spec_from_json
@@ -44,8 +45,8 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     """The workload of ``study`` with trials of at most ``max_width`` devices (None: as recorded).
 
     Raises:
-        UsageError: the study is not over, has no epoch, or forks trials (``pbt``): the values of a
-            forked trial depend on its source.
+        UsageError: the study is not over, has no epoch, took some over from other studies, or forks
+            trials (``pbt``): the values of a forked trial depend on its source.
     """
     spec = spec_from_json(study.spec_json)
     if study.finished_at is None:
@@ -55,6 +56,8 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     params = {trial.id: tuple(trial.params.items()) for trial in reader.trials(study.id)}
     rows: dict[str, list[EpochRow]] = {trial: [] for trial in params}
     epochs = reader.epochs(study.id)
+    if any(row.taken_from and study_of_trial(row.taken_from) != spec.id for row in epochs):
+        raise UsageError(f"study {study.name} took epochs of other studies over, without times")
     merges = has_prefixes(spec) and spec.replicates == 1
     devices = {each.device.name: each.device for each in reader.devices()}
     together = any(each.seats > 1 for each in devices.values())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...scheduler.model.study import number_of
+from ...scheduler.model.study import number_of, study_of_trial
 from ...scheduler.model.trial import TrialState
 from ...scheduler.prefixes.chain import common_epochs, has_prefixes
 from ...scheduler.prefixes.tree import companions
@@ -47,17 +47,25 @@ def taken_over(
         if source:
             rows = list(run)
             sources = [trained.get((source, row.epoch)) for row in rows]
-            cause = _cause(spec, trial, numbers.get(source), beside=beside)
-            found.append(TakenOver(rows[-1].at, _what(source, rows, sources), cause))
+            what = _what(spec, source, rows, sources)
+            if study_of_trial(source) == spec.id:
+                cause = _cause(spec, trial, numbers.get(source), beside=beside)
+            else:
+                cause = "both studies have one data token, and these trials equal hyperparameters"
+            found.append(TakenOver(rows[-1].at, what, cause))
     return found
 
 
-def _what(source: str, rows: Sequence[EpochRow], sources: Sequence[EpochRow | None]) -> str:
+def _what(
+    spec: StudySpec, source: str, rows: Sequence[EpochRow], sources: Sequence[EpochRow | None]
+) -> str:
     first, last = rows[0].epoch, rows[-1].epoch
     which, them = (f"epochs {first} to {last}", "them") if last > first else (f"epoch {last}", "it")
     seconds = sum(row.seconds for row in sources if row is not None)
     saved = f" ({duration(seconds)} saved)" if all(sources) else ""
-    return f"{which}: taken over from trial {number_of(source)}, which trained {them}{saved}"
+    study = study_of_trial(source)
+    whose = "" if study == spec.id else f" of study {study}"
+    return f"{which}: taken over from trial {number_of(source)}{whose}, which trained {them}{saved}"
 
 
 def _cause(spec: StudySpec, trial: TrialRow, source: TrialRow | None, *, beside: bool) -> str:

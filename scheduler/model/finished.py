@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...profiling.knobs.knobs import SystemConfig
 from .decisions import Member, Parent
-from .study import Metrics, Params, trial_id
+from .study import Metrics, Params, study_of_trial, trial_id
 from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 
@@ -112,4 +112,4 @@ class EarlierTrial:
     @property
     def study(self) -> str:
         """The id of its study."""
-        return self.id.rpartition("-")[0]
+        return study_of_trial(self.id)

@@ -301,6 +301,11 @@ def replicate_of(spec: StudySpec, number: int) -> int | None:
     return number % spec.replicates if spec.seeding == "shared" else None
 
 
+def study_of_trial(trial: str) -> str:
+    """The id of the study in a trial's id."""
+    return trial.rpartition("-")[0]
+
+
 def number_of(trial: str) -> int:
     """The number in a trial's id."""
     return int(trial.rpartition("-")[2])
