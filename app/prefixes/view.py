@@ -55,7 +55,8 @@ def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
             " trained"
         )
     elif found.trained:
-        yield f"{found.trained} were trained, none was taken over from another trial of the study"
+        within_it = " within the study" if found.taken else ""
+        yield f"{found.trained} were trained, none was taken over{within_it}"
     for study, n in found.from_others.items():
         yield f"{n} were taken over from trials of study {study}, which has the same data token"
     if epochs.to_come:

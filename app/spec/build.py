@@ -29,7 +29,6 @@ from ...tasks.contracts.code import Reference, refer, with_imports, working_fold
 from ..common.validation import whole
 from .conditions import parse_conditions
 from .contracts import (
-    LONGEST_TOKEN,
     NAMES,
     check_contract,
     check_data_token,
@@ -71,7 +70,6 @@ def make_plan(
     seed: int = 0,
     seeding: str = "trial",
     replicates: int = 1,
-    data_token: str | None = None,
     fuse: str = "auto",
     resources: Resources | None = None,
     limits: Limits | None = None,
@@ -98,12 +96,6 @@ def make_plan(
     if seeding not in SEEDING:
         raise UsageError.refuse("seeding", seeding, " or ".join(SEEDING))
     check_prefixes(options, seeding)
-    if not (data_token is None or (isinstance(data_token, str) and data_token)):
-        allowed = f"None or 1 to {LONGEST_TOKEN} printable characters"
-        raise UsageError.refuse("data_token", data_token, allowed)
-    if data_token and seeding != "shared":
-        allowed = 'None with seeding="trial": no trial has the bits of another study\'s'
-        raise UsageError.refuse("data_token", data_token, allowed)
     if fuse not in FUSE:
         raise UsageError.refuse("fuse", fuse, " or ".join(FUSE))
     resources = settled("resources", Resources, resources).with_width()
@@ -119,7 +111,6 @@ def make_plan(
         seed=whole("seed", seed, low=0),
         seeding=seeding,
         replicates=check_replicates(seeding, replicates),
-        data_token=data_token or "",
         fuse=fuse,
         further=further,
         constraints=parse_constraints(constraints),
@@ -194,7 +185,6 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         seed=plan.seed,
         seeding=plan.seeding,
         replicates=plan.replicates,
-        data_token=plan.data_token,
         fuse=plan.fuse,
         batch_size=batch_size if isinstance(batch_size, int) else 64,
         further=plan.further,
@@ -276,7 +266,6 @@ def make_local_spec(
         sampler_options=json.dumps({"sampler": sampler}),
         seed=plan.seed,
         seeding=plan.seeding,
-        data_token=plan.data_token,
         argv=argv,
         cwd=cwd,
         tools=Code(*tools[:3]),

@@ -34,7 +34,7 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
     if not _same_code(old.code, new.code):
         changed += _pairs({"code": old.code.target}, {"code": new.code.target})
     elif old.data_token and old.code.digest != new.code.digest:
-        changed.append("the code or what it imports has changed, and has a data_token")
+        changed.append("the code or what it imports has changed, and has a data token")
     changed += _pairs(_strategy(old.strategy), _strategy(new.strategy))
     if (old.space is None) != (new.space is None):
         who = {True: "said by the objective", False: "given to optimize()"}

@@ -13,15 +13,14 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.prefixes.chain import obstacle
 from ...tasks.contracts.by_value import behind, is_by_value, name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
-from ..common.validation import whole
+from ..common.validation import label, whole
+from .options import LONGEST_TOKEN
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
     from .plan import StudyPlan
     from .space import Space
 
-#: The most characters of a data token.
-LONGEST_TOKEN = 200
 #: The name of each contract in messages.
 NAMES = {
     "torch": "a TorchTrainable",
@@ -83,16 +82,14 @@ def check_data_token(spec: StudySpec) -> None:
     token = spec.data_token
     if not token:
         return
-    if len(token) > LONGEST_TOKEN or not token.isprintable() or not token.strip():
-        allowed = f"None or 1 to {LONGEST_TOKEN} printable characters"
-        raise UsageError.refuse("data_token", token, allowed)
+    label("share.data_token", token, LONGEST_TOKEN)
     why = obstacle(spec)
     if not why and spec.environment:
         why = "what an environment of its own has installed is not known here"
     if not why and spec.contract == "torch" and is_by_value(spec.code.target):
         why = "its code must be at the top level of a .py file, so that it is known what it imports"
     if why:
-        raise UsageError.refuse("data_token", token, f"None here: {why}")
+        raise UsageError.refuse("share.data_token", token, f"an empty text here: {why}")
 
 
 def check_one_replicate(replicates: int) -> None:

@@ -18,9 +18,11 @@ from ...profiling.knobs.knobs import check_knobs
 from ...profiling.knobs.racing import check_probing
 from ...scheduler.model.study import EXACTNESS, ON_SIGNATURE_CHANGE, SYSTEM, StudySpec
 from ..common.text import near
-from ..common.validation import seconds, whole
+from ..common.validation import label, seconds, whole
 from .weights import check_energy_weight, check_priority, check_weight
 
+#: The most characters of a data token.
+LONGEST_TOKEN = 200
 #: The least ``memory`` in bytes with which a trainer can run: torch alone takes 0.3 GB.
 LEAST_MEMORY = 2**29
 
@@ -137,7 +139,7 @@ class Limits(_Group):
 
 @dataclass(frozen=True, slots=True)
 class Share(_Group):
-    """How a study shares devices with others: ``create_study(share=...)``."""
+    """What a study shares with others, devices and epochs: ``create_study(share=...)``."""
 
     #: Its part of the devices beside other studies of its priority, from 0.001 to 1000: twice the
     #: weight gives twice the device-seconds while both have work.
@@ -145,11 +147,16 @@ class Share(_Group):
     #: A whole number from -1000 to 1000. A study of higher priority gets all devices that it can
     #: use before others get any.
     priority: int = 0
+    #: What you call the data, up to 200 characters, and another name whenever they change. Trials
+    #: take over the epochs of equal trials of studies with the same token, code, packages, seed and
+    #: machine (docs/density.md). Empty: never. Otherwise it needs ``seeding="shared"``.
+    data_token: str = ""
 
     def _checked(self) -> dict[str, Any]:
         return {
             "weight": check_weight(self.weight, "share.weight"),
             "priority": check_priority(self.priority, "share.priority"),
+            "data_token": label("share.data_token", self.data_token, LONGEST_TOKEN),
         }
 
 

@@ -29,8 +29,6 @@ class StudyPlan:
     seeding: str
     #: How many trials each configuration has.
     replicates: int
-    #: What the user calls the data; empty if nothing.
-    data_token: str
     #: One of ``FUSE``.
     fuse: str
     #: The objectives after the first.

@@ -53,7 +53,6 @@ def create_study(
     seed: int = 0,
     seeding: str = "trial",
     replicates: int = 1,
-    data_token: str | None = None,
     fuse: str = "auto",
     resources: Resources | None = None,
     limits: Limits | None = None,
@@ -91,9 +90,6 @@ def create_study(
         replicates: with ``shared`` seeding, how many trials each configuration has, 1 or more. The
             random numbers of its first are those of every other's first, and so on. They count in
             ``n_trials``; the sampler and ``best_value`` go by their means.
-        data_token: what you call the data, 1 to 200 characters: another name whenever they change.
-            Trials then take over the epochs of equal trials of studies with the same token, code,
-            packages, seed and machine (docs/density.md); with ``shared`` seeding only. None: never.
         fuse: ``auto``: trials of a ``TorchTrainable`` in the seats of one lane are trained together
             where that is faster and has the same bits (docs/density.md). ``off``: they are not.
         resources: what a trial may take, and whether it has the same bits on all of it:
@@ -101,7 +97,8 @@ def create_study(
         limits: ``penstock.Limits(epoch_timeout=, retries=, keep_checkpoints=)``.
         system: how system parameters of a ``TorchTrainable``'s trials are tuned while they run:
             ``reuse``, ``tune`` or ``off``, or ``penstock.SystemTuning(...)``.
-        share: of the devices beside other studies: ``penstock.Share(weight=, priority=)``.
+        share: of the devices beside other studies, and whether epochs are taken over from them:
+            ``penstock.Share(weight=, priority=, data_token=)``.
         environment: in which Python its trials run, as ``venv:/folder``, ``rootfs:/folder`` or
             ``command:PROGRAM ARGUMENTS`` (docs/environments.md). None: that of the workers, or what
             ``penstock submit --environment`` says.
@@ -120,7 +117,6 @@ def create_study(
         seed=seed,
         seeding=seeding,
         replicates=replicates,
-        data_token=data_token,
         fuse=fuse,
         resources=resources,
         limits=limits,

@@ -137,7 +137,7 @@ def begin(handle: StudyHandle) -> None:
     plan = handle.plan
     spec = make_asked_spec(handle.id, handle.study_name, plan.objectives)
     spec = replace(spec, seed=plan.seed, seeding=plan.seeding, environment=plan.environment)
-    check_data_token(replace(spec, data_token=plan.data_token))
+    check_data_token(replace(spec, data_token=plan.share.data_token))
     client = handle.connect()
     spec = _submit_new(handle, spec)
     send_all(handle.memory(), handle.id, client)

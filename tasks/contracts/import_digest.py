@@ -3,8 +3,8 @@
 Theory of operation. Imports are read from the sources, also those in functions, and nothing is
 run. A module of the user's counts with its file's bytes, and its own imports are followed. A module
 that is installed counts with the name and version of its distribution and of all that it requires.
-Python counts with its version, and Penstock with its own. What is imported by a computed name is
-not found.
+Python counts with its version, and Penstock with its own alone, since what it needs to run tasks
+trains nothing. What is imported by a computed name is not found.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import hashlib
 import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -106,9 +107,15 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
             yield from (".".join(filter(None, (base, alias.name))) for alias in node.names)
 
 
+@cache
+def _distributions_by_module() -> Mapping[str, list[str]]:
+    """As of the first call: it reads the file lists of all distributions, for most of a second."""
+    return metadata.packages_distributions()
+
+
 def _distributions(modules: set[str]) -> dict[str, str]:
     """The versions of the distributions that have these modules, and of those that they require."""
-    known = metadata.packages_distributions()
+    known = _distributions_by_module()
     todo = [each for module in modules for each in known.get(module, (module,))]
     found: dict[str, str] = {}
     while todo:
@@ -120,7 +127,7 @@ def _distributions(modules: set[str]) -> dict[str, str]:
         except metadata.PackageNotFoundError:  # required elsewhere only, or without metadata
             continue
         found[name] = distribution.version
-        for requirement in distribution.requires or ():
+        for requirement in () if name == _OWN else distribution.requires or ():
             needed = _NAME.match(requirement)
             if needed and "extra ==" not in requirement:
                 todo.append(needed[0])

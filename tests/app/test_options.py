@@ -186,7 +186,7 @@ def test_the_new_form_that_is_shown_is_taken(settings):
         "priority": -1,
         "sampler_options": {"multivariate": True},
     }
-    assert {*option_paths()} - {"energy_weight", "fail_early"} <= {*old}
+    assert {*option_paths()} - {"energy_weight", "fail_early", "data_token"} <= {*old}
     with pytest.raises(UsageError) as refusal:
         create_study(**old)
     _, _, new = str(refusal.value).partition(": now ")
@@ -382,6 +382,7 @@ USUAL = {
     "memory_limit": None,
     "weight": 1.0,
     "priority": 0,
+    "data_token": "",
     "fail_early": 3,
     "environment": "",
     "tools": None,

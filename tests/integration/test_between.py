@@ -7,7 +7,7 @@ from pathlib import Path
 
 import optuna
 import pytest
-from penstock import FullBudget, Limits, Steps, create_study, storage
+from penstock import FullBudget, Limits, Share, Steps, create_study, storage
 from trainees import Stepped
 
 pytestmark = pytest.mark.integration
@@ -25,7 +25,7 @@ def begun(name, token, pieces):
         sampler="grid",
         strategy=FullBudget(EPOCHS),
         seeding="shared",
-        data_token=token,
+        share=Share(data_token=token),
         limits=Limits(keep_checkpoints=99),
     )
     lr = Steps({0: [0.1, 0.05], 3: pieces})
@@ -79,7 +79,7 @@ def test_a_second_study_begins_where_the_first_one_parted(site):
     site.until(lambda: len(site.reader.durables(first.id)) == 2, "the last states are durable")
     longer = create_study(
         study_name="longer", direction="maximize", metric="accuracy", sampler="grid",
-        strategy=FullBudget(EPOCHS + 2), seeding="shared", data_token="points",
+        strategy=FullBudget(EPOCHS + 2), seeding="shared", share=Share(data_token="points"),
     )  # fmt: skip
     space = {"lr": Steps({0: [0.1, 0.05], 3: [0.01]}), "weight": [1.0], "weight_decay": [0.0]}
     longer.optimize(Stepped, space, show_progress=False)
