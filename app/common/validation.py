@@ -42,12 +42,3 @@ def seconds(field: str, value: Any) -> float:
     if number <= 0:
         raise UsageError.refuse(field, value, allowed)
     return number
-
-
-def label(field: str, value: Any, longest: int) -> str:
-    """``value`` as one line of text that people can read, or an empty one; UsageError otherwise."""
-    is_text = isinstance(value, str) and len(value) <= longest and value.isprintable()
-    if not is_text or (value and not value.strip()):
-        allowed = f"an empty text, or at most {longest} printable characters"
-        raise UsageError.refuse(field, value, allowed)
-    return str(value)

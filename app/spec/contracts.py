@@ -13,8 +13,8 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.prefixes.chain import obstacle
 from ...tasks.contracts.by_value import behind, is_by_value, name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
-from ..common.validation import label, whole
-from .options import LONGEST_TOKEN
+from ..common.validation import whole
+from .options import check_token
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
@@ -79,17 +79,16 @@ def check_replicates(seeding: str, replicates: int) -> int:
 
 def check_data_token(spec: StudySpec) -> None:
     """Refuse a data token of a study whose trials cannot have other studies' epochs. UsageError."""
-    token = spec.data_token
-    if not token:
+    if spec.data_token is None:
         return
-    label("share.data_token", token, LONGEST_TOKEN)
+    token = check_token(spec.data_token)
     why = obstacle(spec)
     if not why and spec.environment:
         why = "what an environment of its own has installed is not known here"
     if not why and spec.contract == "torch" and is_by_value(spec.code.target):
         why = "its code must be at the top level of a .py file, so that it is known what it imports"
     if why:
-        raise UsageError.refuse("share.data_token", token, f"an empty text here: {why}")
+        raise UsageError.refuse("share.data_token", token, f"None here: {why}")
 
 
 def check_one_replicate(replicates: int) -> None:

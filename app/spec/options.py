@@ -18,11 +18,11 @@ from ...profiling.knobs.knobs import check_knobs
 from ...profiling.knobs.racing import check_probing
 from ...scheduler.model.study import EXACTNESS, ON_SIGNATURE_CHANGE, SYSTEM, StudySpec
 from ..common.text import near
-from ..common.validation import label, seconds, whole
+from ..common.validation import seconds, whole
 from .weights import check_energy_weight, check_priority, check_weight
 
 #: The most characters of a data token.
-LONGEST_TOKEN = 200
+_LONGEST_TOKEN = 200
 #: The least ``memory`` in bytes with which a trainer can run: torch alone takes 0.3 GB.
 LEAST_MEMORY = 2**29
 
@@ -147,16 +147,17 @@ class Share(_Group):
     #: A whole number from -1000 to 1000. A study of higher priority gets all devices that it can
     #: use before others get any.
     priority: int = 0
-    #: What you call the data, up to 200 characters, and another name whenever they change. Trials
+    #: What you call the data, 1 to 200 characters, and another name whenever they change. Trials
     #: take over the epochs of equal trials of studies with the same token, code, packages, seed and
-    #: machine (docs/density.md). Empty: never. Otherwise it needs ``seeding="shared"``.
-    data_token: str = ""
+    #: machine (docs/density.md). It needs ``seeding="shared"``. None: never.
+    data_token: str | None = None
 
     def _checked(self) -> dict[str, Any]:
+        token = self.data_token
         return {
             "weight": check_weight(self.weight, "share.weight"),
             "priority": check_priority(self.priority, "share.priority"),
-            "data_token": label("share.data_token", self.data_token, LONGEST_TOKEN),
+            "data_token": None if token is None else check_token(token),
         }
 
 
@@ -205,6 +206,15 @@ GROUPS: Mapping[str, type[Any]] = {
 _ALONE: Mapping[str, tuple[str | None, ...]] = {"system": SYSTEM}
 
 Group = TypeVar("Group", Resources, Limits, SystemTuning, Share)
+
+
+def check_token(token: Any) -> str:
+    """``token`` as a data token; UsageError if it is no line of text that people can read."""
+    is_text = isinstance(token, str) and token.strip() and token.isprintable()
+    if not is_text or len(token) > _LONGEST_TOKEN:
+        allowed = f"None or 1 to {_LONGEST_TOKEN} printable characters"
+        raise UsageError.refuse("share.data_token", token, allowed)
+    return str(token)
 
 
 def settled(argument: str, kind: type[Group], value: Any) -> Group:

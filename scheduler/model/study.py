@@ -144,8 +144,8 @@ class StudySpec:
     #: (``scheduler.state.configurations``); more than 1 with ``shared`` only.
     replicates: int = 1
     #: What the user calls the data. Studies with one token, one code and one seed may take epochs
-    #: over from each other (``scheduler.prefixes.between``). Empty: from and for none.
-    data_token: str = ""
+    #: over from each other (``scheduler.prefixes.between``). None: they do not.
+    data_token: str | None = None
     #: One of ``FUSE``. Studies of older versions never were.
     fuse: str = "off"
     #: Seconds that an epoch may take; None for no limit.

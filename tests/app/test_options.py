@@ -382,7 +382,7 @@ USUAL = {
     "memory_limit": None,
     "weight": 1.0,
     "priority": 0,
-    "data_token": "",
+    "data_token": None,
     "fail_early": 3,
     "environment": "",
     "tools": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from penstock.app.common.clock import SimulatedClock
@@ -15,12 +16,15 @@ from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.prefixes.common import prefixes_of
+from penstock.app.prefixes.view import facts_in_words
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
+from penstock.app.simulation.recorded import recorded
 from penstock.app.simulation.simulator import SimulatedTransport
 from penstock.app.stories.story import find_trial, trial_story
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.events import Durable, StudySubmitted
 from shared_ledger import ID, checked, shared_spec, shared_study
 from study_ledger import START, Curves, SomeFail, make_study
 
@@ -165,3 +169,53 @@ def test_a_study_whose_bits_differed_shares_nothing_when_it_is_extended(tmp_path
     site.ledger.close()
     assert taken(site.reader) == before
     assert prefixes_of(site.reader, site.reader.study(ID)).differences
+
+
+def test_the_ledger_brings_the_trials_with_states_of_studies_that_share_a_token(site, tmp_path):
+    given = shared_spec(data_token="points", keep_checkpoints=2)
+    site.runner.start(StudySubmitted(at=START + 1e6, study=given))
+    site.run()
+    later = replace(given, id="later", name="later", n_trials=99)
+    assert site.ledger.earlier(later) == (), "no state is in the store"
+    rows = {(row.trial, row.epoch): row for row in site.reader.epochs(ID)}
+    for name, ended in site.engine.state.ended[ID].items():
+        fields = {"trial": name, "epoch": ended.epoch, "state_hash": ended.state_hash}
+        site.runner.start(Durable(at=START + 2e6, uri=f"file:///{name}", **fields))
+    trials = {row.id: row for row in site.reader.trials(ID)}
+    found = site.ledger.earlier(later)
+    assert len(found) == 2
+    for each in found:
+        assert dict(each.params) == trials[each.id].params
+        assert each.replicate == 0
+        assert {*each.hashes} == {*each.reports} == {epoch for t, epoch in rows if t == each.id}
+        for epoch, state_hash in each.hashes.items():
+            row = rows[each.id, epoch]
+            assert (state_hash, each.signature) == (row.state_hash, row.signature)
+            assert dict(each.reports[epoch]) == row.metrics
+            assert each.taken.get(epoch, "") == row.taken_from
+        assert [state.uri for state in each.parents] == [f"file:///{each.id}"]
+    assert site.ledger.earlier(given) == (), "its own are no earlier ones"
+    for other in ({"data_token": "others"}, {"seed": given.seed + 1}, {"seeding": "trial"}):
+        assert site.ledger.earlier(replace(later, **other)) == ()
+    there = Site(tmp_path / "there")
+    there.take_in(json.loads(to_text(archive_of(site.reader, ID))))
+    assert there.ledger.earlier(later) == (), "its states are in another store"
+    there.ledger.close()
+
+
+def test_an_epoch_of_another_study_may_be_unknown_where_it_is_imported(exported, site):
+    exported["trials"][1]["epochs"][2]["taken_from"] = "other-1-0007"
+    with pytest.raises(UsageError, match="taken_from of epoch 3 of trial 1 = "):
+        site.take_in(exported)
+    exported["spec"]["data_token"] = "points"
+    site.take_in(exported)
+    found = prefixes_of(site.reader, site.reader.study(ID))
+    assert found.from_others == {"other-1": 1}
+    assert found.taken == 18
+    archive = Archive.model_validate(json.loads(to_text(archive_of(site.reader, ID))))
+    assert "other-1-0007" in epoch_table(archive)["taken_from"]
+    told = "; ".join(facts_in_words(found))
+    assert "17 were taken over, which" in told
+    assert "1 were taken over from trials of study other-1, which has the same data token" in told
+    with pytest.raises(UsageError, match="took epochs of other studies over"):
+        recorded(site.reader, site.reader.study(ID))

@@ -152,7 +152,7 @@ def test_nothing_is_taken_over_beyond_the_last_state_in_common(world):
     "other",
     [
         {"data_token": "digits, cleaned"},
-        {"data_token": ""},
+        {"data_token": None},
         {"code": Code("a:b", "", "edited")},
         {"code": Code("a:c", "", "")},
         {"seed": 6},

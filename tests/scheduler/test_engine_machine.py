@@ -122,8 +122,11 @@ class EngineMachine(RuleBasedStateMachine):
         contract=st.sampled_from(["empty"] * 4 + ["ask"]),
         seeding=st.sampled_from(SEEDING),
         fuse=st.sampled_from(FUSE),
+        token=st.sampled_from([None, "data"]),
     )
-    def submit(self, plan, n, sampler, retries, width, change, exactness, contract, seeding, fuse):
+    def submit(
+        self, plan, n, sampler, retries, width, change, exactness, contract, seeding, fuse, token
+    ):
         self.studies += 1
         name = f"s-{self.studies}"
         if change == "record":
@@ -141,6 +144,7 @@ class EngineMachine(RuleBasedStateMachine):
             exactness=exactness,
             seeding=seeding,
             fuse=fuse,
+            data_token=token,
             # PBT forks what has states, and only what has steps is trained together.
             contract="torch" if plan.name == "pbt" or fuse == "auto" else contract,
         )
