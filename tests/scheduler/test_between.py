@@ -9,8 +9,10 @@ from penstock.scheduler.model.events import (
     DeviceJoined,
     Durable,
     StudyDeleted,
+    StudyExtended,
     StudySubmitted,
 )
+from penstock.scheduler.model.finished import FinishedStudy
 from penstock.scheduler.model.study import Code, StrategySpec, StudyRecord
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.prefixes.between import earlier_trial, group_of
@@ -50,18 +52,21 @@ class Studies(Grid):
     def begin(self, name, configs, **fields):
         self.configs = [tuple(config.items()) for config in configs]
         study = self.spec(name, len(configs), **fields)
+        event = StudySubmitted(at=self.at, study=study, earlier=self.earlier(study))
+        kind, text = encode(event)
+        assert decode(kind, text) == event
+        self.send(event)
+        check_invariants(self.engine)
+
+    def earlier(self, study):
+        """The trials that the ledger would bring with ``study``."""
         group = self.groups[study.id] = group_of(study)
-        earlier = tuple(
+        return tuple(
             earlier_trial(study, trial)
             for trial in self.trials.values()
             if group and trial.parents and self.groups[trial.study] == group
             if trial.study in self.engine.state.finished
         )
-        event = StudySubmitted(at=self.at, study=study, earlier=earlier)
-        kind, text = encode(event)
-        assert decode(kind, text) == event
-        self.send(event)
-        check_invariants(self.engine)
 
     def run_segment(self, fence=None):
         dispatch = super().run_segment(fence)
@@ -263,3 +268,33 @@ def test_a_state_that_is_taken_over_outlives_the_other_study(world):
     assert state == world.durables[f"{FIRST}-1-0000", 6][0]
     discarded = {uri for each in world.trace if isinstance(each, Discard) for uri in each.uris}
     assert state.uri not in discarded
+
+
+def test_an_extended_study_takes_over_what_others_have_trained_meanwhile(world):
+    world.run_study(SECOND, [{"lr": 1}])
+    assert world.run_study(FIRST, [{"lr": 1}, {"lr": 2}]) == 6
+    before = world.trained
+    spec = world.spec(SECOND, 2)
+    past = FinishedStudy(0.0, tuple(world.of(SECOND)))
+    world.configs = [(("lr", 2),)]
+    earlier = [each for each in world.earlier(spec) if each.study != spec.id]
+    world.send(StudyExtended(at=world.at, study=spec, past=past, earlier=tuple(earlier)))
+    world.run()
+    assert world.trained == before
+    assert {*world.trials[f"{SECOND}-1-0001"].taken.values()} == {f"{FIRST}-1-0001"}
+
+
+def test_what_is_asked_for_must_have_been_reported(world):
+    world.run_study(FIRST, [{"lr": 1}])
+    world.begin(unchecked("others", 1), [{"lr": 1}], metric="w")
+    assert world.open, "only v was reported"
+
+
+def test_the_journal_replays_to_the_same_state(world):
+    world.run_study(FIRST, CONFIGS)
+    world.begin(SECOND, [*CONFIGS, {"lr": 7}])
+    again = Engine()
+    for event in world.journal:
+        again.handle(decode(*encode(event)))
+    assert state_to_json(again.state) == state_to_json(world.engine.state)
+    assert again.state.studies[f"{SECOND}-1"].earlier
