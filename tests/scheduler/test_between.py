@@ -202,10 +202,33 @@ def test_what_a_study_at_work_has_accepted_is_taken_over(world):
     world.begin(FIRST, [{"lr": 1}])
     world.run_segment()
     world.run_segment()
-    assert world.trained == 3
+    [dispatch] = world.open.values()
+    world.send(world.epoch(dispatch, 4, closes=False))  # its state is not durable
     world.begin(SECOND, [{"lr": 1}])
     trial = world.engine.state.trials[f"{SECOND}-1-0000"]
     assert trial.epoch == 3 and [state.epoch for state in trial.parents] == [3, 1]
+    assert world.engine.state.studies[trial.study].signature == "sig", "others are refused"
+
+
+def test_nothing_is_taken_over_from_a_study_whose_own_bits_differ(world):
+    world.begin(FIRST, [{"lr": 1}])
+    world.run_segment()
+    world.engine.state.studies[f"{FIRST}-1"].apart = True
+    world.begin(SECOND, [{"lr": 1}])
+    assert world.engine.state.trials[f"{SECOND}-1-0000"].epoch == 0
+
+
+def test_a_study_that_computes_elsewhere_takes_nothing_over_though_a_device_here_could(world):
+    world.run_study(FIRST, [{"lr": 1}, {"lr": 2}])
+    world.begin(SECOND, [{"lr": 8}, {"lr": 9}, {"lr": 1}], sampler="tpe")
+    original = world.epoch
+    world.epoch = lambda *args, **kw: original(*args, **(kw | {"signature": "another"}))
+    beside = max(world.open)
+    while f"{SECOND}-1-0002" not in world.trials:
+        world.run_segment(next(fence for fence in world.open if fence != beside))
+    machines = {device.machine for device in world.engine.state.devices.values()}
+    assert machines == {"sig", "another"}
+    assert world.trials[f"{SECOND}-1-0002"].epoch == 0
 
 
 def test_what_ends_beside_a_study_is_left_to_it(world):
@@ -273,14 +296,19 @@ def test_a_state_that_is_taken_over_outlives_the_other_study(world):
 def test_an_extended_study_takes_over_what_others_have_trained_meanwhile(world):
     world.run_study(SECOND, [{"lr": 1}])
     assert world.run_study(FIRST, [{"lr": 1}, {"lr": 2}]) == 6
-    before = world.trained
+    third = unchecked("third", 1)
+    world.begin(third, [{"lr": 5}])
+    kept = world.engine.state.studies[f"{third}-1"]
+    assert {each.study for each in kept.earlier} == {f"{FIRST}-1", f"{SECOND}-1"}
     spec = world.spec(SECOND, 2)
     past = FinishedStudy(0.0, tuple(world.of(SECOND)))
     world.configs = [(("lr", 2),)]
     earlier = [each for each in world.earlier(spec) if each.study != spec.id]
     world.send(StudyExtended(at=world.at, study=spec, past=past, earlier=tuple(earlier)))
-    world.run()
-    assert world.trained == before
+    names = [each.id for each in kept.earlier]
+    assert len({*names}) == len(names) == 4, "it was over, at work, and is over again"
+    assert world.epochs_by_trial()[f"{SECOND}-1-0000"] == 6
+    assert f"{SECOND}-1-0001" not in world.epochs_by_trial()
     assert {*world.trials[f"{SECOND}-1-0001"].taken.values()} == {f"{FIRST}-1-0001"}
 
 
