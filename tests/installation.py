@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,6 +20,8 @@ from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import StudyRow
 from penstock.app.services import services
+from penstock.scheduler.model.events import EpochReported
+from penstock.scheduler.model.study import number_of
 from penstock.tasks.trainer.variables import ENVIRONMENT, PRELOAD
 
 CORES = len(os.sched_getaffinity(0))
@@ -182,3 +185,14 @@ def serving(site: Installation) -> set[str]:
     except BackendError:  # no ledger yet
         return set()
     return {found.device.node for found in known if found.state == "joined"}
+
+
+def reports(site: Installation, study: Any) -> list[EpochReported]:
+    """The reports of the study's epochs."""
+    return [event for _, event in site.reader.of_trials(study.id, EpochReported)]
+
+
+def outcome(site: Installation, study: Any) -> dict[tuple[int, int], tuple[str, Any]]:
+    """State hash and metrics by trial and epoch."""
+    rows = site.reader.epochs(study.id)
+    return {(number_of(row.trial), row.epoch): (row.state_hash, row.metrics) for row in rows}

@@ -23,7 +23,6 @@ from ..gangs import peers
 from ..gangs.gang import Gang
 from ..gangs.rendezvous import RendezvousHandler
 from ..memory.estimator import Estimator, footprint_body
-from ..nas.graphs.derivation import Derivation
 from ..process import forks
 from ..process.identity import Identity
 from ..process.memory import bounded
@@ -295,7 +294,11 @@ class Segments:
 def _say_derivation(run: Run, training: Training) -> None:
     """Say how the model came about, where mutators made it and no epoch is accepted yet."""
     found = getattr(training.model, "derivation", None)
-    if isinstance(found, Derivation) and run.task.first == run.task.origin + 1:
+    if found is None or run.task.first != run.task.origin + 1:
+        return
+    from ..nas.graphs.derivation import Derivation
+
+    if isinstance(found, Derivation):
         body = found.as_json()
         run.say("derived", base=found.base, log=dumps(body["log"]), digest=found.digest)
 

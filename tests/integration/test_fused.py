@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from installation import up
+from installation import outcome, reports, up
 from penstock import FullBudget, Resources, create_study
-from penstock.scheduler.model.events import EpochReported
-from penstock.scheduler.model.study import number_of
 from trainees import Long, Small
 
 pytestmark = pytest.mark.integration
@@ -27,16 +25,6 @@ def begun(fuse, epochs=EPOCHS):
     )  # fmt: skip
     study.submit(Small, SPACE)
     return study
-
-
-def reports(site, study):
-    return [event for _, event in site.reader.of_trials(study.id, EpochReported)]
-
-
-def outcome(site, study):
-    """State hash and metrics by trial and epoch."""
-    rows = site.reader.epochs(study.id)
-    return {(number_of(row.trial), row.epoch): (row.state_hash, row.metrics) for row in rows}
 
 
 def test_they_have_the_bits_that_each_has_alone(seated):

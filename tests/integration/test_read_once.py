@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from installation import up
+from installation import outcome, reports, up
 from penstock import FullBudget, create_study
-from penstock.scheduler.model.events import EpochReported
-from penstock.scheduler.model.study import number_of
 from streamed_code import ReadSlowly, StepsSlowly
 
 pytestmark = pytest.mark.integration
@@ -26,16 +24,6 @@ def begun(code, fuse="auto", epochs=8):
     )  # fmt: skip
     study.submit(code, {"lr": LR})
     return study
-
-
-def reports(site, study):
-    return [event for _, event in site.reader.of_trials(study.id, EpochReported)]
-
-
-def outcome(site, study):
-    """State hash and metrics by trial and epoch."""
-    rows = site.reader.epochs(study.id)
-    return {(number_of(row.trial), row.epoch): (row.state_hash, row.metrics) for row in rows}
 
 
 def test_the_engine_seats_them_together_and_they_keep_their_bits(seated):
