@@ -14,6 +14,10 @@ from trainees import Small, points
 READ = []
 
 
+#: Seconds that ``Slowly`` takes for an example, at least.
+PAUSE = 5e-4
+
+
 class Counted(Dataset):
     """Points with noise from three generators; the examples that were read are noted."""
 
@@ -37,10 +41,10 @@ class Noisy(Small):
 
 
 class Slowly(Counted):
-    """It takes half a millisecond to read an example."""
+    """It takes a pause to read an example."""
 
     def __getitem__(self, i):
-        time.sleep(5e-4)
+        time.sleep(PAUSE)
         return super().__getitem__(i)
 
 

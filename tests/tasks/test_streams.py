@@ -11,7 +11,7 @@ import torch
 from penstock.tasks.sharing.streams import BATCHES, Streams, copied, is_copyable
 from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
 from penstock.tasks.training import loop
-from streamed_code import READ, InPlace, MayFail, Noisy, ReadSlowly, StepsSlowly
+from streamed_code import PAUSE, READ, InPlace, MayFail, Noisy, ReadSlowly, StepsSlowly
 from torch import nn
 from trainer_process import hashes, hear_all, segment
 
@@ -255,14 +255,14 @@ def test_a_trial_alone_says_that_reading_once_would_pay(lane):
 
 
 def test_trials_that_read_once_say_what_each_takes_alone(lane):
-    [reading] = [m["seconds"] for m in reported(lane, ReadSlowly, 1, 2) if m.get("epoch") == 2]
     epochs = [m for m in reported(lane, ReadSlowly, 4) if m["op"] == "epoch"]
     assert {m["together"] for m in epochs} == {0}
     assert max(m["readers"] for m in epochs) == 4
     shared = [m for m in epochs if m["readers"] > 1]
-    assert all(m["alone"] == pytest.approx(reading, rel=0.5) for m in shared)
-    took = sum(m["seconds"] for m in epochs) / sum(m["alone"] or m["seconds"] for m in epochs)
-    assert took < 0.6
+    assert all(m["alone"] > 90 * PAUSE for m in shared), (
+        "no sleep is shorter than it was asked to be"
+    )
+    assert sum(m["seconds"] for m in shared) < 0.9 * sum(m["alone"] for m in shared)
 
 
 @pytest.mark.parametrize(
