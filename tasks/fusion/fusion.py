@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -76,19 +77,35 @@ class Fusion:
     def run_epochs(self, rows: Sequence[Row]) -> list[Outcome]:
         """Train and evaluate an epoch of each trial, as ``run_epoch`` does.
 
-        All have one structure; where not, each is trained alone. A trial's outcome is its result
-        with its share of the seconds, or what its tick or its code has raised. No trial's outcome
-        changes another one's. No trial takes turns by itself (``Training.turn``) meanwhile.
+        All have one structure; where not, each is trained alone, as one of them is now and then, to
+        time it. A trial's outcome is its result with its share of the seconds, or what its tick or
+        its code has raised. No trial's outcome changes another one's. No trial takes turns by
+        itself (``Training.turn``) meanwhile.
         """
         structures = {row.structure or self.structure(row.training) for row in rows}
         structure = structures.pop()
-        together = len(rows) > 1 and structure is not None and not structures
-        if structure is None or not (
-            together and self._known.admission(structure).may_step(len(rows))
-        ):
+        if structure is None or structures:
             self._known.disband([row.training for row in rows])
             return [_alone(row) for row in rows]
-        return _Attempt(self._known, rows, structure).run()
+        known = self._known.admission(structure).epochs_alone
+        if len(rows) == 1 or not known.is_due():
+            return self._grouped(rows, structure)
+        k = known.groups.bit_length() % len(rows)
+        [one] = self._grouped([rows[k]], structure)
+        others = self._grouped([*rows[:k], *rows[k + 1 :]], structure)
+        return [*others[:k], one, *others[k:]]
+
+    def _grouped(self, rows: Sequence[Row], structure: Structure) -> list[Outcome]:
+        """The outcomes of trials of one structure, together if there are several and they may."""
+        admission = self._known.admission(structure)
+        if len(rows) > 1 and admission.may_step(len(rows)):
+            return _Attempt(self._known, rows, structure).run()
+        self._known.disband([row.training for row in rows])
+        outcomes = [_alone(row) for row in rows]
+        for outcome in outcomes:
+            if isinstance(outcome, Result):
+                admission.epochs_alone.observe(outcome.seconds)
+        return outcomes
 
     def forget(self, training: Training) -> None:
         """The trial is not trained here any more: nothing of it is kept."""
@@ -119,9 +136,14 @@ class _Attempt:
         self._evaluate(rows, group, "test", metrics)
         for row, measured in zip(rows, metrics, strict=True):
             self._end(row.training, measured)
-        share = (clock() - began) / len(self._rows)
-        alone = share * self._admission.step.gain(len(self._rows))
-        return [_with(self._outcomes[id(row.training)], share, alone) for row in self._rows]
+        count = len(self._rows)
+        share, alone = (clock() - began) / count, self._admission.epochs_alone.seconds
+        return [
+            replace(outcome, seconds=share, alone=alone, together=count)
+            if isinstance(outcome := self._outcomes[id(row.training)], Result)
+            else outcome
+            for row in self._rows
+        ]
 
     # -- training --------------------------------------------------------------------------------
 
@@ -242,10 +264,6 @@ class _Attempt:
 
 class _NotTogether(Exception):
     """All trials have been trained alone."""
-
-
-def _with(outcome: Outcome, seconds: float, alone: float) -> Outcome:
-    return Result(outcome.metrics, seconds, alone) if isinstance(outcome, Result) else outcome
 
 
 def _caught(measure: Callable[..., _Metrics], *args: Any) -> _Metrics | BaseException:

@@ -5,13 +5,18 @@ epoch, for every trial of the group. Then steps are timed, together and alone, i
 long step is interrupted by other processes more often than a short one. How much faster they
 are together depends on how many they are, so each doubling of their number has times of its own.
 What differs once is never tried again in this process.
+
+What whole epochs gain is measured apart: more is done in them than steps, and where other
+processes are at work, too, memory and caches are shared. So now and then one trial of a group
+trains its epoch alone.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING
 
 from .checks import SoloCopy
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 CHECKED, TIMED = 3, 6
 #: What together takes at most of the time alone.
 FASTER = 0.95
+#: How many epochs alone are remembered.
+_LAST = 5
 #: How many groups and copies are kept from one epoch to the next.
 _KEPT = 4
 
@@ -64,16 +71,39 @@ class Times:
             f" and {1e3 * alone:.3g} ms alone"
         )
 
-    def gain(self, rows: int) -> float:
-        """The time alone over that with so many together; 0 while nobody knows."""
-        return 0.0 if self.undecided(rows) else min(self.alone) / min(self._times(rows))
-
     def _times(self, rows: int) -> list[float]:
         return self._together.get(rows.bit_length(), [])
 
     def refusals(self) -> list[str]:
         """``refusal`` for each number of trials that was tried, the fewest first."""
         return [self.refusal(rows) for _, rows in sorted(self._rows.items())]
+
+
+@dataclass(slots=True)
+class EpochsAlone:
+    """What an epoch takes of a trial alone, from the last few that were."""
+
+    #: Epochs of groups that were begun.
+    groups: int = 0
+    _seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST))
+
+    def is_due(self) -> bool:
+        """Whether in the epoch that a group begins now one of its trials is trained alone.
+
+        It is in the second epoch, where all is warm, and then each time their number has doubled.
+        """
+        self.groups += 1
+        return self.groups > 1 and not self.groups & (self.groups - 1)
+
+    def observe(self, seconds: float) -> None:
+        """A trial has trained an epoch alone."""
+        if self.groups:  # else the first one, which is slow
+            self._seconds.append(seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The median; 0 while nobody knows."""
+        return median(self._seconds) if self._seconds else 0.0
 
 
 @dataclass(slots=True)
@@ -89,6 +119,7 @@ class Admission:
     vector: bool = True
     step: Times = field(default_factory=lambda: Times("a step", TIMED))
     evaluation: Times = field(default_factory=lambda: Times("an evaluation", 2))
+    epochs_alone: EpochsAlone = field(default_factory=EpochsAlone)
 
     def refusal(self) -> str:
         """Why it is not stepped together, whatever was tried; empty if it is, or may be."""

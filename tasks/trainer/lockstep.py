@@ -128,7 +128,8 @@ class Lockstep:
         try:
             for each, outcome in zip(group, self._fusion.run_epochs(rows), strict=True):
                 each.outcome = outcome
-                each.together = self._fusion.company(own.structure, len(group))
+                there = outcome.together if isinstance(outcome, loop.Result) else 1
+                each.together = min(there, self._fusion.company(own.structure, len(group)))
         finally:
             del self._led[own]
             for each in group:

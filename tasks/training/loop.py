@@ -49,12 +49,14 @@ Tick = Callable[[int, int, int], None]
 class Result:
     """An epoch's metrics, and its seconds of training and evaluation.
 
-    ``alone``: what these would have been alone, where it was trained with others; else 0.
+    ``alone``: what these would have been alone, where it was trained with others and that is
+    known; else 0. ``together``: how many were trained together, itself included.
     """
 
     metrics: dict[str, float]
     seconds: float
     alone: float = 0.0
+    together: int = 1
 
 
 def device_here() -> torch.device:

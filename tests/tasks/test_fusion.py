@@ -186,3 +186,17 @@ def test_mean_losses_are_those_of_one_trial(steps):
             mean.add(each[k].clone(), 8 if i < steps - 1 else 5)
         expected.append(mean.value(examples))
     assert mean_losses(losses, 8, examples) == expected
+
+
+def test_one_of_them_is_timed_alone_whenever_their_epochs_have_doubled():
+    fusion, runs = Fusion(), [trial(code.Mlp, n, params(n)) for n in range(3)]
+    found = [fusion.run_epochs(rows(runs)) for _ in range(9)]
+    company = [sorted(each.together for each in epoch) for epoch in found]
+    timed = [n for n, each in enumerate(company, 1) if each == [1, 2, 2]]
+    assert timed == [2, 4, 8]
+    assert all(each == [3, 3, 3] for n, each in enumerate(company, 1) if n not in timed)
+    assert {each.alone for each in found[0]} == {0.0}, "that is not known yet"
+    for n, epoch in enumerate(found[2:], 3):
+        alone = [each.seconds for past in found[:n] for each in past if each.together == 1]
+        known = {each.alone for each in epoch if each.together > 1}
+        assert all(min(alone) <= each <= max(alone) for each in known)

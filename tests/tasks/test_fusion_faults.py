@@ -282,4 +282,4 @@ def test_it_is_only_done_where_it_is_faster(monkeypatch):
         [loop.run_epoch(run, code.quiet) for run in alone]
     assert [run.hash() for run in runs] == [run.hash() for run in alone]
     assert "a step takes" in fusion.refusal(runs[0])
-    assert "3 together" in fusion.refusal(runs[0])
+    assert "together" in fusion.refusal(runs[0])
