@@ -203,6 +203,25 @@ def test_the_ledger_brings_the_trials_with_states_of_studies_that_share_a_token(
     there.ledger.close()
 
 
+def test_of_many_earlier_studies_those_that_ended_last_are_brought(site, monkeypatch):
+    given = shared_spec(data_token='of 100 % "points"', n_trials=2)
+    for n in range(3):
+        name = f"study-{n}"
+        site.runner.start(StudySubmitted(at=START + 1e6, study=replace(given, id=name, name=name)))
+        site.run()
+        for trial, ended in site.engine.state.ended[name].items():
+            fields = {"trial": trial, "epoch": ended.epoch, "state_hash": ended.state_hash}
+            site.runner.start(Durable(at=START + 2e6, uri=f"file:///{trial}", **fields))
+    later = replace(given, id="later", name="later", n_trials=99)
+
+    def brought():
+        return [each.id.rpartition("-")[0] for each in site.ledger.earlier(later)]
+
+    assert brought() == ["study-2", "study-1", "study-0"]
+    monkeypatch.setattr("penstock.app.ledger.finished.MOST_EARLIER", 2)
+    assert brought() == ["study-2", "study-1"]
+
+
 def test_an_epoch_of_another_study_may_be_unknown_where_it_is_imported(exported, site):
     exported["trials"][1]["epochs"][2]["taken_from"] = "other-1-0007"
     with pytest.raises(UsageError, match="taken_from of epoch 3 of trial 1 = "):
