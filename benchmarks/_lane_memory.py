@@ -13,9 +13,9 @@ import psutil
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 from penstock.app.launching.client import TrainerLauncher
-from penstock.app.worker.environment import environment
+from penstock.app.launching.variables import environment
+from penstock.app.sessions.trainer import Trainer
 from penstock.app.worker.lanes import Lane
-from penstock.app.worker.trainer import Trainer
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.memory.estimator import in_child

@@ -20,7 +20,7 @@ import numpy as np
 import penstock
 import psutil
 import torch
-from penstock.app.worker.environment import ALLOCATOR, NO_SPINNING, ONE_HEAP
+from penstock.app.launching.variables import ALLOCATOR, NO_SPINNING, ONE_HEAP
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.lanes.turn_page import TurnPage
 from penstock.tasks.process.messages import CodeRef, SegmentTask

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.app.worker.environment import ALLOCATOR, NO_LOG, ONE_HEAP
+from penstock.app.launching.variables import ALLOCATOR, NO_LOG, ONE_HEAP
 
 from ._frozen import frozen_seed
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from penstock.app.worker.environment import ALLOCATOR, NO_LOG
+from penstock.app.launching.variables import ALLOCATOR, NO_LOG
 from penstock.profiling.memory.allocator import peak_bytes
 from penstock.profiling.memory.resident import Grown, resident_bytes, slope
 

@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from penstock.app.worker.environment import ALLOCATOR, ONE_HEAP
+from penstock.app.launching.variables import ALLOCATOR, ONE_HEAP
 
 PARTS = ("stream", "encoder", "copies")
 TRIALS = {"stream": 4, "encoder": 8}

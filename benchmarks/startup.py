@@ -32,7 +32,7 @@ import psutil
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 from penstock.app.launching.client import TrainerLauncher
-from penstock.app.worker.environment import environment
+from penstock.app.launching.variables import environment
 from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask

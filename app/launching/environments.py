@@ -3,8 +3,8 @@
 Theory of operation. A trainer speaks over a socket that it inherits, and is told by variables which
 one that is. So it may be started by any program that passes descriptors and variables on. It
 imports its environment's own Penstock, which must be of the worker's version: the trainer says
-which it has when it is ready (``app.worker.endings``). It is never forked, because the fork server
-has imported the worker's libraries.
+which it has when it is ready (``app.sessions.endings``). It is never forked, because the fork
+server has imported the worker's libraries.
 
 - ``venv:``: its ``bin/python``. What the user has put on ``PYTHONPATH`` is not for it.
 - ``rootfs:``: ``bwrap`` lays the folders of a system (``SYSTEM``) out of the root, read-only, and

@@ -23,7 +23,7 @@ from ..host import locks
 from ..host.devices import devices_of
 from ..host.settings import Settings
 from ..launching import client as launching
-from ..worker.environment import environment, worker_environment
+from ..launching.variables import environment, worker_environment
 from .services import (
     AGENT_GRACE,
     CHANGE,

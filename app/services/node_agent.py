@@ -45,7 +45,7 @@ from ..host.settings import Settings
 from ..launching import client as launching
 from ..launching import process as launcher_process
 from ..launching.environments import why_no_rootfs
-from ..worker.environment import environment, worker_environment
+from ..launching.variables import environment, worker_environment
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:

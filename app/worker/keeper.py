@@ -30,11 +30,11 @@ from ...profiling.base.errors import BackendError
 from ...profiling.devices.device import Device
 from ..broker import connection, protocol
 from ..broker.dropped import Dropped
-from .conversations import TrainerGone
-from .environment import AGENT_VARIABLE
+from ..launching.variables import AGENT_VARIABLE
+from ..sessions.conversations import TrainerGone
+from ..sessions.session import Session
+from ..sessions.trainer import Trainer
 from .lanes import Lane
-from .session import Session
-from .trainer import Trainer
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from ...profiling.devices.device import Device
 from ...tasks.lanes.turn_page import TurnPage
 from ...tasks.process.messages import SUSPENDABLE, SegmentTask
 from ..launching.client import TrainerLauncher
-from .trainer import Sockets, Trainer
+from ..sessions.trainer import Sockets, Trainer
 
 #: How many trainers a lane keeps besides the shared one: those of studies of functions, and those
 #: of environments. The least recently used is closed.

@@ -25,13 +25,13 @@ from ..broker.server import broker_url
 from ..host.permissions import forbid_others_to_write
 from ..host.settings import Settings
 from ..launching.client import TrainerLauncher
-from .environment import environment
+from ..launching.variables import environment
+from ..sessions.link import Link
+from ..sessions.reports import Result
+from ..sessions.session import POLL_INTERVAL, Session
+from ..sessions.trainer import Sockets, Trainer
 from .keeper import IdleTrainers, Keeper
 from .lanes import Lane
-from .link import Link
-from .reports import Result
-from .session import POLL_INTERVAL, Session
-from .trainer import Sockets, Trainer
 
 log = logging.getLogger(__name__)
 

@@ -210,7 +210,7 @@ class TrainerProcess:
 
 
 def _trim_heap() -> None:
-    """Return the free pages that the allocator keeps (``app.worker.environment.ALLOCATOR``)."""
+    """Return the free pages that the allocator keeps (``app.launching.variables.ALLOCATOR``)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from patience import PATIENCE, until
-from penstock.app.worker.conversations import Conversations, TrainerGone
+from penstock.app.sessions.conversations import Conversations, TrainerGone
 
 A, B = ("t-0000", 1), ("t-0001", 2)
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from penstock.app.launching import environments
 from penstock.app.launching.environments import ARGUMENTS, CannotStart, launch, why_no_rootfs
-from penstock.app.worker.endings import VERSION, unfit
+from penstock.app.sessions.endings import VERSION, unfit
 
 WORKERS = {"PATH": os.environ["PATH"], "PYTHONPATH": "/workers", "PYTHONHOME": "/x", "OURS": "1"}
 

@@ -18,9 +18,9 @@ from patience import PATIENCE, until
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching import fork_server
 from penstock.app.launching.fork_server import TRAINER, ForkServer
-from penstock.app.worker import trainer as trainers
-from penstock.app.worker.conversations import TrainerGone
-from penstock.app.worker.environment import environment
+from penstock.app.launching.variables import environment
+from penstock.app.sessions import trainer as trainers
+from penstock.app.sessions.conversations import TrainerGone
 from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.lifeline import MARK_VARIABLE

@@ -19,8 +19,8 @@ from penstock.app.launching import process as launcher_process
 from penstock.app.launching.client import TrainerLauncher
 from penstock.app.launching.packets import connect, listen, receive, send
 from penstock.app.launching.process import LauncherProcess
-from penstock.app.worker.conversations import TrainerGone
-from penstock.app.worker.environment import environment
+from penstock.app.launching.variables import environment
+from penstock.app.sessions.conversations import TrainerGone
 from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from trainer_process import segment

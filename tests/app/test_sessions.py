@@ -14,8 +14,8 @@ import trainees
 from patience import PATIENCE, until
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching.fork_server import ForkServer
+from penstock.app.sessions.session import Session
 from penstock.app.worker.lanes import Lane
-from penstock.app.worker.session import Session
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import refer_to_value
 from penstock.tasks.process.messages import CodeRef

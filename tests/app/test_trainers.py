@@ -16,9 +16,9 @@ from made_environments import make_venv
 from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching.fork_server import ForkServer
-from penstock.app.worker.conversations import TrainerGone
-from penstock.app.worker.endings import VERSION
-from penstock.app.worker.environment import environment
+from penstock.app.launching.variables import environment
+from penstock.app.sessions.conversations import TrainerGone
+from penstock.app.sessions.endings import VERSION
 from penstock.app.worker.lanes import LINGER, STUDIES_KEPT, Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask

@@ -16,7 +16,7 @@ from penstock.app.broker.endings import Endings
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects, OpenAttempt
 from penstock.app.runner.reports import to_events
-from penstock.app.worker.link import Link
+from penstock.app.sessions.link import Link
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.decisions import Cut, Release, Revoke
 from penstock.scheduler.model.events import AttemptFailed

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching import fork_server
-from penstock.app.worker.link import Link
-from penstock.app.worker.session import Session
-from penstock.app.worker.trainer import Sockets, Trainer
+from penstock.app.sessions.link import Link
+from penstock.app.sessions.session import Session
+from penstock.app.sessions.trainer import Sockets, Trainer
 from penstock.profiling.base.errors import BackendError
 from penstock.profiling.devices.device import Device
 from penstock.tasks.checkpoints.checkpoint import FORMAT, load

@@ -42,9 +42,9 @@ from ..host.logs import last_error, open_log, uncaught
 from ..launching import environments
 from ..launching.client import TrainerLauncher
 from ..launching.environments import Launch
+from ..launching.variables import environment
 from . import endings
 from .conversations import Conversations, TrainerGone
-from .environment import environment
 
 log = logging.getLogger(__name__)
 

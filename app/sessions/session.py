@@ -20,15 +20,13 @@ from ..launching.environments import CannotStart
 from .conversations import TrainerGone
 from .link import Link
 from .reports import Reports, Result
+from .time_limit import START_TIMEOUT, TimeLimit
 from .trainer import Trainer
 
 log = logging.getLogger(__name__)
 
 #: Seconds (plus the time of a step) after which a trainer that was told to stop is killed.
 STOP_GRACE = 2.0
-#: Seconds in which a new trainer must start. The user's code and data must be loaded in as much
-#: time if epochs have a time limit (in that limit if it is longer).
-START_TIMEOUT = 120.0
 #: Seconds in which a member of a broken gang may say what happened, before the others do.
 BROKEN_GRACE = 0.5
 #: What the trainer has measured beside an epoch, and its fields.
@@ -80,17 +78,11 @@ class Session:
         # Whether its run waits behind others in the trainer.
         self._waiting = False
         self._stop_by = 0.0
-        self._due = 0.0
-        self._timeout = 0.0
-        # When the time limit began, and when the trainer heard of the run, on the run's own clock.
-        self._since = 0.0
+        # When the trainer heard of the run, on the run's own clock.
         self._sent_at = 0.0
         # Seconds from the claim until the trainer heard of it.
         self._before = 0.0
-        self._preparing = False
-        self._epoch = task.first
-        self._progress: tuple[float, int] | None = None
-        self._step_seconds = 0.0
+        self._limit = TimeLimit(task, self._clock)
         self._reports = Reports(task, owner, link, self.on_beat, lambda: self.fenced_off)
 
     def on_beat(self, beat: int) -> None:
@@ -101,7 +93,7 @@ class Session:
             if beat < 0:
                 log.warning("%s is fenced off", self.task.task_id)
                 self.fenced_off = True
-                self._stop_by = time.monotonic() + STOP_GRACE + self._step_seconds
+                self._stop_by = time.monotonic() + STOP_GRACE + self._limit.step_seconds
                 if self.trainer:
                     self._tell(self.trainer, "stop")
             elif beat > 0 and not self._cut:
@@ -149,7 +141,7 @@ class Session:
             if self._cut:
                 self._tell(trainer, "cut")
         if not self._waiting:
-            self._set_due(None if trainer.ready else START_TIMEOUT)
+            self._limit.begin(0.0 if trainer.ready else START_TIMEOUT)
         while True:
             line = trainer.conversations.next(
                 self.run_key, self._receive_timeout(), lambda line: self._durable(trainer, line)
@@ -167,11 +159,6 @@ class Session:
 
     # -- time ------------------------------------------------------------------------------------
 
-    def _set_due(self, limit: float | None = None) -> None:
-        self._timeout = limit or self.task.epoch_timeout or 0.0
-        self._due = time.monotonic() + self._timeout if self._timeout else 0.0
-        self._since = self._clock()
-
     def _clock(self) -> float:
         """A clock that stands still while other trials have their turns in the trainer."""
         return self.trainer.seconds(self.task.fence) if self.trainer else time.monotonic()
@@ -180,33 +167,28 @@ class Session:
         if self._reports.unsent.unannounced:
             return LINGER
         deadlines = [
-            each for each in (self._stop_by or self._due, self._reports.unsent.due) if each
+            each for each in (self._stop_by or self._limit.due, self._reports.unsent.due) if each
         ]
         return min([POLL_INTERVAL, *(each - time.monotonic() for each in deadlines)])
 
     def _overdue(self, trainer: Trainer) -> Result | None:
-        now = time.monotonic()
         if self.fenced_off:
             # Of one that is starting the successor would only repeat the imports. It reads the stop
             # when they are done.
             if not trainer.starting:
-                if now < self._stop_by:
+                if time.monotonic() < self._stop_by:
                     return None
                 if not self._waiting and trainer.works_for(self.task.fence):
                     trainer.end()
             return {"dropped": "fenced off"}
-        if not self._due or now < self._due:
-            return None
-        if trainer.ready and (left := self._timeout - self._clock() + self._since) > 0.0:
-            self._due = now + left
+        if not self._limit.is_over(started=trainer.ready):
             return None
         self._stop_overdue(trainer)
         if not trainer.ready:
             where = f" in {trainer.environment}" if trainer.environment else ""
             words = f"its trainer{where} was not ready after {START_TIMEOUT:g} s"
             return self._reports.lost(words, refused=bool(where))
-        what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
-        return self._reports.failed("timeout", f"{what} took longer than {self._timeout:g} s")
+        return self._reports.failed("timeout", str(self._limit))
 
     def _stop_overdue(self, trainer: Trainer) -> None:
         """Stop the run, where others are in memory beside it; else, or if it goes on, end all."""
@@ -228,7 +210,7 @@ class Session:
                 words = f"in {trainer.environment}, which has {trainer.versions}"
                 self._reports.report({"kind": "remarked", "text": words}, closes=False)
             if not self._waiting:
-                self._set_due()
+                self._limit.begin()
             return None
         try:
             return self._HANDLERS[str(op)](self, trainer, line)
@@ -238,13 +220,12 @@ class Session:
     def _on_begun(self, trainer: Trainer, line: dict[str, Any]) -> None:
         """The runs before this one are over."""
         self._waiting = False
-        self._set_due()
+        self._limit.begin()
 
     def _on_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         closes = bool(line["closes"])
         epoch = int(line["epoch"])
-        self._epoch = epoch + 1
-        self._set_due()
+        self._limit.epoch_over(epoch)
         if self.task.rank == 0:
             self._reports.written()
             body = {name: line[name] for name in _EPOCH_FIELDS}
@@ -257,15 +238,7 @@ class Session:
         return {"epoch": epoch, metric: line["metrics"].get(metric)}
 
     def _on_progress(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        now, step, epoch = time.monotonic(), int(line["step"]), int(line["epoch"])
-        if self._progress and step > self._progress[1]:
-            before, earlier = self._progress
-            self._step_seconds = (now - before) / (step - earlier)
-        self._progress = (now, step)
-        if epoch != self._epoch:  # a replayed epoch has its own time
-            self._epoch = epoch
-            self._preparing = False
-            self._set_due()
+        self._limit.step(int(line["epoch"]), int(line["step"]))
         self._show(str(line["text"]))
 
     def _on_replayed(self, trainer: Trainer, line: dict[str, Any]) -> None:
@@ -296,18 +269,14 @@ class Session:
         self._reports.report({"kind": line["op"], **body}, closes=False)
 
     def _on_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._set_due()  # the user's code does not cause this wait
+        self._limit.begin()  # the user's code does not cause this wait
         self._show(str(line["text"]))
 
     def _on_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._preparing = True
-        if self.task.epoch_timeout is not None:
-            self._set_due(max(START_TIMEOUT, self.task.epoch_timeout))
+        self._limit.loading()
 
     def _on_prepared(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._preparing = False
-        self._epoch = self.task.first
-        self._set_due()
+        self._limit.loaded()
 
     def _on_suggest(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         if self.fenced_off:
@@ -355,7 +324,7 @@ class Session:
         except BackendError as error:
             log.warning("%s was given up: %s", self.task.task_id, error)
             answer = None
-        self._set_due()
+        self._limit.begin()
         if answer is None:
             self.on_beat(-1)
         return answer
