@@ -11,7 +11,7 @@ from __future__ import annotations
 from random import Random
 from statistics import fmean, median
 
-from penstock.app.simulation.device_memory import MemoryNeed
+from penstock.app.simulation.devices.device_memory import MemoryNeed
 from penstock.app.simulation.experiment import run, simulated_devices
 from penstock.app.simulation.outcome import ExperimentResult
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec

@@ -14,7 +14,7 @@ from dataclasses import replace
 from random import Random
 from statistics import fmean
 
-from penstock.app.simulation.device_memory import MemoryNeed
+from penstock.app.simulation.devices.device_memory import MemoryNeed
 from penstock.app.simulation.experiment import run, simulated_devices
 from penstock.app.simulation.outcome import ExperimentResult
 from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec

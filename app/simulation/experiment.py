@@ -26,7 +26,7 @@ from ...scheduler.strategies.base import rungs_of
 from ..advice.policy_host import check_policy
 from ..views.delays import summary, trial_delays
 from ..views.lane_spans import turn_spans
-from .device_memory import GIB, MAX_MEMORY, MIN_MEMORY
+from .devices.device_memory import GIB, MAX_MEMORY, MIN_MEMORY
 from .outcome import ExperimentResult, Simulation
 from .simulator import simulate
 from .workload import KnownCosts, SimulatedTraining, Workload

@@ -28,7 +28,7 @@ from ...scheduler.prefixes.chain import has_prefixes
 from ..common.text import count, duration
 from ..ledger.codec import spec_from_json
 from ..views.utilisation import beside
-from .simulator import OVERHEAD
+from .devices.transport import OVERHEAD
 from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from ...scheduler.strategies.full import FullBudget
 from ...scheduler.strategies.registry import make_strategy
 from ..spec.space import parse_space
 from ..spec.steps import Steps, expanded
-from .device_memory import UNKNOWN, MemoryNeed
-from .simulator import OVERHEAD
+from .devices.device_memory import UNKNOWN, MemoryNeed
+from .devices.transport import OVERHEAD
 
 #: Steps of an epoch where a workload says nothing of them.
 STEPS_PER_EPOCH = 200

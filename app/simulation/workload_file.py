@@ -22,8 +22,8 @@ from ...profiling.costs.throughput import Shape
 from ...scheduler.model.study import StrategySpec
 from ..common.yaml_file import KeyPath, YamlFile
 from ..study.study_file import strategy_from
-from .device_memory import GIB, MAX_MEMORY, UNKNOWN, MemoryNeed
-from .simulator import OVERHEAD
+from .devices.device_memory import GIB, MAX_MEMORY, UNKNOWN, MemoryNeed
+from .devices.transport import OVERHEAD
 from .workload import PIECES, StudyWork, TrialWork, Workload, shape_of, study_spec, widest
 
 _FILE = ("studies", "curves", "resize", "overhead", "kind", "seed", "sharing")

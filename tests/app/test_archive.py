@@ -20,7 +20,7 @@ from penstock.app.optuna_bridge.storage import LedgerStorage
 from penstock.app.report.report import write_report
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
-from penstock.app.simulation.simulator import SimulatedTransport
+from penstock.app.simulation.devices.transport import SimulatedTransport
 from penstock.app.stories.story import render, trial_story
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device

@@ -15,7 +15,7 @@ from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.reports import to_events, to_question
 from penstock.app.runner.runner import SURVEY_EVERY, Runner
-from penstock.app.simulation.simulator import SimulatedTransport
+from penstock.app.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.base.errors import BackendError, IllegalTransition, LedgerDamaged
 from penstock.scheduler.engine.devices import Devices
 from penstock.scheduler.engine.engine import Engine

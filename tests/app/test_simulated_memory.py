@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from penstock.app.simulation.device_memory import GIB, DeviceMemory, MemoryNeed
+from penstock.app.simulation.devices.device_memory import GIB, DeviceMemory, MemoryNeed
 from penstock.app.simulation.experiment import run, simulated_devices
 from penstock.app.simulation.simulator import simulate
 from penstock.app.simulation.workload import (

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...profiling.devices.device import Device
-from ...scheduler.model.decisions import Member
+from ....profiling.devices.device import Device
+from ....scheduler.model.decisions import Member
 
 GIB = 2**30
 #: The least memory of a device, and the most of a device or a trial (GiB).
