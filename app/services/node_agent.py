@@ -1,14 +1,10 @@
 """The node agent (``penstock worker``): runs a Celery worker for each device of this machine.
 
 It finds the devices and joins the installation: the broker's URL is the credential, and the broker
-provides signing key and store. It keeps one worker process per device running. A worker is bound to
-its device before its first instruction: to a GPU by its UUID, to CPU cores by affinity. A worker
-that ends is started again at once, and ever more slowly if it keeps ending.
+provides signing key and store. It keeps one worker process per device running (``served_device``).
 
 Workers hold the read end of a pipe whose write end only the agent holds. However the agent dies,
-they see the end of the pipe and leave. Each holds the lock of its device, so a device is never
-served twice: the next agent waits for a worker that is still leaving, and kills one that does not
-leave.
+they see the end of the pipe and leave.
 
 SIGTERM drains. Workers take nothing more, the scheduler cuts running segments at their next epoch
 (and revokes those with no end in sight), and the agent ends when the workers have ended. It does
@@ -21,23 +17,20 @@ import logging
 import os
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ...profiling.base.errors import BackendError, UsageError
-from ...profiling.base.hiding import hidden
-from ...profiling.devices.device import Device
 from ...tasks.process.identity import listen
 from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
 from ..common.ports import DRAIN_GRACE
-from ..host import locks, logs
+from ..host import locks
 from ..host.devices import devices_of, metered
 from ..host.launcher import end_strays
 from ..host.logs import LogKeeper
@@ -45,7 +38,8 @@ from ..host.settings import Settings
 from ..launching import client as launching
 from ..launching import process as launcher_process
 from ..launching.environments import why_no_rootfs
-from ..launching.variables import environment, worker_environment
+from ..launching.variables import environment
+from .served_device import LEAVE_GRACE, MAX_RESTART_DELAY, ServedDevice
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -61,37 +55,7 @@ BROKER_TIMEOUT = 5.0
 UNSERVED_GRACE = 4.0
 #: Seconds between two checks whether a scheduler is there.
 SERVED_CHECK_INTERVAL = 0.5
-#: Seconds within which a worker of an earlier agent must leave its device.
-LEAVE_GRACE = 3.0
-#: A worker that ran for this many seconds was healthy; after its end it is restarted at once.
-HEALTHY_AFTER = 10.0
-MAX_RESTART_DELAY = 10.0
-#: This many early ends of a worker in a row are no accident and are reported.
-CRASH_LOOP_AFTER = 2
 _LOG_AGAIN_AFTER = 10.0
-
-
-@dataclass(slots=True)
-class ServedDevice:
-    """A device and its worker. Times are monotonic seconds."""
-
-    device: Device
-    #: The worker; None while it does not run.
-    process: subprocess.Popen[bytes] | None = None
-    #: A descriptor that becomes readable when the worker ends; -1 while it does not run.
-    ended: int = -1
-    #: When to start the worker, while it does not run.
-    due: float = 0.0
-    #: When the worker was started last.
-    began: float = 0.0
-    #: How many times in a row it ended early.
-    early_exits: int = 0
-    #: Since when a worker of an earlier agent holds the device; None if none does.
-    occupied_since: float | None = None
-
-    @property
-    def lock(self) -> str:
-        return f"device-{self.device.name}"
 
 
 class StopRequested(Exception):
@@ -122,7 +86,9 @@ class Agent:
             _check_address(settings.address)
         found = metered(devices_of(settings), settings.powercap)
         no_rootfs = why_no_rootfs()
-        self._served = [ServedDevice(replace(each, no_rootfs=no_rootfs)) for each in found]
+        self._served = [
+            ServedDevice(replace(each, no_rootfs=no_rootfs), settings) for each in found
+        ]
         self._url = server.broker_url(settings)
         # Nothing is ever written: the closing of the write end is the message.
         self._pipe, self._writing_end = os.pipe()
@@ -136,8 +102,8 @@ class Agent:
         self._end_strays()  # an earlier agent and its workers may have been killed
         try:
             # Before the workers, since its imports take longest.
-            device = self._served[0].device
-            launching.ensure(self._settings, environment(device, self._environment(device)))
+            first = self._served[0]
+            launching.ensure(self._settings, environment(first.device, first.environment))
             self._join(client)
             names = ", ".join(served.device.name for served in self._served)
             log.info("serving %s", names)
@@ -224,94 +190,33 @@ class Agent:
     def _supervise(self, client: redis.Redis) -> None:
         now = time.monotonic()
         for served in self._served:
-            if served.process is not None and served.process.poll() is not None:
-                words = self._record_exit(served, now)
-                self._forget(client, served, words)
+            if served.has_ended:
+                self._forget(client, served, served.record_exit(now))
                 self._end_strays()
             if served.process is None and served.due <= now:
                 try:
-                    self._start(served, now)
+                    served.start(self._pipe, now)
                 except OSError as error:  # user code may have replaced its log
                     if not any(other.process for other in self._served):
                         raise
                     served.due = now + MAX_RESTART_DELAY
                     log.warning("the worker of %s cannot be started: %s", served.device.name, error)
 
-    def _record_exit(self, served: ServedDevice, now: float) -> str:
-        """Record that the worker ended; returns a message if that is no accident."""
-        assert served.process is not None
-        served.early_exits = 0 if now - served.began > HEALTHY_AFTER else served.early_exits + 1
-        wait = (
-            0.0
-            if served.early_exits <= 1
-            else min(MAX_RESTART_DELAY, 0.25 * 2 ** (served.early_exits - 2))
-        )
-        how = _exit_words(served.process.returncode)
-        log.warning(
-            "the worker of %s ended (%s): starting it again in %g s", served.device.name, how, wait
-        )
-        os.close(served.ended)
-        served.process = None
-        served.due = now + wait
-        if served.early_exits < CRASH_LOOP_AFTER:
-            return ""
-        if any(
-            other.early_exits >= CRASH_LOOP_AFTER
-            for other in self._served[: self._served.index(served)]
-        ):
-            return ""  # only the first is reported
-        path = self._log(served.device)
-        why = logs.last_error(path) or hidden(ImportError(name="celery")) or how
-        return (
-            f"the worker of {served.device.name} exits as soon as it is started: {why} (see {path})"
-        )
-
     def _end_strays(self) -> None:
         if found := end_strays(str(self._settings.home)):
             log.warning("ended processes that an earlier worker left behind: %s", ", ".join(found))
 
-    def _forget(self, client: redis.Redis, served: ServedDevice, words: str) -> None:
+    def _forget(self, client: redis.Redis, served: ServedDevice, how: str) -> None:
         """Tell the scheduler at once, with the reason, before the device's entry expires."""
+        earlier = self._served[: self._served.index(served)]
         try:
             with connection.translate_errors(self._url):
                 client.delete(protocol.alive_key(served.device.name))
-            if words:
-                presence.report_ending(client, self._url, words)
+            # Of several devices whose workers keep ending only the first is reported.
+            if served.keeps_ending and not any(other.keeps_ending for other in earlier):
+                presence.report_ending(client, self._url, served.crash_words(how))
         except BackendError as error:
             log.warning("%s", error)
-
-    def _log(self, device: Device) -> Path:
-        return self._settings.logs / f"worker-{device.name}.log"
-
-    def _start(self, served: ServedDevice, now: float) -> None:
-        from ..worker.celery import worker_argv
-
-        device = served.device
-        with _bound_to(device.cores):
-            process = locks.spawn_service(
-                self._settings.run,
-                served.lock,
-                worker_argv(device),
-                env=self._environment(device),
-                log=self._log(device),
-                cwd=self._settings.home,
-                stdin=self._pipe,
-            )
-        if process is None:
-            self._await_release(served, now)
-            return
-        served.process, served.began, served.occupied_since = process, now, None
-        served.ended = os.pidfd_open(process.pid)
-
-    def _await_release(self, served: ServedDevice, now: float) -> None:
-        """Wait for a worker of an earlier agent to leave the device, and kill it if it does not."""
-        served.occupied_since = since = served.occupied_since or now
-        if now - since > LEAVE_GRACE:
-            locks.send_signal(self._settings.run, served.lock, signal.SIGKILL)
-        served.due = now + 0.02
-
-    def _environment(self, device: Device) -> dict[str, str]:
-        return worker_environment(self._settings, device, os.environ)
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -342,9 +247,8 @@ class Agent:
 
     def _running(self) -> list[ServedDevice]:
         for served in self._served:
-            if served.process is not None and served.process.poll() is not None:
-                os.close(served.ended)
-                served.process = None
+            if served.has_ended:
+                served.let_go()
         return [served for served in self._served if served.process is not None]
 
     def _sign_off(self, client: redis.Redis) -> None:
@@ -374,20 +278,6 @@ def _signals() -> Iterator[int]:
         os.close(write)
 
 
-@contextmanager
-def _bound_to(cores: tuple[int, ...]) -> Iterator[None]:
-    """Bind children started in the block to ``cores`` from their first instruction on.
-
-    Affinity belongs to a thread, and its children inherit it, so no wrapper is needed.
-    """
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def _check_address(address: str) -> None:
     try:
         listen(address).close()
@@ -404,7 +294,3 @@ def _identity(file: Path) -> str:
     except FileExistsError:
         pass
     return file.read_text("ascii", "replace")
-
-
-def _exit_words(status: int) -> str:
-    return f"signal {-status}" if status < 0 else f"exit status {status}"

@@ -1,0 +1,149 @@
+"""A device of this machine and its worker process, which is started again whenever it ends.
+
+A worker is bound to its device before its first instruction: to a GPU by its UUID, to CPU cores by
+affinity. It holds the lock of its device, so a device is never served twice: the next agent waits
+for a worker that is still leaving, and kills one that does not leave. A worker that ends is started
+again at once, and ever more slowly if it keeps ending.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...profiling.base.hiding import hidden
+from ...profiling.devices.device import Device
+from ..host import locks, logs
+from ..host.settings import Settings
+from ..launching.variables import worker_environment
+
+log = logging.getLogger(__name__)
+
+#: Seconds within which a worker of an earlier agent must leave its device.
+LEAVE_GRACE = 3.0
+#: A worker that ran for this many seconds was healthy; after its end it is restarted at once.
+HEALTHY_AFTER = 10.0
+MAX_RESTART_DELAY = 10.0
+#: This many early ends of a worker in a row are no accident and are reported.
+CRASH_LOOP_AFTER = 2
+
+
+@dataclass(slots=True)
+class ServedDevice:
+    """A device and its worker. Times are monotonic seconds."""
+
+    device: Device
+    settings: Settings
+    #: The worker; None while it does not run.
+    process: subprocess.Popen[bytes] | None = None
+    #: A descriptor that becomes readable when the worker ends; -1 while it does not run.
+    ended: int = -1
+    #: When to start the worker, while it does not run.
+    due: float = 0.0
+    #: When the worker was started last.
+    began: float = 0.0
+    #: How many times in a row it ended early.
+    early_exits: int = 0
+    #: Since when a worker of an earlier agent holds the device; None if none does.
+    occupied_since: float | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables of the worker."""
+        return worker_environment(self.settings, self.device, os.environ)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the worker has ended and was not let go yet."""
+        return self.process is not None and self.process.poll() is not None
+
+    @property
+    def keeps_ending(self) -> bool:
+        """Whether its ends are no accident."""
+        return self.early_exits >= CRASH_LOOP_AFTER
+
+    def start(self, stdin: int, now: float) -> None:
+        """Start the worker, or wait for one of an earlier agent. Raises OSError if it cannot be."""
+        from ..worker.celery import worker_argv
+
+        with _bound_to(self.device.cores):
+            process = locks.spawn_service(
+                self.settings.run,
+                self._lock,
+                worker_argv(self.device),
+                env=self.environment,
+                log=self._log,
+                cwd=self.settings.home,
+                stdin=stdin,
+            )
+        if process is None:
+            self._await_release(now)
+            return
+        self.process, self.began, self.occupied_since = process, now, None
+        self.ended = os.pidfd_open(process.pid)
+
+    def let_go(self) -> None:
+        """Forget the worker, which has ended."""
+        os.close(self.ended)
+        self.process, self.ended = None, -1
+
+    def record_exit(self, now: float) -> str:
+        """Record that the worker ended, and when to start it again; returns how, in words."""
+        assert self.process is not None
+        self.early_exits = 0 if now - self.began > HEALTHY_AFTER else self.early_exits + 1
+        wait = (
+            0.0
+            if self.early_exits <= 1
+            else min(MAX_RESTART_DELAY, 0.25 * 2 ** (self.early_exits - 2))
+        )
+        status = self.process.returncode
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        log.warning(
+            "the worker of %s ended (%s): starting it again in %g s", self.device.name, how, wait
+        )
+        self.let_go()
+        self.due = now + wait
+        return how
+
+    def crash_words(self, how: str) -> str:
+        """What to report of a worker that keeps ending."""
+        why = logs.last_error(self._log) or hidden(ImportError(name="celery")) or how
+        return (
+            f"the worker of {self.device.name} exits as soon as it is started: {why}"
+            f" (see {self._log})"
+        )
+
+    @property
+    def _lock(self) -> str:
+        return f"device-{self.device.name}"
+
+    @property
+    def _log(self) -> Path:
+        return self.settings.logs / f"worker-{self.device.name}.log"
+
+    def _await_release(self, now: float) -> None:
+        """Wait for a worker of an earlier agent to leave the device, and kill it if it does not."""
+        self.occupied_since = since = self.occupied_since or now
+        if now - since > LEAVE_GRACE:
+            locks.send_signal(self.settings.run, self._lock, signal.SIGKILL)
+        self.due = now + 0.02
+
+
+@contextmanager
+def _bound_to(cores: tuple[int, ...]) -> Iterator[None]:
+    """Bind children started in the block to ``cores`` from their first instruction on.
+
+    Affinity belongs to a thread, and its children inherit it, so no wrapper is needed.
+    """
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
