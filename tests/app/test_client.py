@@ -92,7 +92,7 @@ def test_a_command_outlives_the_broker_it_was_sent_to(settings, monkeypatch):
 
 def test_silence_ends_with_who_is_silent_and_where_to_look(settings):
     server.start(settings)
-    asking = Client(settings, timeout=0.2)
+    asking = Client(settings, timeout=1.0)
     with pytest.raises(BackendError, match=r"no scheduler has opened.*penstock doctor"):
         asking.send("anything")
     with FakeScheduler(settings):
