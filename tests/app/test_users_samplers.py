@@ -148,7 +148,7 @@ def test_a_users_sampler_draws_and_a_replay_needs_none(site):
 
 
 def test_bad_samplers_end_their_studies_and_no_other(site, monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr(hosting, "DRAW_TIMEOUT", 1.5)
+    monkeypatch.setattr(hosting, "DRAW_TIMEOUT", 6.0)
     bad = ("raises", "hangs", "outside", "exits", "killed", "stops")
     samplers = {how: users_samplers.Bad(how, str(tmp_path / "killed")) for how in bad}
     space = parse_space({"x": Float(0.0, 1.0)})
@@ -160,7 +160,7 @@ def test_bad_samplers_end_their_studies_and_no_other(site, monkeypatch, tmp_path
     assert status == "failed"
     assert message.startswith("the sampler Bad raised ZeroDivisionError: nothing to divide by (")
     assert "users_samplers.py, line " in message
-    assert found["hangs"] == ("failed", "the sampler Bad drew nothing within 1.5 s")
+    assert found["hangs"] == ("failed", "the sampler Bad drew nothing within 6 s")
     assert found["outside"][0] == "failed"
     assert found["outside"][1].startswith("the sampler Bad drew x = 7.0, which is outside of Float")
     assert found["exits"] == ("failed", "the sampler Bad ended its process, with exit status 3")
