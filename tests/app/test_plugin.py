@@ -41,9 +41,13 @@ def importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
 
-@pytest.fixture
-def host(monkeypatch):
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
     monkeypatch.setattr(policy_host, "PLAN_TIMEOUT", 60.0)  # the machine may be busy
+
+
+@pytest.fixture
+def host():
     host = PluginHost()
     yield host
     host.close()
