@@ -19,8 +19,8 @@ from .segment_costs import blend
 
 #: By which part a ratio falls where twice as many trials together pay.
 PAYS = 0.1
-#: So many are together at least, or nothing would be measured any more.
-FEWEST = 2
+#: So many are together until so many epochs together were measured.
+FIRST, SURE = 2, 8
 
 
 @dataclass(slots=True)
@@ -28,6 +28,8 @@ class Company:
     """Measured ratios by the number of trials that were trained together, each a blend."""
 
     ratios: dict[int, float] = field(default_factory=dict)
+    #: How many epochs were measured.
+    observed: int = 0
 
     @property
     def least(self) -> float:
@@ -37,6 +39,7 @@ class Company:
     def observe(self, together: int, ratio: float) -> None:
         """Take in an epoch of ``together`` trials, more than one."""
         self.ratios[together] = blend(self.ratios.get(together), ratio)
+        self.observed += 1
 
     def ratio(self, together: int) -> float:
         """The ratio expected with so many together: 1 with one or none, or if nothing is known."""
@@ -54,13 +57,13 @@ class Company:
         return known[fewer] + part * (known[more] - known[fewer])
 
     def worthwhile(self) -> int:
-        """How many trials pay together: at most twice as many as were measured."""
+        """How many trials pay together, at most twice as many as were measured; 1: none do."""
         known = [(1 - 1 / together, 1 - ratio) for together, ratio in self.ratios.items()]
         if not known:
-            return FEWEST
+            return FIRST
         # Least squares: 1 - ratio = common * (1 - 1 / together).
         common = sum(x * y for x, y in known) / sum(x * x for x, _ in known)
-        found = FEWEST
+        found = FIRST if self.observed < SURE else 1
         while found <= max(self.ratios):
             now, then = (1 - common * (1 - 1 / n) for n in (found, 2 * found))
             if then > (1 - PAYS) * now:

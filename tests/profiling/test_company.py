@@ -48,6 +48,13 @@ def test_one_bad_measurement_does_not_keep_them_apart_for_ever():
     assert company.worthwhile() == 4
 
 
+def test_none_are_asked_for_once_it_is_sure_that_none_pay():
+    company = Company()
+    for n in range(1, 20):
+        company.observe(2, 0.96)
+        assert company.worthwhile() == (2 if n < 8 else 1)
+
+
 def test_a_new_measurement_moves_the_ratio_and_does_not_replace_it():
     table = CostTable()
     table.observe_company("a", 8, 0.2)
