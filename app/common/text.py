@@ -8,6 +8,9 @@ from difflib import get_close_matches
 
 from ...scheduler.model.snapshot import POLICY_BACKOFF
 
+#: Counts from here on are not read digit by digit.
+_LONGEST = 1e12
+
 
 def count(n: int, noun: str) -> str:
     """``1 trial``, ``2 trials``."""
@@ -37,9 +40,15 @@ def size(count: int) -> str:
 
 
 def number(value: object, digits: int = 4) -> str:
-    """A parameter or metric as text; floats have ``digits`` significant digits."""
+    """A parameter or metric as text; floats have ``digits`` significant digits.
+
+    Metrics that count, such as parameters of a model, are floats as all are: large ones are
+    written as whole numbers (15,482), since nobody compares them as 1.548e+04.
+    """
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
+    if value.is_integer() and 10**digits <= abs(value) < _LONGEST:
+        return f"{value:,.0f}"
     return f"{value:.{digits}g}"
 
 

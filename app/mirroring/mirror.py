@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import optuna
+from optuna.distributions import distribution_to_json
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.storages import BaseStorage
+from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -134,6 +135,7 @@ class Mirror:
                 if trial.number not in self._ids:
                     if trial.state is TrialState.RUNNING:
                         break
+                    _check_choices(self.storage, trial)
                     trial_id = self.storage.create_new_trial(self.study_id, trial)
                     self._note(trial.number, trial_id, trial.state)
             if not self._scheduled:
@@ -213,10 +215,27 @@ def _news(attrs: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 def end_waiting(storage: BaseStorage, trial_id: int, ended: FrozenTrial) -> bool:
     """Write all of ``ended`` to a trial that waits; False if somebody else has taken it."""
+    _check_choices(storage, ended)
     if not _begin(storage, trial_id):
         return False
     _end(storage, trial_id, ended)
     return True
+
+
+def _check_choices(storage: BaseStorage, trial: FrozenTrial) -> None:
+    """Raise UsageError for choices that are no JSON, which only a storage in memory can hold."""
+    if isinstance(storage, InMemoryStorage):
+        return
+    for name, distribution in trial.distributions.items():
+        try:
+            distribution_to_json(distribution)
+        except TypeError:
+            raise UsageError(
+                f"the storage cannot hold the choices of {name!r}, {distribution.choices}, since it"
+                " has them as JSON: let the objective choose by name, or create the study without"
+                " storage",
+                "storage",
+            ) from None
 
 
 def _begin(storage: BaseStorage, trial_id: int) -> bool:

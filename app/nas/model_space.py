@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..spec.conditions import parse_conditions
 from ..spec.space import Categorical, grid_size, parse_space
+from ..spec.steps import expanded
 
 if TYPE_CHECKING:
     from ...tasks.nas.graphs.mutators import Mutator
@@ -36,6 +37,8 @@ def space(
 def size(space: Mapping[str, Any]) -> int:
     """How many configurations the space has; a choice under a condition counts where it holds.
 
-    Raises UsageError for a space that is not countable, as with a ``Float`` without a step.
+    Each piece of ``Steps`` is a choice. Raises UsageError for a space that is not countable, as
+    with a ``Float`` without a step.
     """
-    return grid_size(parse_space(space), parse_conditions(space))
+    pieces = expanded(space, "torch", None)
+    return grid_size(parse_space(pieces), parse_conditions(pieces))

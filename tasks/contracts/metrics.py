@@ -46,15 +46,15 @@ def check_bounds(fixed: Mapping[str, float], task: SegmentTask) -> None:
         raise Infeasible(known)
 
 
-def numbers(metrics: object) -> dict[str, float]:
-    """What a user reports, as numbers. Raises UsageError naming the metric that is none."""
+def numbers(metrics: object, given: str = "metrics") -> dict[str, float]:
+    """What a user reports, as numbers. Raises UsageError naming the metric of ``given`` not one."""
     if not isinstance(metrics, Mapping):
-        raise UsageError.refuse("metrics", metrics, "a dict of names to numbers")
+        raise UsageError.refuse(given, metrics, "a dict of names to numbers")
     found: dict[str, float] = {}
     for name, value in metrics.items():
         try:
             found[str(name)] = float(value)
         except (TypeError, ValueError, OverflowError):
-            field = f"metrics[{worded(name)}]"
+            field = f"{given}[{worded(name)}]"
             raise UsageError.refuse(field, value, "a number that a float can hold") from None
     return found

@@ -24,7 +24,8 @@ class Cell(nn.Module):
     the inputs and concatenates the nodes along dimension 1. Cells with one label are alike.
 
     H. Liu, K. Simonyan, Y. Yang, DARTS: Differentiable Architecture Search, ICLR 2019. Raises
-    UsageError for fewer than one node, and for more inputs of a node than the cell has.
+    UsageError for operations without names, for fewer than one node, and for more inputs of a node
+    than the cell has.
     """
 
     def __init__(
@@ -37,8 +38,11 @@ class Cell(nn.Module):
         label: str,
     ) -> None:
         super().__init__()
-        if nodes < 1:
-            raise UsageError.refuse(f"the nodes of {label!r}", nodes, ">= 1")
+        if not isinstance(operations, Mapping) or not operations:
+            allowed = "functions of the index of an input, by name"
+            raise UsageError.refuse(f"the operations of {label!r}", operations, allowed)
+        if not isinstance(nodes, int) or nodes < 1:
+            raise UsageError.refuse(f"the nodes of {label!r}", nodes, "a whole number >= 1")
         self.inputs = inputs
         self.nodes = nn.ModuleList(
             _Node(operations, inputs + node, inputs_per_node, f"{label}.{node}")

@@ -18,12 +18,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
+from ...profiling.base.errors import UsageError
 from .graphs.capture import inputs_of
 from .graphs.running import unchanged
 
 
 def parameters(net: nn.Module) -> int:
-    """How many numbers ``net`` learns: of all parameters that require a gradient, each once."""
+    """How many numbers ``net`` learns: of all parameters that require a gradient, each once.
+
+    Raises UsageError for what is no model, such as its class.
+    """
+    if not isinstance(net, nn.Module):
+        raise UsageError.refuse("net", net, "a torch.nn.Module that was made")
     return sum(each.numel() for each in net.parameters() if each.requires_grad)
 
 

@@ -110,9 +110,12 @@ class Repeat(nn.Module):
             for index in range(depth):
                 self.add_module(str(index), block(index))
             return
-        least, most = depth
-        if not 0 <= least <= most:
-            raise UsageError.refuse(f"the depth of Repeat {label!r}", depth, "0 <= least <= most")
+        match depth:
+            case (int(least), int(most)) if 0 <= least <= most:
+                pass
+            case _:
+                allowed = "a number, or (least, most) with 0 <= least <= most"
+                raise UsageError.refuse(f"the depth of Repeat {label!r}", depth, allowed)
         depths = list(range(least, most + 1))
         asked = answers(label)
         chosen = asked.choose(label, listed(label, depths), seen=False)
@@ -135,7 +138,10 @@ class Repeat(nn.Module):
 
 def input_sets(n_candidates: int, n_chosen: int, label: str) -> dict[Any, tuple[int, ...]]:
     """All sets of ``n_chosen`` of ``n_candidates`` indices, by the name of each as a candidate."""
-    if not 1 <= n_chosen <= n_candidates:
+    if not isinstance(n_candidates, int) or n_candidates < 1:
+        allowed = "a whole number >= 1"
+        raise UsageError.refuse(f"the inputs of {label!r}", n_candidates, allowed)
+    if not isinstance(n_chosen, int) or not 1 <= n_chosen <= n_candidates:
         allowed = f"1 to the {n_candidates} that there are"
         raise UsageError.refuse(f"the inputs chosen in {label!r}", n_chosen, allowed)
     sets = combinations(range(n_candidates), n_chosen)
@@ -145,13 +151,16 @@ def input_sets(n_candidates: int, n_chosen: int, label: str) -> dict[Any, tuple[
 def _made(candidate: Candidate, what: str) -> nn.Module:
     if isinstance(candidate, nn.Module):
         return candidate
+    allowed = "a torch.nn.Module, or a function that makes one"
+    if not callable(candidate):
+        raise UsageError.refuse(what, candidate, allowed)
     try:
         module = candidate()
     except Exception as error:
         error.add_note(f"in {what}")
         raise
     if not isinstance(module, nn.Module):
-        raise UsageError.refuse(what, module, "a torch.nn.Module, or a function that makes one")
+        raise UsageError.refuse(what, module, allowed)
     return module
 
 

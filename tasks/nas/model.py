@@ -58,6 +58,11 @@ def build(
     different candidates, and, naming mutators and layers, for what cannot be mutated or repaired.
     """
     _check(model)
+    _check_mutators(mutators)
+    if not isinstance(params, Mapping):
+        raise UsageError.refuse("params", params, "a mapping of names to values")
+    if repair is not None and not isinstance(repair, Repair):
+        raise UsageError.refuse("repair", repair, "None or nas.Repair(additions=, carry=)")
     answers = FromParams(params)
     with answered_by(answers):
         built = model(**arguments)
@@ -75,6 +80,7 @@ def choices_of(
     Raises UsageError where there is none, and as ``explored``.
     """
     _check(model)
+    _check_mutators(mutators)
 
     def make() -> None:
         made = model(**arguments)
@@ -101,3 +107,9 @@ def _check(model: object) -> None:
     if not isinstance(model, type) or not issubclass(model, ModelSpace):
         allowed = "a class that derives from nas.ModelSpace"
         raise UsageError.refuse("the model", model, allowed)
+
+
+def _check_mutators(mutators: object) -> None:
+    if not isinstance(mutators, list | tuple) or not all(isinstance(e, Mutator) for e in mutators):
+        allowed = "a list of functions that are decorated with nas.mutator(match=...)"
+        raise UsageError.refuse("mutators", mutators, allowed)

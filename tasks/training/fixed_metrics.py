@@ -21,7 +21,7 @@ def fix(training: Training, task: SegmentTask) -> None:
     found = training.fixed
     if found is None:
         with unchanged(training.model):
-            found = numbers(code.fixed_metrics(training.model))
+            found = numbers(code.fixed_metrics(training.model), "fixed_metrics")
     if training.gang is not None:
         found = dict(training.gang.collect([found])[0])
     training.fixed = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import optuna
@@ -63,6 +64,23 @@ def test_a_trial_that_waited_there_ends_there_as_it_ended_here(copied):
     assert (waited.state, waited.value, waited.params) == (TrialState.COMPLETE, 0.25, {"x": 0.25})
     for name in ("distributions", "user_attrs", "system_attrs", "intermediate_values"):
         assert getattr(waited, name) == getattr(ran, name)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_choices_that_the_storage_cannot_hold_are_refused_by_name_before_the_trial_is_taken(
+    copied, waits
+):
+    before = copied.theirs.trials
+    if not waits:
+        copied.inside.ask()  # the one that waits
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Optuna's, of choices like these
+        copied.inside.optimize(
+            lambda trial: trial.suggest_categorical("act", [len, sum])(()), n_trials=1
+        )
+    with pytest.raises(penstock.UsageError, match=r"the choices of 'act'.*choose by name"):
+        copied.mirror.sync()
+    assert copied.theirs.trials == before
 
 
 def test_either_storage_finds_a_trial_by_its_id(copied):

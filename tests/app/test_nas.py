@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 import torch
-from penstock import Float, UsageError, nas
+from penstock import Float, Steps, UsageError, nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
 from penstock.app.spec.space import parse_space
 from torch import nn
@@ -65,6 +65,8 @@ def test_a_block_and_its_choices_are_there_where_the_depth_is_large_enough():
         "k2": {"depth": [3]},
     }
     assert nas.size(space) == 2 + 4 + 8
+    schedule = Steps({0: [0.1, 0.01], 3: [0.01]}, when={"depth": [1, 2]})
+    assert nas.size(space | {"lr": schedule}) == 2 * (2 + 4) + 8
 
 
 def test_a_choice_reached_on_several_ways_is_there_on_each_of_them():

@@ -119,6 +119,8 @@ def test_numbers_keep_what_they_are():
     assert [number(v) for v in (0.123456, 64, True, "relu", None)] == [
         *("0.1235", "64", "True", "relu", "None"),
     ]
+    counts = (15_482.0, -12_345_678.0, 9_999.0, 15_482.5, 1e12)
+    assert [number(v) for v in counts] == ["15,482", "-12,345,678", "9999", "1.548e+04", "1e+12"]
 
 
 def test_a_break_is_an_epoch_under_another_signature_than_its_trials_one_before(rows):

@@ -137,6 +137,8 @@ def test_a_candidate_that_makes_no_module_and_one_that_fails_are_named():
         return nn.Linear("wide", 1)
 
     candidates = {"none": lambda: None, "fails": fails}
+    with pytest.raises(UsageError, match="candidate 0 of 'op' = 'ReLU'"):
+        one(lambda: nas.LayerChoice(["ReLU", "GELU"], label="op"), {"op": 0})
     with pytest.raises(UsageError, match="candidate 'none' of 'op'"):
         one(lambda: nas.LayerChoice(candidates, label="op"), {"op": "none"})
     with pytest.raises(TypeError) as caught:
@@ -145,7 +147,16 @@ def test_a_candidate_that_makes_no_module_and_one_that_fails_are_named():
 
 
 @pytest.mark.parametrize(
-    ("depth", "label"), [(-1, ""), ((2, 1), "d"), ((-1, 1), "d"), ((0, 1), "")]
+    ("depth", "label"),
+    [
+        (-1, ""),
+        ((2, 1), "d"),
+        ((-1, 1), "d"),
+        ((0, 1), ""),
+        (1.5, "d"),
+        ((1, 2, 3), "d"),
+        (None, "d"),
+    ],
 )
 def test_a_depth_that_is_none_is_refused(depth, label):
     with pytest.raises(UsageError):
@@ -183,7 +194,10 @@ def test_one_input_is_chosen_by_its_number_and_none_is_reduced():
         several([1, 2])
 
 
-@pytest.mark.parametrize("arguments", [{"n_chosen": 0}, {"n_chosen": 4}, {"reduction": "max"}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"n_chosen": 0}, {"n_chosen": 4}, {"n_chosen": None}, {"n_chosen": 1.0}, {"reduction": "max"}],
+)
 def test_a_choice_of_inputs_that_is_none_is_refused(arguments):
     with pytest.raises(UsageError, match="'from'"):
         one(lambda: nas.InputChoice(3, **arguments, label="from"), {"from": 0})
@@ -233,13 +247,35 @@ def test_cells_with_one_label_are_alike_and_have_weights_of_their_own():
     ]
 
 
-@pytest.mark.parametrize("arguments", [{"nodes": 0}, {"nodes": 1, "inputs_per_node": 3}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"nodes": 0}, {"nodes": "2"}, {"inputs_per_node": 3}, {"inputs_per_node": None},
+        {"operations": [nn.ReLU]}, {"operations": {}},
+    ],
+)  # fmt: skip
 def test_a_cell_that_is_none_is_refused(arguments):
+    given = {"operations": {"skip": lambda _: nn.Identity()}, "nodes": 1} | arguments
     with pytest.raises(UsageError):
-        one(lambda: nas.Cell({"skip": lambda _: nn.Identity()}, **arguments, label="c"), {})
+        one(lambda: nas.Cell(**given, label="c"), {})
 
 
 @pytest.mark.parametrize("model", [nn.Linear, lambda: None, 3])
 def test_only_a_class_of_model_spaces_is_built(model):
     with pytest.raises(UsageError, match=r"derives from nas\.ModelSpace"):
         nas.build(model, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"params": None}, "params = None"),
+        ({"params": ["width"]}, "params = "),
+        ({"mutators": len}, "mutators = .*nas.mutator"),
+        ({"mutators": [len]}, "mutators = .*nas.mutator"),
+        ({"repair": "branch"}, "repair = 'branch' .*nas.Repair"),
+    ],
+)
+def test_what_a_model_is_built_of_is_refused_by_name(arguments, named):
+    with pytest.raises(UsageError, match=named):
+        nas.build(Net, **{"params": PARAMS} | arguments)

@@ -111,7 +111,12 @@ def test_latency_is_the_median_of_passes_in_evaluation_and_says_what_it_measured
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [({"runs": 0}, "runs"), ({"warm_up": -1}, "warm_up"), ({"example": None}, "example")],
+    [
+        ({"runs": 0}, "runs"),
+        ({"warm_up": -1}, "warm_up"),
+        ({"example": None}, "example"),
+        ({"example": (4, 3)}, r"example = \(4, 3\) .*such as torch\.zeros"),
+    ],
 )
 def test_what_cannot_be_measured_is_refused_by_name(arguments, named):
     with pytest.raises(UsageError, match=named):
@@ -121,6 +126,12 @@ def test_what_cannot_be_measured_is_refused_by_name(arguments, named):
 def test_latency_needs_weights():
     with pytest.raises(UsageError, match="meta"):
         nas.latency(nn.Linear(3, 3, device="meta"), torch.rand(1, 3))
+
+
+def test_a_class_is_no_model():
+    for figure in (nas.parameters, nas.captured, lambda net: nas.flops(net, torch.rand(4, 3))):
+        with pytest.raises(UsageError, match=r"Sleeper.* that was made"):
+            figure(Sleeper)
 
 
 def test_what_the_model_raises_is_raised():

@@ -300,6 +300,11 @@ def test_a_derivation_is_replayed_on_its_base_alone_and_gives_what_it_gave():
         nas.replay(Net(), other)
     same = nas.Derivation(derivation.base, (), derivation.base)
     assert nas.replay(Net(), same).derivation == same
+    with pytest.raises(UsageError, match="from_json"):
+        nas.replay(Net(), derivation.as_json())
+    for wrong in ("{}", {"base": ""}, {"base": "", "log": [{}], "digest": ""}, None):
+        with pytest.raises(UsageError, match="what as_json gave"):
+            nas.Derivation.from_json(wrong)
 
 
 def test_equal_mutated_models_have_one_class_and_can_be_copied():
@@ -390,6 +395,8 @@ def itself(site):
         (circle, "body_0_linear cannot read head.*a loop"),
         (itself, "body_0_linear cannot read add.*a loop"),
         (lambda site: site.connect(site.find("stem"), "times"), "how to connect = 'times'"),
+        (lambda site: site.connect("stem"), r"the other site = 'stem' .*site\.find"),
+        (lambda site: site.rewire(0, None), "the other site = None"),
         (lambda site: site.rewire(1, site.find("stem")), "0 to 0"),
         (lambda site: site.find("add").remove(), "add reads stem, body_0_act"),
         (lambda site: site.find("add").replace("ReLU"), "add reads stem, body_0_act"),
@@ -399,6 +406,7 @@ def itself(site):
         (lambda site: site.update(out_features=-1), "refuses"),
         (lambda site: site.replace("ReLu"), "the name of a layer in torch.nn"),
         (lambda site: site.replace(lambda: Block(8)), "a class or function of a module"),
+        (lambda site: site.replace(None), "the layer = None is refused"),
         (lambda site: site.replace(Block, nn.ReLU), "numbers, strings"),
         (lambda site: site.replace("Linear", 3), "cannot be made"),
         (lambda site: site.replace(json.dumps, 3), "gives a module"),
@@ -418,7 +426,7 @@ def test_an_error_of_a_mutators_own_says_where_it_was():
     assert caught.value.__notes__ == ["in the mutator '<lambda>' at head"]
 
 
-@pytest.mark.parametrize("match", ["ReLU", 3, (), (nn.ReLU, "x")])
+@pytest.mark.parametrize("match", ["ReLU", 3, (), (nn.ReLU, "x"), nn.ReLU()])
 def test_a_match_that_is_none_is_refused(match):
     with pytest.raises(UsageError, match="the match of a mutator"):
         nas.mutator(match=match)

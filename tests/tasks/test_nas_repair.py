@@ -213,6 +213,8 @@ def test_an_addition_is_refused_where_the_policy_says_so():
         changed(residual(), "branch", out_channels=12, repair=nas.Repair(additions="refuse"))
     with pytest.raises(UsageError, match="additions = 'adapt' is refused"):
         nas.Repair(additions="adapt")
+    with pytest.raises(UsageError, match="carry = 'all' is refused"):
+        nas.Repair(carry="all")
 
 
 def test_a_stride_in_a_branch_is_followed_by_the_adaptor():

@@ -62,8 +62,10 @@ def captured(model: nn.Module, *inputs: Any) -> Captured:
 def inputs_of(model: nn.Module, example: Any = None) -> tuple[Any, ...]:
     """``example`` as inputs of the model; None: those that its ``example()`` gives.
 
-    Raises UsageError where it has none.
+    Raises UsageError where it has none, for a class, and for a shape, which is no input.
     """
+    if not isinstance(model, nn.Module):
+        raise UsageError.refuse("the model", model, "a torch.nn.Module that was made")
     own = getattr(model, "example", None)
     given = own() if example is None and own is not None else example
     if given is None:
@@ -72,7 +74,12 @@ def inputs_of(model: nn.Module, example: Any = None) -> tuple[Any, ...]:
             " torch.zeros(2, 3, 32, 32), so that shapes are known",
             "example",
         )
-    return tuple(given) if isinstance(given, tuple | list) else (given,)
+    inputs = tuple(given) if isinstance(given, tuple | list) else (given,)
+    leaves = tree_flatten(inputs)[0]
+    if leaves and all(isinstance(each, int | float | str) for each in leaves):
+        allowed = "a tensor, or several in a tuple, such as torch.zeros(2, 3, 32, 32)"
+        raise UsageError.refuse("example", given, allowed)
+    return inputs
 
 
 def forward_of(model: nn.Module, graph: Graph) -> Callable[..., Any]:

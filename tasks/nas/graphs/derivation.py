@@ -42,10 +42,12 @@ class Derivation:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Derivation:
-        """The derivation that ``as_json`` gave."""
-        return cls(
-            given["base"], tuple(Primitive(**each) for each in given["log"]), given["digest"]
-        )
+        """The derivation that ``as_json`` gave. Raises UsageError for anything else."""
+        try:
+            log = tuple(Primitive(**each) for each in given["log"])
+            return cls(given["base"], log, given["digest"])
+        except (KeyError, TypeError):
+            raise UsageError.refuse("derivation", given, "what as_json gave") from None
 
 
 def sketched(model: nn.Module, mutators: Sequence[Mutator], choose: Choose) -> None:
@@ -83,6 +85,9 @@ def replay(model: Model, derivation: Derivation) -> Model:
 
     Raises UsageError where ``model`` is not the base, or the log gives another architecture.
     """
+    if not isinstance(derivation, Derivation):
+        allowed = "a nas.Derivation, as nas.Derivation.from_json(...) gives it"
+        raise UsageError.refuse("derivation", derivation, allowed)
     inputs = inputs_of(model)
     found = captured(model, *inputs)
     base = digest(model, found.graph)

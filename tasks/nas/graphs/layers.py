@@ -91,7 +91,7 @@ def recipe(make: Maker, args: Any, kwargs: Any) -> dict[str, Any]:
     else:
         name = getattr(make, "__qualname__", "<no name>")
         path = f"{getattr(make, '__module__', '')}:{name}"
-        if getattr(nn, name, None) is make:
+        if callable(make) and getattr(nn, name, None) is make:
             path = f"torch.nn:{name}"
         elif "<" in name or _at(path) is not make:
             allowed = "the name of a layer in torch.nn, or a class or function of a module"

@@ -86,11 +86,11 @@ class Site:
 
     def connect(self, other: Site, how: str = "add") -> Site:
         """Add the value of ``other`` to it, or concatenate both along dimension 1 ("cat")."""
-        return self._apply("connect", other=other._at, how=how)
+        return self._apply("connect", other=_place(other), how=how)
 
     def rewire(self, index: int, other: Site) -> Site:
         """Let it read ``other`` in place of its input ``index``, counted as in ``inputs``."""
-        return self._apply("rewire", index=index, other=other._at)
+        return self._apply("rewire", index=index, other=_place(other))
 
     def update(self, **arguments: Any) -> Site:
         """Make its layer anew, with other arguments, such as ``kernel_size=5, padding=2``."""
@@ -156,6 +156,12 @@ class Mutator:
         return bool(self.match(site))
 
 
+def _place(other: object) -> str:
+    if not isinstance(other, Site):
+        raise UsageError.refuse("the other site", other, "a site, as site.find(name) gives it")
+    return other._at
+
+
 def sites_of(graph: ModelGraph, mutator: str, choose: Choose) -> list[Site]:
     """All sites of a graph: each layer once, at its first call, and each operation."""
     found, layers = [], set()
@@ -175,7 +181,8 @@ def mutator(*, match: Match, needed: bool = True) -> Callable[[Callable[[Site], 
     made. ``needed``: a model in which it matches nothing is refused.
     """
     classes = match if isinstance(match, tuple) else ()
-    if not callable(match) and not (classes and all(isinstance(each, type) for each in classes)):
+    one = callable(match) and not isinstance(match, nn.Module)
+    if not one and not (classes and all(isinstance(each, type) for each in classes)):
         allowed = "a class of layers, several in a tuple, or a function of a site"
         raise UsageError.refuse("the match of a mutator", match, allowed)
 

@@ -52,6 +52,8 @@ class Repair:
         if self.additions not in POLICIES:
             allowed = f"one of {', '.join(POLICIES)}"
             raise UsageError.refuse("additions", self.additions, allowed)
+        if not isinstance(self.carry, bool):
+            raise UsageError.refuse("carry", self.carry, "True or False")
 
 
 @dataclass(frozen=True, slots=True)
