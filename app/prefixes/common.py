@@ -40,6 +40,8 @@ class StudyPrefixes:
     #: Why no epochs are merged; empty if they may be.
     obstacle: str
     trials: int
+    #: Of so many trials of one configuration, each with random numbers of its own.
+    replicates: int
     #: The epochs that they have and are to have.
     epochs: Epochs
     #: How many accepted epochs were trained, and how many were taken over.
@@ -84,6 +86,7 @@ def study_prefixes(
         study=spec.name,
         obstacle=why,
         trials=len(trials),
+        replicates=spec.replicates,
         epochs=count_epochs(edges, merged=merged),
         trained=len(trained),
         taken=len(taken),

@@ -45,7 +45,8 @@ def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
         yield f"it has no prefixes: {found.obstacle}"
         return
     if epochs.total == epochs.distinct and found.trials:
-        yield "no two of its trials have equal hyperparameters from their first epoch on"
+        alike = "are one replicate and " if found.replicates > 1 else ""
+        yield f"no two of its trials {alike}have equal hyperparameters from their first epoch on"
     within = found.taken - sum(found.from_others.values())
     if within:
         joules = "" if found.joules is None else f" and {found.joules:,.1f} J"

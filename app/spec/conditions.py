@@ -41,7 +41,7 @@ def _conditions(
     found = []
     for parent, given in when.items():
         if parent not in above:
-            names_above = f"{', '.join(above) or 'names_above is none'}"
+            names_above = ", ".join(above) or "there is none"
             raise UsageError.refuse(
                 field, parent, f"the name of a list of choices above it: {names_above}"
             )

@@ -137,3 +137,8 @@ def test_a_condition_that_cannot_be_is_refused(when, field, words):
         parse_conditions(space)
     assert field in str(refusal.value)
     assert words in str(refusal.value)
+
+
+def test_a_condition_on_what_comes_below_says_that_nothing_is_above():
+    with pytest.raises(UsageError, match="a list of choices above it: there is none"):
+        parse_conditions({"b": Float(0, 1, when={"a": 1}), "a": [1, 2]})

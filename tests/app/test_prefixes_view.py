@@ -127,6 +127,12 @@ def test_a_study_of_which_no_two_trials_are_alike_says_so(tmp_path):
     assert "18 were trained, none was taken over" in told
 
 
+def test_replicates_of_one_configuration_are_not_said_to_differ_in_it(tmp_path):
+    found = prefixes_of(*shared_study(tmp_path, n_trials=2, replicates=2))
+    told = [*facts_in_words(found)]
+    assert "no two of its trials are one replicate and have equal hyperparameters from" in told[0]
+
+
 def test_of_a_large_tree_the_edges_near_the_root_are_shown_and_the_others_counted(tmp_path):
     small = prefixes_of(*shared_study(tmp_path))
     [way, *_] = small.edges[0].ways

@@ -86,11 +86,11 @@ class Site:
 
     def connect(self, other: Site, how: str = "add") -> Site:
         """Add the value of ``other`` to it, or concatenate both along dimension 1 ("cat")."""
-        return self._apply("connect", other=_place(other), how=how)
+        return self._apply("connect", other=_node_of(other), how=how)
 
     def rewire(self, index: int, other: Site) -> Site:
         """Let it read ``other`` in place of its input ``index``, counted as in ``inputs``."""
-        return self._apply("rewire", index=index, other=_place(other))
+        return self._apply("rewire", index=index, other=_node_of(other))
 
     def update(self, **arguments: Any) -> Site:
         """Make its layer anew, with other arguments, such as ``kernel_size=5, padding=2``."""
@@ -156,7 +156,7 @@ class Mutator:
         return bool(self.match(site))
 
 
-def _place(other: object) -> str:
+def _node_of(other: object) -> str:
     if not isinstance(other, Site):
         raise UsageError.refuse("the other site", other, "a site, as site.find(name) gives it")
     return other._at
