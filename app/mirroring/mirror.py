@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import optuna
-from optuna.distributions import distribution_to_json
+from optuna.distributions import CategoricalDistribution, distribution_to_json
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
@@ -227,6 +227,8 @@ def _check_choices(storage: BaseStorage, trial: FrozenTrial) -> None:
     if isinstance(storage, InMemoryStorage):
         return
     for name, distribution in trial.distributions.items():
+        if not isinstance(distribution, CategoricalDistribution):
+            continue
         try:
             distribution_to_json(distribution)
         except TypeError:
