@@ -20,7 +20,7 @@ from ..training.loop import Result, run_epoch
 from .epoch import Epoch, Row
 from .evaluation import evaluate_all, same_numbers
 from .group import Group, Snapshot
-from .known import Known
+from .known import Admission, Known
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
 from .stand_in import Differs
@@ -65,46 +65,61 @@ class Fusion:
         return self._known.admission(structure).refusal()
 
     def company(self, structure: Structure, rows: int) -> int:
-        """How many of so many trials of the structure are stepped together: all, or 1.
+        """How many of so many trials of the structure are trained together: all, or 1.
 
         0: trials of this structure never are, however many there are.
         """
         admission = self._known.admission(structure)
         if admission.reason:
             return 0
-        return rows if admission.may_step(rows) else 1
+        return rows if admission.may_step(rows) and not admission.slower else 1
 
     def run_epochs(self, rows: Sequence[Row]) -> list[Outcome]:
         """Train and evaluate an epoch of each trial, as ``run_epoch`` does.
 
-        All have one structure; where not, each is trained alone, as one of them is now and then, to
-        time it. A trial's outcome is its result with its share of the seconds, or what its tick or
-        its code has raised. No trial's outcome changes another one's. No trial takes turns by
-        itself (``Training.turn``) meanwhile.
+        All have one structure; where not, or where that is faster, each is trained alone. Now and
+        then one of them is, or all are together, to be timed. A trial's outcome is its result with
+        its share of the seconds, or what its tick or its code has raised. No trial's outcome
+        changes another one's. No trial takes turns by itself (``Training.turn``) meanwhile.
         """
         structures = {row.structure or self.structure(row.training) for row in rows}
         structure = structures.pop()
         if structure is None or structures:
             self._known.disband([row.training for row in rows])
             return [_alone(row) for row in rows]
-        known = self._known.admission(structure).epochs_alone
-        if len(rows) == 1 or not known.is_due():
-            return self._grouped(rows, structure)
-        k = known.groups.bit_length() % len(rows)
-        [one] = self._grouped([rows[k]], structure)
-        others = self._grouped([*rows[:k], *rows[k + 1 :]], structure)
+        admission, count = self._known.admission(structure), len(rows)
+        if count == 1 or not admission.may_step(count):
+            return self._each_alone(rows, admission)
+        due = admission.epochs.is_due()
+        if due and admission.slower:
+            admission.epochs.try_again(count)
+        admission.slower, was_slower = admission.epochs.refusal(count), admission.slower
+        if admission.slower:
+            return self._each_alone(rows, admission)
+        if was_slower or not due:
+            return self._together(rows, structure)
+        k = admission.epochs.groups.bit_length() % count
+        [one] = self._each_alone([rows[k]], admission)
+        others = self._together([*rows[:k], *rows[k + 1 :]], structure)
         return [*others[:k], one, *others[k:]]
 
-    def _grouped(self, rows: Sequence[Row], structure: Structure) -> list[Outcome]:
-        """The outcomes of trials of one structure, together if there are several and they may."""
+    def _together(self, rows: Sequence[Row], structure: Structure) -> list[Outcome]:
         admission = self._known.admission(structure)
-        if len(rows) > 1 and admission.may_step(len(rows)):
-            return _Attempt(self._known, rows, structure).run()
+        if len(rows) == 1:
+            return self._each_alone(rows, admission)
+        outcomes = _Attempt(self._known, rows, structure).run()
+        for outcome in outcomes:
+            if isinstance(outcome, Result) and outcome.together == len(rows):
+                admission.epochs.observe(outcome.seconds, len(rows))
+                break  # they have equal shares
+        return outcomes
+
+    def _each_alone(self, rows: Sequence[Row], admission: Admission) -> list[Outcome]:
         self._known.disband([row.training for row in rows])
         outcomes = [_alone(row) for row in rows]
         for outcome in outcomes:
             if isinstance(outcome, Result):
-                admission.epochs_alone.observe(outcome.seconds)
+                admission.epochs.observe(outcome.seconds)
         return outcomes
 
     def forget(self, training: Training) -> None:
@@ -137,7 +152,7 @@ class _Attempt:
         for row, measured in zip(rows, metrics, strict=True):
             self._end(row.training, measured)
         count = len(self._rows)
-        share, alone = (clock() - began) / count, self._admission.epochs_alone.seconds
+        share, alone = (clock() - began) / count, self._admission.epochs.alone
         return [
             replace(outcome, seconds=share, alone=alone, together=count)
             if isinstance(outcome := self._outcomes[id(row.training)], Result)

@@ -8,7 +8,7 @@ What differs once is never tried again in this process.
 
 What whole epochs gain is measured apart: more is done in them than steps, and where other
 processes are at work, too, memory and caches are shared. So now and then one trial of a group
-trains its epoch alone.
+trains its epoch alone; and where that is faster, all do, but for an epoch together now and then.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 CHECKED, TIMED = 3, 6
 #: What together takes at most of the time alone.
 FASTER = 0.95
-#: How many epochs alone are remembered.
-_LAST = 5
+#: How many epochs are remembered, and how many say what is faster.
+_LAST, _SURE = 5, 2
 #: How many groups and copies are kept from one epoch to the next.
 _KEPT = 4
 
@@ -79,31 +79,56 @@ class Times:
         return [self.refusal(rows) for _, rows in sorted(self._rows.items())]
 
 
+def _last() -> deque[float]:
+    return deque(maxlen=_LAST)
+
+
 @dataclass(slots=True)
-class EpochsAlone:
-    """What an epoch takes of a trial alone, from the last few that were."""
+class EpochTimes:
+    """Seconds in turn of a trial's epoch, alone and by about how many others were with it.
+
+    Medians of the last few: an epoch is long, and the machine may be busy.
+    """
 
     #: Epochs of groups that were begun.
     groups: int = 0
-    _seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST))
+    _alone: deque[float] = field(default_factory=_last)
+    _together: dict[int, deque[float]] = field(default_factory=dict)
 
     def is_due(self) -> bool:
-        """Whether in the epoch that a group begins now one of its trials is trained alone.
+        """Whether the epoch that a group begins now is trained as others are not, to be timed.
 
-        It is in the second epoch, where all is warm, and then each time their number has doubled.
+        It is the second one, where all is warm, and then each time their number has doubled.
         """
         self.groups += 1
         return self.groups > 1 and not self.groups & (self.groups - 1)
 
-    def observe(self, seconds: float) -> None:
-        """A trial has trained an epoch alone."""
-        if self.groups:  # else the first one, which is slow
-            self._seconds.append(seconds)
+    def observe(self, seconds: float, together: int = 1) -> None:
+        """A trial of ``together`` has trained an epoch."""
+        if self.groups > 1:  # the first one is slow
+            known = self._together.setdefault(together.bit_length(), _last())
+            (known if together > 1 else self._alone).append(seconds)
+
+    def try_again(self, rows: int) -> None:
+        """Forget what about so many took together."""
+        self._together.pop(rows.bit_length(), None)
 
     @property
-    def seconds(self) -> float:
-        """The median; 0 while nobody knows."""
-        return median(self._seconds) if self._seconds else 0.0
+    def alone(self) -> float:
+        """What it takes alone; 0 while nobody knows."""
+        return median(self._alone) if self._alone else 0.0
+
+    def refusal(self, rows: int) -> str:
+        """Why not, if epochs of so many together are not faster; empty while nobody knows."""
+        known = self._together.get(rows.bit_length(), ())
+        if min(len(known), len(self._alone)) < _SURE:
+            return ""
+        together, alone = median(known), self.alone
+        if together <= FASTER * alone:
+            return ""
+        return (
+            f"an epoch takes {together:.3g} s a trial with {rows} together, and {alone:.3g} s alone"
+        )
 
 
 @dataclass(slots=True)
@@ -119,12 +144,14 @@ class Admission:
     vector: bool = True
     step: Times = field(default_factory=lambda: Times("a step", TIMED))
     evaluation: Times = field(default_factory=lambda: Times("an evaluation", 2))
-    epochs_alone: EpochsAlone = field(default_factory=EpochsAlone)
+    epochs: EpochTimes = field(default_factory=EpochTimes)
+    #: Why the last group's epochs are each trial's own for now; empty if they are not.
+    slower: str = ""
 
     def refusal(self) -> str:
         """Why it is not stepped together, whatever was tried; empty if it is, or may be."""
         tried = self.step.refusals()
-        return self.reason or (tried[-1] if tried and all(tried) else "")
+        return self.reason or (tried[-1] if tried and all(tried) else self.slower)
 
     def may_step(self, rows: int) -> bool:
         """Whether so many trials are stepped together, if only to find out."""

@@ -129,7 +129,7 @@ class Lockstep:
             for each, outcome in zip(group, self._fusion.run_epochs(rows), strict=True):
                 each.outcome = outcome
                 there = outcome.together if isinstance(outcome, loop.Result) else 1
-                each.together = min(there, self._fusion.company(own.structure, len(group)))
+                each.together = there if self._fusion.company(own.structure, len(group)) else 0
         finally:
             del self._led[own]
             for each in group:

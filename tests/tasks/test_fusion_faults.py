@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import traceback
 
 import fused_code as code
@@ -283,3 +284,24 @@ def test_it_is_only_done_where_it_is_faster(monkeypatch):
     assert [run.hash() for run in runs] == [run.hash() for run in alone]
     assert "a step takes" in fusion.refusal(runs[0])
     assert "together" in fusion.refusal(runs[0])
+
+
+def test_where_whole_epochs_are_slower_together_each_is_trained_alone(monkeypatch):
+    monkeypatch.setattr("penstock.tasks.fusion.known.FASTER", 3.0)  # steps are so at least
+    fusion = Fusion()
+    runs, alone = ([trial(code.Mlp, n, params(n)) for n in range(3)] for _ in range(2))
+
+    def tick(*_):
+        if fusion._known._groups:
+            time.sleep(0.1)
+
+    def company():
+        outcomes = fusion.run_epochs([Row(run, tick) for run in runs])
+        [loop.run_epoch(run, code.quiet) for run in alone]
+        return sorted(each.together for each in outcomes)
+
+    found = [company() for _ in range(18)]
+    assert [run.hash() for run in runs] == [run.hash() for run in alone]
+    assert "an epoch takes" in fusion.refusal(runs[0])
+    assert found[0] == [3, 3, 3]
+    assert [n for n, each in enumerate(found, 1) if n > 4 and each != [1, 1, 1]] == [8, 9, 16, 17]
