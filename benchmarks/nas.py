@@ -1,4 +1,4 @@
-"""Models with choices: are published spaces what their papers say, and what is repaired?
+"""Models with choices: published spaces, repair, and predictions of time.
 
     python -m benchmarks.nas --json FILE [--only PART ...] [--quick]
 
@@ -11,6 +11,10 @@
   drawn by the hash of the commit that froze the repair: the parts that were built and trained a
   step, and that were refused with names, models with wrong shapes, anything else by its kind,
   and the median milliseconds of a model that was built and of one that was refused.
+- ``features``: 40 architectures of a MnasNet-like space (12 with ``--quick``), each really trained
+  for an epoch: how far that is from what the cost table predicts (``_nas_features``).
+- ``equal``: how many of a space's configurations are different architectures, and how many begin
+  with different bits (``_nas_equal``).
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ from penstock import nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
 
 from ._frozen import frozen_seed
+from ._nas_equal import equal
+from ._nas_features import predicted
 from ._nas_mutations import figures
 from ._nas_spaces import Darts, MnasNet, NasBench201
 
@@ -46,6 +52,7 @@ BUILT = 20
 #: What judges and is judged: mutations are drawn by the last commit that changed any of it.
 FROZEN = ["tasks/nas/graphs", "benchmarks/_nas_mutations.py", "benchmarks/_nas_nets.py"]
 MUTATIONS = {False: 1000, True: 100}
+TRAINED = {False: 40, True: 12}
 
 
 def spaces() -> dict[str, Any]:
@@ -92,7 +99,7 @@ def repaired(*, quick: bool) -> dict[str, Any]:
     return {f"repaired.{key}": value for key, value in found.items()}
 
 
-PARTS = ("space", "repaired")
+PARTS = ("space", "repaired", "features", "equal")
 
 
 def main() -> None:
@@ -107,6 +114,10 @@ def main() -> None:
         found |= spaces()
     if "repaired" in given.only:
         found |= repaired(quick=given.quick)
+    if "features" in given.only:
+        found |= predicted(TRAINED[given.quick])
+    if "equal" in given.only:
+        found |= equal()
     found["load.end"] = os.getloadavg()[0]
     given.json.write_text(json.dumps(found, indent=1))
     print(json.dumps(found, indent=1))

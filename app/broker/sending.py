@@ -7,7 +7,9 @@ dispatch is one command of a pipeline, and Celery's own producer is not needed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
+from ...scheduler.model import decisions
 from ...scheduler.model.decisions import Dispatch
 from ...scheduler.model.study import Code, StudySpec, replicate_of
 from ...scheduler.state.fusing import may_fuse
@@ -96,7 +98,8 @@ def _dispatched(
             widths=segment.widths,
             energy=spec.energy_weight > 0,
             profile=dispatch.profile and rank == 0,
-            estimate=_refs(dispatch) if rank == 0 else (),
+            estimate=_refs(dispatch.estimate) if rank == 0 else (),
+            describe=_refs(dispatch.describe) if rank == 0 else (),
             fuse=may_fuse(spec),
             memory_limit=spec.memory_limit,
             environment=spec.environment,
@@ -112,10 +115,10 @@ def _dispatched(
     return protocol.DISPATCH.command(keys, (segment.fence, *texts))
 
 
-def _refs(dispatch: Dispatch) -> tuple[TrialRef, ...]:
+def _refs(trials: Sequence[decisions.TrialRef]) -> tuple[TrialRef, ...]:
     return tuple(
         TrialRef(trial=e.trial, number=e.number, params=dict(e.params), shards=e.shards)
-        for e in dispatch.estimate
+        for e in trials
     )
 
 

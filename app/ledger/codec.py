@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 18
+VERSION = 19
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS = {"shuffle": False}
@@ -69,6 +69,7 @@ KINDS: dict[str, type[Event]] = {
     "Undurable": events.Undurable,
     "Remarked": events.Remarked,
     "Derived": events.Derived,
+    "Described": events.Described,
     "Replayed": events.Replayed,
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,

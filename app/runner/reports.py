@@ -8,12 +8,14 @@ from dataclasses import dataclass, fields
 from math import inf, isfinite
 from typing import Any
 
+from ...profiling.base.architecture import Architecture
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
 from ...profiling.memory.footprint import Footprint
 from ...scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     Derived,
+    Described,
     Durable,
     EpochReported,
     Event,
@@ -166,6 +168,19 @@ def _derived(body: Mapping[str, Any], at: float) -> Event:
     return Derived(**_attempt(body, at), log=log, base=base, digest=digest)
 
 
+def _described(body: Mapping[str, Any], at: float) -> Event:
+    counts = {each.name: _natural(body[each.name], each.name) for each in fields(Architecture)}
+    choices = body["choices"]
+    if not isinstance(choices, list) or not all(isinstance(each, str) for each in choices):
+        raise TypeError(f"choices = {str(choices)[:100]}")
+    return Described(
+        **_attempt(body, at),
+        of=_text(body, "of"),
+        architecture=Architecture(**counts),
+        choices=tuple(choices),
+    )
+
+
 def _windows(body: Mapping[str, Any], at: float) -> Event:
     windows = []
     for config, ratio, wasted, joules in body["windows"]:
@@ -305,6 +320,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "undurable": _undurable,
     "remarked": _remarked,
     "derived": _derived,
+    "described": _described,
     "replayed": _replayed,
     "windows": _windows,
     "widths": _widths,

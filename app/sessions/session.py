@@ -37,6 +37,7 @@ MEASURED = {
         *("of", "persistent", "ephemeral", "reserved", "base"),
         *("measured", "recurrent", "failed"),
     ),
+    "described": ("of", "parameters", "flops", "activations", "operators", "choices"),
 }
 #: The most seconds without a look at the clock.
 POLL_INTERVAL = 0.5

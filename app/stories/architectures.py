@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...scheduler.model.events import Derived
+from ...scheduler.model.events import Derived, Described
 from ...scheduler.model.study import number_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,16 @@ def derived(event: Derived) -> str:
     if not log:
         return f"{text}, which no mutator changed"
     return f"{text}, made of {event.base[:DIGITS]}: {'; '.join(map(_primitive, log))}"
+
+
+def described(event: Described) -> str:
+    """A sentence: what the model of a trial was counted to be."""
+    found = event.architecture
+    text = f"the model of {event.of} has {found.parameters:,} parameters"
+    if not found.operators:
+        return f"{text}; its operations could not be counted"
+    per_example = f"{found.flops:,} operations and {found.activations:,} activations an example"
+    return f"{text}, {per_example}, {found.operators} operators deep"
 
 
 def others_alike(reader: Reader, study: str, events: Sequence[tuple[int, Event]]) -> str:

@@ -11,7 +11,7 @@ from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
 from ..common.text import count, duration, instead, number, size
 from ..views.system_configurations import tried
-from .architectures import derived
+from .architectures import derived, described
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
@@ -66,7 +66,12 @@ def sentence(
             text = f"its state could not be written to the store: {event.reason}"
         case happened.Replayed() | happened.Remarked() | happened.Derived():
             text = _remark(event, attempt)
-        case happened.WindowsMeasured() | happened.Profiled() | happened.FootprintReported():
+        case (
+            happened.WindowsMeasured()
+            | happened.Profiled()
+            | happened.FootprintReported()
+            | happened.Described()
+        ):
             text = _measured(event)
         case happened.WidthsMeasured():
             text = _widths(event)
@@ -192,9 +197,14 @@ def _footprint(event: happened.FootprintReported) -> str:
 
 
 def _measured(
-    event: happened.WindowsMeasured | happened.Profiled | happened.FootprintReported,
+    event: happened.WindowsMeasured
+    | happened.Profiled
+    | happened.FootprintReported
+    | happened.Described,
 ) -> str:
-    """A footprint, a profile's counters, or each system configuration's result."""
+    """A model, a footprint, a profile's counters, or each system configuration's result."""
+    if isinstance(event, happened.Described):
+        return described(event)
     if isinstance(event, happened.FootprintReported):
         return _footprint(event)
     if isinstance(event, happened.Profiled):

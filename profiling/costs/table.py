@@ -239,6 +239,13 @@ class CostTable:
             return expected(made, features, {}, widest)
         return expected(made, own.features, own.planned, widest)
 
+    def describe(self, study: str, trial: str, features: tuple[float, ...]) -> None:
+        """More is known of a trial: these are its features, if it has run. All get as many."""
+        known = self.studies.get(study)
+        if known is not None and trial in known.trials:
+            known.trials[trial].features = features
+            known.pool = None
+
     def seconds_at(
         self, study: str, trial: str, width: int, features: tuple[float, ...] = ()
     ) -> float | None:

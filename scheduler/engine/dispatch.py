@@ -28,6 +28,7 @@ from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slot_choice import members_of, warm_first
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..resources.turn_weights import TurnWeights, any_without_turns
+from ..state.architectures import Architectures
 from ..state.core import Core
 from ..state.fusing import seats_to_fill
 from ..state.state import Attempt, StudyState
@@ -54,6 +55,7 @@ class Dispatcher:
         tuning: Tuning,
         packing: Packing,
         footprints: Footprints,
+        architectures: Architectures,
         giving_way: GivingWay,
         turn_weights: TurnWeights,
         prefixes: Prefixes,
@@ -67,6 +69,7 @@ class Dispatcher:
         self._tuning = tuning
         self._packing = packing
         self._footprints = footprints
+        self._architectures = architectures
         self._giving_way = giving_way
         self._turn_weights = turn_weights
         self._prefixes = prefixes
@@ -349,6 +352,7 @@ class Dispatcher:
             probe_epochs=tuning.epochs,
             profile=tuning.profile,
             estimate=() if widths else self._footprints.unknown(study, trial),
+            describe=() if widths else self._architectures.unknown(study, trial),
             weights=self._turn_weights.enter(attempt),
             copies=() if widths else self._prefixes.copies(study, trial, segment),
         )

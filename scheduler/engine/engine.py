@@ -27,6 +27,7 @@ from ..model.events import (
     AttemptLost,
     ConfigsProposed,
     Derived,
+    Described,
     DeviceDraining,
     DeviceJoined,
     DeviceLeft,
@@ -80,6 +81,7 @@ from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..resources.shortages import Shortages
 from ..resources.turn_weights import TurnWeights
+from ..state.architectures import Architectures
 from ..state.core import Core, Refused
 from ..state.state import Changes, EngineState
 from ..strategies.base import Strategy
@@ -117,7 +119,7 @@ class Engine:
         self._probing = probing = Probing(core)
         self._tuning = tuning = Tuning(core, probing=probing)
         self._packing = packing = Packing(core)
-        footprints = Footprints(core)
+        footprints, architectures = Footprints(core), Architectures(core)
         self._giving_way = giving_way = GivingWay(core)
         turn_weights = TurnWeights(core)
         self._signatures = signatures = Signatures(core)
@@ -130,6 +132,7 @@ class Engine:
             tuning=tuning,
             packing=packing,
             footprints=footprints,
+            architectures=architectures,
             giving_way=giving_way,
             turn_weights=turn_weights,
             prefixes=prefixes,
@@ -158,6 +161,7 @@ class Engine:
             proposals=proposals,
             dispatcher=dispatcher,
             attempts=attempts,
+            architectures=architectures,
         )
         self._devices = Devices(core, proposals=proposals, dispatcher=dispatcher, attempts=attempts)
         self._lifecycle = Lifecycle(
@@ -307,6 +311,7 @@ class Engine:
             EpochReported: self._epochs.on_epoch_reported,
             Remarked: self._epochs.on_remarked,
             Derived: self._epochs.on_remarked,
+            Described: self._epochs.on_described,
             Replayed: self._epochs.on_replayed,
             TrialReturned: self._attempts.on_trial_returned,
             AttemptFailed: self._attempts.on_attempt_failed,

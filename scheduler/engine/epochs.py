@@ -14,13 +14,14 @@ name.
 from __future__ import annotations
 
 from ..model.decisions import Member, Parent
-from ..model.events import Derived, EpochReported, Remarked, Replayed
-from ..model.trial import AcceptedEpoch, Step, Trial
+from ..model.events import Derived, Described, EpochReported, Remarked, Replayed
+from ..model.trial import AcceptedEpoch, Step, Trial, TrialState
 from ..planning.planning import Planning
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
+from ..state.architectures import Architectures
 from ..state.core import Core, Refused
 from ..state.fusing import observe_company
 from ..state.lane_time import settle
@@ -51,6 +52,7 @@ class Epochs:
         proposals: Proposals,
         dispatcher: Dispatcher,
         attempts: Attempts,
+        architectures: Architectures,
     ) -> None:
         self._core = core
         self._state = core.state
@@ -65,6 +67,7 @@ class Epochs:
         self._proposals = proposals
         self._dispatcher = dispatcher
         self._attempts = attempts
+        self._architectures = architectures
 
     def on_epoch_reported(self, event: EpochReported) -> None:
         trial = self._core.trial(event.trial)
@@ -239,6 +242,11 @@ class Epochs:
 
     def on_remarked(self, event: Remarked | Derived) -> None:
         self._core.check_fence(self._core.trial(event.trial), event.fence)
+
+    def on_described(self, event: Described) -> None:
+        trial = self._architectures.take(event)
+        if trial is not None and trial.state is TrialState.WAITING:
+            self._dispatcher.fill()  # its costs and its need of memory are known better now
 
     def on_replayed(self, event: Replayed) -> None:
         self._core.check_fence(self._core.trial(event.trial), event.fence)

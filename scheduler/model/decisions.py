@@ -116,6 +116,8 @@ class Dispatch(Decision):
     profile: bool = False
     #: Trials of the study whose memory is to be estimated, if there is time.
     estimate: tuple[TrialRef, ...] = ()
+    #: Trials of the study whose models are to be counted, if there is time.
+    describe: tuple[TrialRef, ...] = ()
     #: The weights of the turns in its lane from now on, by trial, its own included; empty where
     #: lanes have one seat.
     weights: tuple[tuple[str, float], ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...profiling.base.architecture import Architecture
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.memory.footprint import Footprint
@@ -507,6 +508,22 @@ class Derived(Event):
     log: str
     #: The digest of the result. Equal architectures have equal ones.
     digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described(Event):
+    """An attempt of ``trial`` has counted the model of the trial ``of``, which makes choices."""
+
+    #: The id of the trial whose attempt reports.
+    trial: str
+    #: The fence of the attempt that reports.
+    fence: int
+    #: The id of the trial that was counted.
+    of: str
+    #: What was counted.
+    architecture: Architecture
+    #: The hyperparameters that the model was made by.
+    choices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

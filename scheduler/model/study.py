@@ -272,6 +272,12 @@ class StudyRecord:
 SHARD_EXAMPLES = 32
 
 
+def batch_of(spec: StudySpec, params: Params) -> float:
+    """How many examples a step of a trial with ``params`` has; 0 if that is no number."""
+    batch = dict(params).get("batch_size", spec.batch_size)
+    return batch if isinstance(batch, (int, float)) else 0
+
+
 def shards_of(spec: StudySpec, params: Params) -> int:
     """How many shards the batches of a trial with ``params`` are cut into, for the trial's whole
     life.
@@ -283,8 +289,7 @@ def shards_of(spec: StudySpec, params: Params) -> int:
         return spec.shards
     if spec.max_width == 1:
         return 1
-    batch = dict(params).get("batch_size", spec.batch_size)
-    examples = int(batch) if isinstance(batch, (int, float)) else 0
+    examples = int(batch_of(spec, params))
     return max(1, min(spec.max_width, examples // SHARD_EXAMPLES))
 
 

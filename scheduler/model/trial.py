@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ...profiling.base.architecture import Architecture
 from ...profiling.base.errors import IllegalTransition
 from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.memory.footprint import Footprint
@@ -246,6 +247,8 @@ class Trial:
     window: int = 0
     #: How many of its width windows were cut before they had measured two widths.
     cut_windows: int = 0
+    #: What its model is, in numbers, where that makes choices; None: not known.
+    architecture: Architecture | None = None
     #: What memory it needs, as estimated before it ran; all 0 where that was not possible.
     estimate: Footprint | None = None
     #: What memory it was measured to need.

@@ -8,21 +8,14 @@ cannot be traced is not tried for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-
 from ...profiling.memory.processes import Processes
 from ..model.decisions import TrialRef
 from ..model.events import FootprintReported
-from ..model.study import shards_of
 from ..model.trial import FINAL, Trial
+from ..state.architectures import named, relate_tensors
 from ..state.core import Core
 from ..state.state import StudyState
 
-#: The most trials that one dispatch names.
-AT_ONCE = 4
-#: How far down the queue trials are looked for.
-LOOKED_AT = 64
 #: After so many trials that could not be traced, and none that could, a study's are left alone.
 MAX_UNTRACED = 3
 
@@ -38,21 +31,7 @@ class Footprints:
         """The trials to estimate with the next segment of ``trial``."""
         if study.spec.contract != "torch" or study.untraced >= MAX_UNTRACED:
             return ()
-        found = []
-        for each in self._candidates(study, trial):
-            shards = shards_of(study.spec, each.params)
-            found.append(TrialRef(each.id, each.number, each.params, shards))
-            if len(found) == AT_ONCE:
-                break
-        return tuple(found)
-
-    def _candidates(self, study: StudyState, trial: Trial) -> Iterator[Trial]:
-        if trial.estimate is None:
-            yield trial
-        for name in islice(self._state.ready, LOOKED_AT):
-            each = self._state.trials[name]
-            if each.study == study.spec.id and each is not trial and each.estimate is None:
-                yield each
+        return named(self._state, study, trial, lambda each: each.estimate is None)
 
     def take(self, event: FootprintReported) -> Trial | None:
         """Keep what was found; returns the trial, unless it is over or unknown."""
@@ -65,6 +44,7 @@ class Footprints:
         device = self._state.devices[reporter.members[0].device].device
         known = study.processes.setdefault(device.kind, Processes())
         known.observe_base(event.base, recurrent=event.recurrent)
+        relate_tensors(study, trial, event.footprint)
         if event.measured:
             trial.measured = event.footprint
             known.observe_tensors(trial.id, event.footprint, trial.estimate)

@@ -2,7 +2,8 @@
 
 Theory of operation. A trial needs what its process was seen to have on that kind of device. Before
 it has run, it needs what its estimate says (``profiling.memory.processes``). Without an estimate it
-needs the most that any trial of its study was seen to have, or is expected to need. So the first
+needs what its architecture says (``profiling.base.architecture``), else the most that any trial of
+its study was seen to have, or is expected to need. So the first
 trials of a study, of which nothing is known, share with nobody. Running out of memory raises what a
 trial needs (``shortages``). Trials fit together if the sum of their needs leaves a reserve free,
 also if the one that is known worst needs as much more as such trials ever did.
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...profiling.devices.device import Device
+from ...profiling.memory.footprint import Footprint
+from ..model.study import batch_of
 from ..model.trial import Trial
 from ..state.state import EngineState
 
@@ -51,10 +54,23 @@ def _expected(state: EngineState, trial: Trial, kind: str) -> Need:
     if known is None:
         return Need(seen)
     tensors = trial.measured or trial.estimate
+    if tensors is None or not tensors.peak:
+        tensors = _by_architecture(state, trial)
     expected = tensors and known.expected(tensors, estimated=trial.measured is None)
     if not expected:
         return Need(max(seen, known.most))
     return Need(expected, round(expected * known.doubt))
+
+
+def _by_architecture(state: EngineState, trial: Trial) -> Footprint | None:
+    """What its architecture says of its tensors; None if that is nothing."""
+    study = state.studies[trial.study]
+    if trial.architecture is None:
+        return None
+    stay, added = study.architectures.tensors(
+        trial.architecture, batch_of(study.spec, trial.params)
+    )
+    return Footprint(stay, added, stay + added) if stay else None
 
 
 def _together(needs: Sequence[Need]) -> int:

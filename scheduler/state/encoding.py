@@ -15,22 +15,25 @@ Space = tuple[tuple[str, str], ...]
 
 
 @lru_cache(maxsize=32768)
-def _features(space: Space, params: Params) -> tuple[float, ...]:
+def _features(space: Space, params: Params, without: tuple[str, ...]) -> tuple[float, ...]:
     given = dict(params)
     found: list[float] = []
     for name, text in space:
-        found += _numbers(_parsed(text), given.get(name), present=name in given)
+        if name not in without:
+            found += _numbers(_parsed(text), given.get(name), present=name in given)
     return tuple(found[:MAX_FEATURES])
 
 
-def features_of(spec: StudySpec, params: Params) -> tuple[float, ...]:
+def features_of(
+    spec: StudySpec, params: Params, without: tuple[str, ...] = ()
+) -> tuple[float, ...]:
     """Numbers from -1 to 1, as many for each trial of the study; none if the study has no space.
 
     A numeric parameter gives its position in its range, on a logarithmic scale if the distribution
     has one. A categorical parameter gives a number for each possible value but the first. A
-    parameter that is absent gives 0.
+    parameter that is absent gives 0, those named ``without`` give none.
     """
-    return _features(spec.space, params) if spec.space else ()
+    return _features(spec.space, params, without) if spec.space else ()
 
 
 @lru_cache(maxsize=1024)

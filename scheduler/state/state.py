@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from ...profiling.base.architecture import Architectures
 from ...profiling.costs.failure_rate import FaultTable
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.outcomes import Tally
@@ -69,6 +70,8 @@ class StudyState:
     vain_windows: int = 0
     #: How many of its trials in a row could not be traced (``scheduler.resources.footprints``).
     untraced: int = 0
+    #: What is known of its trials' architectures, where its models have choices.
+    architectures: Architectures = field(default_factory=Architectures)
     #: What is known of its trials' processes, by kind of device.
     processes: dict[str, Processes] = field(default_factory=dict)
     #: The machine's part of its numeric signature; empty before the first epoch.
@@ -353,7 +356,17 @@ class EngineState:
         own = self.costs.own(trial.study, trial.id)
         if own is not None:
             return own.features
-        return features_of(self.studies[trial.study].spec, trial.params)
+        return self.features_of(trial)
+
+    def features_of(self, trial: Trial) -> tuple[float, ...]:
+        """The numbers that tell the trial from others of its study.
+
+        Where the study's models have choices, counts of its architecture stand for them.
+        """
+        study = self.studies[trial.study]
+        known = study.architectures
+        own = features_of(study.spec, trial.params, tuple(known.choices))
+        return (*known.features(trial.architecture), *own) if known.counted else own
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
         """Expected seconds of its epoch on ``width`` devices; None if nothing was measured."""

@@ -10,7 +10,7 @@ from math import log2
 from ...profiling.knobs.knobs import KnobValues, SystemConfig, merged, part
 from ...profiling.knobs.racing import PROBING, Race
 from ..model.decisions import AskConfigs, Consult
-from ..model.study import Metrics, StudySpec, shards_of
+from ..model.study import Metrics, StudySpec, batch_of, shards_of
 from ..model.trial import Trial
 
 
@@ -97,9 +97,8 @@ def workload_of(spec: StudySpec, trial: Trial) -> str:
 
     It reveals nothing of a user's names or data.
     """
-    params = dict(trial.params)
-    batch = params.get("batch_size", spec.batch_size)
-    bucket = round(log2(batch)) if isinstance(batch, (int, float)) and batch > 0 else 0
+    batch = batch_of(spec, trial.params)
+    bucket = round(log2(batch)) if batch > 0 else 0
     names = (
         spec.code.target.rpartition(":")[2],
         spec.code.digest,

@@ -135,6 +135,9 @@ class SegmentTask(_Frozen):
     profile: bool = False
     #: Trials whose memory is to be estimated, if the trainer has the time (``tasks.memory``).
     estimate: tuple[TrialRef, ...] = ()
+    #: Trials whose models are to be counted, if the trainer has the time
+    #: (``tasks.trainer.descriptions``).
+    describe: tuple[TrialRef, ...] = ()
     #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
     copies: tuple[int, ...] = ()
     #: Whether it may be trained together with others of its structure (``tasks.trainer.lockstep``).

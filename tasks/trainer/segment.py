@@ -42,6 +42,7 @@ from ..training.fixed_metrics import fix
 from ..training.probe import probe
 from ..training.profile import Profiles
 from ..training.training import Training
+from .descriptions import Descriptions
 from .lockstep import Lockstep
 from .resume import Resumption
 from .state_copies import StateCopies
@@ -66,6 +67,7 @@ class Segments:
         self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._handler = RendezvousHandler(identity, loop.device_here())
         self._estimator = Estimator()
+        self._descriptions = Descriptions()
         self._lockstep = Lockstep()
         self._streams = Streams(warm_capacity)
         files = None if kept is None else KeptFiles(kept)
@@ -114,6 +116,7 @@ class Segments:
                 if run.turn is not None and task.replicate is not None:
                     self._streams.join(task.trial, warm.training)
                 _measure_candidates(run, warm.training)
+                self._descriptions.say(run, warm.training, self._resumption.first_examples)
                 self._estimate(run, code)
                 run.prepared()
                 self._train(run, warm)
@@ -157,6 +160,7 @@ class Segments:
             if joules is not None and run.turn is not None:
                 joules *= result.seconds / (time.perf_counter() - began)
             self._estimator.trained(result.seconds)
+            self._descriptions.trained(result.seconds)
             if profiled:
                 values = dict(self._profiles.end(training, result))
                 if run.turn is None or run.turn.away == away:  # else others are in it

@@ -49,6 +49,8 @@ REPORTS = (
     {"kind": "undurable", **ATTEMPT, "reason": "full"},
     {"kind": "remarked", **ATTEMPT, "text": "t"},
     {"kind": "derived", **ATTEMPT, "base": "b", "log": "[]", "digest": "d"},
+    {"kind": "described", **ATTEMPT, "of": "s-1-0001", "parameters": 1, "flops": 2,
+     "activations": 3, "operators": 4, "choices": ["width"]},
     {"kind": "replayed", **ATTEMPT, "first": 1, "last": 2, "reason": ""},
     {"kind": "windows", **ATTEMPT, "windows": [[[["threads", 2]], 0.9, 0.1, None]],
      "failed": [[[["threads", 1]], "why"]]},

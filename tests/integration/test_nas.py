@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
+import torch
 from nas_code import (
     Chain,
     Fitted,
@@ -37,7 +38,7 @@ from penstock.app.ledger.codec import spec_from_json
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import check_params, parse_space
-from penstock.scheduler.model.events import Derived
+from penstock.scheduler.model.events import Derived, Described
 
 pytestmark = pytest.mark.integration
 
@@ -173,6 +174,26 @@ def test_each_strategy_of_exploration_goes_on_after_its_scheduler_was_killed(sit
         if sampler in {"random", "grid"}:
             spec = spec_from_json(site.reader.study(study).spec_json)
             assert tuple(proposed) == SamplerHost().ask(spec, 0, 12, []).trials
+
+
+def test_a_trainer_says_what_models_with_choices_are(site):
+    study = create_study(
+        study_name="nas-described", metric="loss", sampler="grid", strategy=FullBudget(1)
+    )
+    study.optimize(Unfixed, nas.space(Net), show_progress=False)
+    found = {}
+    for trial in study.trials:
+        events = site.reader.events(trial.user_attrs["trial_id"])
+        found |= {event.of: event for _, event in events if isinstance(event, Described)}
+    assert found, "the first trial's is counted whatever it takes"
+    for trial in study.trials:
+        if event := found.get(trial.user_attrs["trial_id"]):
+            net = nas.build(Net, trial.params)
+            assert event.architecture.parameters == nas.parameters(net)
+            assert event.architecture.flops == nas.flops(net, torch.zeros(1, 3))
+            assert event.choices == tuple(sorted(trial.params))
+    stories = "".join(site.penstock("story", f"{study.id}/{n}") for n in range(6))
+    assert "operators deep" in stories
 
 
 def test_the_ledger_has_what_mutators_did_and_the_story_tells_equal_architectures(site):

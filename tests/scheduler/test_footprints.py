@@ -10,7 +10,8 @@ from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.events import DeviceJoined, FootprintReported
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.resources.footprints import AT_ONCE, MAX_UNTRACED
+from penstock.scheduler.resources.footprints import MAX_UNTRACED
+from penstock.scheduler.state.architectures import AT_ONCE
 
 SMALL, LARGE = Footprint(10, 30, 64), Footprint(20, 70, 128)
 NONE = Footprint(0, 0, 0)

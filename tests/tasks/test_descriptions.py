@@ -1,0 +1,88 @@
+"""What a trainer says of models that make choices, before they are trained."""
+
+from __future__ import annotations
+
+import torch
+from nas_code import Fitted, Unfixed
+from penstock.tasks.trainer import descriptions
+from penstock.tasks.trainer.descriptions import counted
+from trainer_here import Trainer
+
+LINEAR = {"width": 4, "op": "linear"}
+DEEP = {"width": 2, "op": "mlp", "deep": 2}
+#: Linear(3, 4) and Linear(4, 1).
+SIZE, FLOPS = 4 * 3 + 4 + 4 + 1, 2 * (3 * 4 + 4)
+ONE = (torch.zeros(1, 3, device="meta"), torch.zeros(1, 1, device="meta"))
+
+
+class Sorted(Unfixed):
+    """Code that needs the values of tensors."""
+
+    def loss(self, model, batch):
+        assert batch[0].sum().item() >= 0
+        return super().loss(model, batch)
+
+
+class Plain(Unfixed):
+    """A model without choices."""
+
+    def model(self):
+        return torch.nn.Linear(3, 1)
+
+
+class Sized(Unfixed):
+    """Code whose model needs values when it is made."""
+
+    def model(self):
+        assert torch.ones(1).item() == 1
+        return super().model()
+
+
+def described(trainer):
+    return [each for each in trainer.said if each["op"] == "described"]
+
+
+def named(number, params):
+    return {"trial": f"s-{number:04d}", "number": number, "params": params}
+
+
+def test_a_trainer_counts_its_trial_and_those_that_wait_and_changes_no_bit():
+    trainer, plain = Trainer(), Trainer()
+    waits = [named(1, DEEP), named(2, DEEP | {"deep": 1})]
+    first = trainer.train(Unfixed, metric="loss", params=LINEAR, describe=waits)
+    own, deep, less = described(trainer)
+    assert [each["of"] for each in (own, deep, less)] == ["s-0000", "s-0001", "s-0002"]
+    assert (own["parameters"], own["flops"]) == (SIZE, FLOPS)
+    assert own["choices"] == ["op", "width"]
+    assert deep["choices"] == ["deep", "op", "width"]
+    assert deep["parameters"] > less["parameters"]
+    assert deep["operators"] > less["operators"] > own["operators"] > 0
+    assert deep["activations"] > less["activations"] > 0
+    plain.segments._descriptions._spent = 1e9  # it has no time for any
+    again = plain.train(Unfixed, metric="loss", params=LINEAR, describe=waits)
+    assert not described(plain)
+    assert [each["state_hash"] for each in again] == [each["state_hash"] for each in first]
+
+
+def test_a_trial_is_counted_once_and_models_without_choices_never(monkeypatch):
+    trainer = Trainer()
+    [first] = trainer.train(Unfixed, metric="loss", params=LINEAR)
+    trainer.train(Unfixed, 2, metric="loss", params=LINEAR, expect=first["state_hash"])
+    assert len(described(trainer)) == 1
+    monkeypatch.setattr(descriptions, "counted", None)
+    trainer.train(Plain, trial="s-0003", metric="loss")
+    assert len(described(trainer)) == 1
+
+
+def test_code_that_needs_values_gives_its_parameters_or_nothing():
+    found = counted(Sorted(LINEAR), LINEAR, ONE)
+    assert found is not None
+    architecture, choices = found
+    assert (architecture.parameters, architecture.flops, architecture.operators) == (SIZE, 0, 0)
+    assert choices == ["op", "width"]
+    assert counted(Sized(LINEAR), LINEAR, ONE) is None
+
+
+def test_what_is_counted_grows_neither_with_the_batch_nor_with_fixed_metrics():
+    one, of_fitted = counted(Unfixed(LINEAR), LINEAR, ONE), counted(Fitted(LINEAR), LINEAR, ONE)
+    assert one == of_fitted
