@@ -116,4 +116,4 @@ if __name__ == "__main__":
     )
     study.optimize(Digits, space(), n_trials=24)
     print(f"accuracy {study.best_value:.4f} with {study.best_params}")
-    print(nas.build(Net, study.best_params))
+    print(nas.best_model(study))  # with its weights

@@ -100,6 +100,13 @@ class Mutated(Fitted):
         return nas.build(Chain, self.params, mutators=[activation, behind])
 
 
+class Plain(Fitted):
+    """The same line, learned without a choice."""
+
+    def model(self):
+        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+
 class Unfixed(Fitted):
     """The same, of which nothing is known before."""
 

@@ -21,12 +21,42 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-def best(name: Name = None, as_json: Json = False) -> None:
+def best(
+    name: Name = None,
+    as_json: Json = False,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            metavar="FOLDER",
+            help="Write the trained model of a TorchTrainable there: weights, parameters, and a"
+            " model.py that loads them. It imports the study's code.",
+        ),
+    ] = None,
+    trial: Annotated[
+        int | None,
+        typer.Option(
+            "--trial", metavar="NUMBER", help="With --model: of this trial, not of the best."
+        ),
+    ] = None,
+) -> None:
     """Show a study's best trial: value, parameters, metrics, and where its checkpoint is."""
     from ..views.best import best_facts, best_view
 
     reader = reader_of()
-    present(best_facts(reader, study_of(reader, name)), as_json, best_view)
+    study = study_of(reader, name)
+    if model is None:
+        if trial is not None:
+            raise UsageError.refuse("--trial", trial, "a number beside --model FOLDER")
+        present(best_facts(reader, study), as_json, best_view)
+        return
+    if as_json:
+        raise UsageError.refuse("--json", True, "no --model: what that writes is in its folder")
+    from ..nas.model_folder import write_model
+    from ..nas.trained import trained_model
+
+    write_model(trained_model(reader, study, trial), model)
+    say(model)
 
 
 def memory(name: Name = None, as_json: Json = False) -> None:

@@ -4,7 +4,8 @@ A model is a class that derives from ``ModelSpace`` and makes its choices in ``_
 (``LayerChoice``), inputs (``InputChoice``), depths (``Repeat``), cells (``Cell``) and plain values
 (``choice``). ``space`` gives its choices as a space, ``build`` the model of one configuration. A
 ``mutator`` changes the graph of a model, ``captured`` says what of it can be. ``parameters``,
-``flops`` and ``latency`` are figures of a model that are there before it is trained.
+``flops`` and ``latency`` are figures of a model that are there before it is trained, and
+``best_model`` is the one that a study has trained.
 Each name is loaded when first used, so ``nas`` itself costs nothing, and no torch.
 """
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from ...tasks.nas.latency import Latency, latency
     from ...tasks.nas.layers import InputChoice, LayerChoice, Repeat
     from ...tasks.nas.model import ModelSpace, build
+    from ...tasks.training.rebuilt import rebuilt
     from .model_space import size, space
+    from .trained import best_model
 
     ValueChoice = choice
 
@@ -40,6 +43,7 @@ _LAZY = {
     "Repeat": ("...tasks.nas.layers", "Repeat"),
     "Site": ("...tasks.nas.graphs.mutators", "Site"),
     "ValueChoice": ("...tasks.nas.choices", "choice"),
+    "best_model": (".trained", "best_model"),
     "build": ("...tasks.nas.model", "build"),
     "captured": ("...tasks.nas.graphs.capture", "captured"),
     "choice": ("...tasks.nas.choices", "choice"),
@@ -47,6 +51,7 @@ _LAZY = {
     "latency": ("...tasks.nas.latency", "latency"),
     "mutator": ("...tasks.nas.graphs.mutators", "mutator"),
     "parameters": ("...tasks.nas.counts", "parameters"),
+    "rebuilt": ("...tasks.training.rebuilt", "rebuilt"),
     "replay": ("...tasks.nas.graphs.derivation", "replay"),
     "size": (".model_space", "size"),
     "space": (".model_space", "space"),
@@ -64,6 +69,7 @@ __all__ = [
     "Repeat",
     "Site",
     "ValueChoice",
+    "best_model",
     "build",
     "captured",
     "choice",
@@ -71,6 +77,7 @@ __all__ = [
     "latency",
     "mutator",
     "parameters",
+    "rebuilt",
     "replay",
     "size",
     "space",

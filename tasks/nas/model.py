@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,11 +14,14 @@ from torch import nn
 from ...profiling.base.errors import UsageError
 from .choices import FromParams, answered_by, choice
 from .dry_run import Choice, explored
-from .graphs.derivation import Derivation, mutated, sketched
+from .graphs.derivation import Derivation, mutated, replay, sketched
 from .graphs.mutators import Mutator
 from .graphs.repair import Repair
 
 Model = TypeVar("Model", bound="ModelSpace")
+
+#: Set while a model is made that mutators have made before: how they did.
+_RECORDED: ContextVar[Derivation | None] = ContextVar("penstock_nas_recorded", default=None)
 
 
 class ModelSpace(nn.Module):
@@ -63,13 +68,26 @@ def build(
         raise UsageError.refuse("params", params, "a mapping of names to values")
     if repair is not None and not isinstance(repair, Repair):
         raise UsageError.refuse("repair", repair, "None or nas.Repair(additions=, carry=)")
-    answers = FromParams(params)
+    answers, recorded = FromParams(params), _RECORDED.get()
     with answered_by(answers):
-        built = model(**arguments)
-        if mutators:
+        with as_recorded(None):  # models within this one have nothing to do with it
+            built = model(**arguments)
+        if mutators and recorded is not None:
+            built = replay(built, recorded)
+        elif mutators:
             built = mutated(built, mutators, repair or Repair(), choice)
     built.architecture = answers.chosen
     return built
+
+
+@contextmanager
+def as_recorded(derivation: Derivation | None) -> Iterator[None]:
+    """Within it, ``build`` applies this log instead of mutators: neither they nor repair matter."""
+    token = _RECORDED.set(derivation)
+    try:
+        yield
+    finally:
+        _RECORDED.reset(token)
 
 
 def choices_of(

@@ -1,0 +1,182 @@
+"""The trained model of a trial: its kept state, its parameters and the code that makes it.
+
+Theory of operation. A checkpoint holds tensors and no module, and no code travels with it. So the
+model is made as the trial made it: the study's class is imported from where it was, its ``model()``
+is called with the trial's parameters and random numbers, and the log of its mutators is applied.
+Then the weights of the checkpoint are loaded. Code that a script or a notebook sent as a pickle is
+imported from the script's file or taken from ``__main__``: nothing is unpickled here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from ...profiling.base.wording import worded
+from ...scheduler.model.events import Derived
+from ...scheduler.model.study import number_of, replicate_of
+from ...scheduler.model.trial import TrialState
+from ...tasks.contracts.by_value import PREFIX
+from ...tasks.contracts.code import IMPORT_TARGET, Found, walk
+from ..ledger.codec import spec_from_json
+from ..views.progress import final_metrics, front_of, numbers_of, ranked
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ...scheduler.model.study import StudySpec
+    from ..ledger.reader import Reader
+    from ..ledger.rows import DurableRow, StudyRow, TrialRow
+    from ..study.study import Study
+
+#: A last state is written beside training, and may be known only after the study's end. It is
+#: waited for (seconds) where that end is not longer ago than the second number.
+WAIT, RECENT = 20.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """Where a trial's model is: its code by module and name, its state, and what the trial was."""
+
+    #: The module or script that has the code, the folder to import it from, its name there.
+    module: str
+    folder: str
+    name: str
+    #: What ``tasks.training.rebuilt`` needs of the trial, and what people ask of it (JSON).
+    trained: dict[str, Any]
+    #: The state after the trial's last epoch: its place, and its hash.
+    uri: str
+    state_hash: str
+
+    def weights(self) -> dict[str, Tensor]:
+        """The parameters and buffers by name. Raises BackendError if the file cannot be read."""
+        from ...tasks.checkpoints.checkpoint import load
+
+        weights: dict[str, Tensor] = load(self.uri, self.state_hash)["model"]
+        return weights
+
+    def code(self) -> Any:
+        """The class that makes it. Raises UsageError where it cannot be imported."""
+        main = sys.modules["__main__"]
+        script = Path(self.folder, *self.module.split(".")).with_suffix(".py")
+        running = Path(getattr(main, "__file__", None) or "").resolve()
+        try:
+            if running == script or self.module in {"notebook", "console"}:
+                return walk(main, self.name)
+            if self.folder not in sys.path:
+                sys.path.insert(0, self.folder)
+            token = IMPORT_TARGET.set(self.name)
+            try:
+                return walk(import_module(self.module), self.name)
+            finally:
+                IMPORT_TARGET.reset(token)
+        except (Exception, Found) as error:  # whatever the user's module raises
+            why = "it runs a study" if isinstance(error, Found) else worded(error, str)
+            raise UsageError(
+                f"the code of study {self.trained['study']}, {self.name} of {script}, cannot be"
+                f" imported here: {why}: put the file back; have a script run its study under"
+                ' `if __name__ == "__main__":`; or give the class: nas.best_model(study, code=...)',
+                "code",
+            ) from error
+
+
+def best_model(study: Study, trial: int | None = None, *, code: Any = None) -> nn.Module:
+    """The model of a study's best trial, or of trial number ``trial``, with its trained weights.
+
+    It is on the CPU, in evaluation mode, and made as the trial made it: of its parameters and,
+    where mutators changed it, of their log. Of code with an ``encoder()`` it is what comes behind.
+    ``code`` is the study's class; None: it is imported from where it was. Raises UsageError for a
+    study without one best trial, whose code is no ``TorchTrainable`` or cannot be imported, for a
+    trial whose state is not kept, and where the code makes another model now; BackendError where
+    the state cannot be read.
+    """
+    from ...tasks.training.rebuilt import rebuilt
+
+    study._handle.check_submitted()
+    reader = study._handle.reader()
+    found = trained_model(reader, reader.study(study.id), trial)
+    return rebuilt(code or found.code(), found.trained, found.weights())
+
+
+def trained_model(reader: Reader, study: StudyRow, number: int | None = None) -> TrainedModel:
+    """Where the model of the best trial, or of trial ``number``, is. Raises as ``best_model``."""
+    spec = spec_from_json(study.spec_json)
+    if spec.contract != "torch":
+        raise UsageError(
+            f"the code of study {study.name} is no TorchTrainable: only its own code knows how its"
+            " model is made",
+            "study",
+        )
+    trials = reader.trials(study.id)
+    trial = _trial(study, trials, number)
+    state = _state(reader, study, trial, _kept(study, spec, trials))
+    derived = [event for _, event in reader.events(trial.id) if isinstance(event, Derived)]
+    module, _, name = spec.code.target.removeprefix(PREFIX).rpartition(":")
+    trained = {
+        "study": study.name,
+        "trial": trial.number,
+        "epoch": trial.epoch,
+        "metrics": final_metrics(trial, reader.epochs(study.id)),
+        "params": trial.params,
+        "seed": spec.seed,
+        "key_number": trial.number if spec.seeding == "trial" else replicate_of(spec, trial.number),
+        "derivation": _derivation(derived[-1]) if derived else None,
+    }
+    module = Path(module).stem if module.endswith(".py") else module
+    return TrainedModel(module, spec.code.path, name, trained, state.uri, state.state_hash)
+
+
+def _derivation(event: Derived) -> dict[str, Any]:
+    return {"base": event.base, "log": json.loads(event.log), "digest": event.digest}
+
+
+def _trial(study: StudyRow, trials: list[TrialRow], number: int | None) -> TrialRow:
+    if number is not None:
+        for trial in trials:
+            if trial.number == number:
+                return trial
+        raise UsageError.refuse("trial", number, f"a number from 0 to {len(trials) - 1}")
+    best = front_of(study, trials)
+    if not best:
+        raise UsageError(f"no trial of {study.name} has a value yet, of {len(trials)}", "study")
+    if study.further and len(best) > 1:
+        raise UsageError.refuse(
+            "trial",
+            None,
+            f"one of {numbers_of(best)}: a study of {len(study.objectives)} objectives has no"
+            " single best",
+        )
+    return best[0]
+
+
+def _kept(study: StudyRow, spec: StudySpec, trials: list[TrialRow]) -> list[str]:
+    """The trials whose last state is in the store at the end, or soon after it."""
+    completed = [trial for trial in trials if trial.state == TrialState.COMPLETED]
+    best = ranked(study, completed) if completed and not study.further else front_of(study, trials)
+    return [trial.id for trial in best[: spec.keep_checkpoints]]
+
+
+def _state(reader: Reader, study: StudyRow, trial: TrialRow, kept: list[str]) -> DurableRow:
+    """The trial's state after its last epoch, once it is in the store."""
+    late = study.finished_at is None or time.time() - study.finished_at < RECENT
+    until = time.monotonic() + (WAIT if late and trial.id in kept else 0.0)
+    while True:
+        for state in reader.durables(study.id):
+            if (state.trial, state.epoch) == (trial.id, trial.epoch):
+                return state
+        if time.monotonic() >= until:
+            break
+        time.sleep(0.1)
+    numbers = ", ".join(str(number_of(each)) for each in kept) or "none"
+    raise UsageError(
+        f"the state of trial {trial.number} of {study.name} after its last epoch, {trial.epoch}, is"
+        f" not in the store: kept are those of the best trials, as many as"
+        f" create_study(limits=penstock.Limits(keep_checkpoints=...)) says (here: {numbers})",
+        "trial",
+    )

@@ -1,0 +1,70 @@
+"""The model of a trial that was trained: made again from its parameters, with its weights."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...profiling.base.errors import UsageError
+from ..contracts.contract import TorchTrainable
+from ..contracts.pieces import Pieces, StartParams
+from .seeding import seed_phase
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def rebuilt(
+    code: type[TorchTrainable], trained: Mapping[str, Any], weights: Mapping[str, Tensor]
+) -> nn.Module:
+    """The model that ``code`` makes of a trial, with these weights; on the CPU, in evaluation mode.
+
+    ``trained`` says what the trial was (the content of ``parameters.json``): its ``params``, the
+    ``seed`` of its study and its ``key_number``, by which ``model()`` draws what it drew then, and
+    its ``derivation``: the log of its mutators, which is applied as it is (None: there is none).
+    The caller's random numbers stay as they are. Raises UsageError for code that is no
+    ``TorchTrainable``, and where it makes another model now: another base, other weights.
+    """
+    if not isinstance(code, type) or not issubclass(code, TorchTrainable):
+        raise UsageError.refuse("code", code, "a class that derives from penstock.TorchTrainable")
+    pieces = Pieces(trained["params"])
+    trainable = code(StartParams(pieces))
+    trainable._pieces = pieces
+    with _own_numbers(), _by_log(trained["derivation"]):
+        seed_phase(torch.device("cpu"), "init", trained["seed"], trained["key_number"])
+        model = trainable.model()
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise UsageError(
+            f"{code.__name__}.model() makes another model than the one that was trained, whose"
+            f" weights do not fit: has the code changed? {error}",
+            "code",
+        ) from error
+    return model.eval()
+
+
+def _by_log(derivation: Mapping[str, Any] | None) -> Any:
+    if derivation is None:
+        return nullcontext()
+    from ..nas.graphs.derivation import Derivation
+    from ..nas.model import as_recorded
+
+    return as_recorded(Derivation.from_json(derivation))
+
+
+@contextmanager
+def _own_numbers() -> Iterator[None]:
+    """Within it, random numbers may be drawn and seeded without a trace."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
