@@ -36,7 +36,7 @@ def best(
     trial: Annotated[
         int | None,
         typer.Option(
-            "--trial", metavar="NUMBER", help="With --model: of this trial, not of the best."
+            "--trial", min=0, help="With --model: of the trial of this number, not of the best."
         ),
     ] = None,
 ) -> None:

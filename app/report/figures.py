@@ -13,6 +13,9 @@ from .charts import Figure, axis, colours, escape, is_log, lanes_height, summary
 if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
+#: The most trials of a front that are named in the chart.
+NAMED = 40
+
 
 def history(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], *, by: str
@@ -98,13 +101,23 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         "line": {"shape": "hv", "width": 2, "color": "ink"},
         "hoverinfo": "skip",
     }
+    names = {
+        "type": "scatter",
+        "mode": "text",
+        "name": "trials of the front",
+        "x": [trial.values[0] for trial in ahead[:NAMED]],
+        "y": [trial.values[1] for trial in ahead[:NAMED]],
+        "text": [f" trial {trial.number}" for trial in ahead[:NAMED]],
+        "textposition": "bottom right",
+        "hoverinfo": "skip",
+    }
     axes = []
     for objective, values in zip((first, second), coordinates, strict=True):
         title = f"{objective.metric} ({objective.direction})"
         axes.append(axis(title, type="log" if is_log(values) else "linear"))
     lines = [line] if len(study.objectives) == 2 else []
     layout = {"xaxis": axes[0], "yaxis": axes[1], "height": 420, "hovermode": "closest"}
-    return {"data": [*lines, dots], "layout": layout}
+    return {"data": [*lines, dots, names], "layout": layout}
 
 
 def best_so_far(

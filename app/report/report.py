@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...scheduler.model.events import Derived
 from ...scheduler.model.study import ENDLESS
 from ...scheduler.model.trial import TrialState
 from ...scheduler.strategies.base import RULES
@@ -36,7 +37,7 @@ from ..views.progress import (
     study_progress,
 )
 from ..views.utilisation import beside, usage_of, words
-from . import device_sharing, figures, lineage, parameter_figures, prefixes
+from . import architectures, device_sharing, figures, lineage, parameter_figures, prefixes
 from .html import Markup, pairs, table
 from .page import moment, page
 from .system_section import SystemSection, configurations_line, system_section
@@ -58,8 +59,8 @@ NOTE = "dashboard:note_str:"
 #: The section of a study with several objectives.
 PARETO = (
     '<section id="pareto"><div class="head"><h2>Pareto front</h2><p>Each dot is a trial at its last'
-    " values. Those on the line are beaten by none in every objective; a hollow one violates a"
-    ' constraint.</p><span class="legend">worst <i></i> best</span></div>'
+    " values. Those on the line, which are named, are beaten by none in every objective; a hollow"
+    ' one violates a constraint.</p><span class="legend">worst <i></i> best</span></div>'
     '<div class="chart" data-figure="pareto"></div></section>'
 )
 
@@ -78,6 +79,8 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     spec = spec_from_json(study.spec_json)
     system = system_section(reader, spec, trials)
     common = prefixes.section(study_prefixes(spec, trials, epochs))
+    derived = (event for _, event in reader.of_trials(study.id, Derived))
+    gallery = architectures.section(study, trials, derived)
     energy = energy_words(epochs, reader.devices())
     written = _attributes(reader, study)
     now = datetime.now(UTC)
@@ -93,6 +96,7 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
         sharing,
         written,
         common,
+        gallery,
     )
     write_atomic(path, text, "report")
     return path
@@ -131,11 +135,12 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     sharing: str = "",
     written: str = "",
     common: str = "",
+    gallery: str = "",
 ) -> str:
     """The page as text; ``now`` is when it was created.
 
     ``sharing`` is HTML of shared devices, ``written`` of the study's note and attributes,
-    ``common`` of the epochs that trials have in common.
+    ``common`` of the epochs that trials have in common, ``gallery`` of architectures.
     """
     spec = spec_from_json(study.spec_json)
     progress = study_progress(study, spec.strategy, trials, epochs)
@@ -165,6 +170,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "facts": _facts(study, spec, trials, epochs, used, energy) + written,
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
+        "gallery": gallery,
         "sections": common + system.html + sharing,
         "table": table(study, trials, epochs),
     }

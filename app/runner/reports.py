@@ -161,11 +161,12 @@ def _remarked(body: Mapping[str, Any], at: float) -> Event:
 
 
 def _derived(body: Mapping[str, Any], at: float) -> Event:
-    log = _text(body, "log")
-    if not isinstance(json.loads(log), list):
-        raise TypeError(f"log = {log[:100]!r}")
+    log, outline = _text(body, "log"), _text(body, "outline")
+    for text in (log, outline):
+        if not isinstance(json.loads(text), list):
+            raise TypeError(f"a list is {text[:100]!r}")
     base, digest = _text(body, "base"), _text(body, "digest")
-    return Derived(**_attempt(body, at), log=log, base=base, digest=digest)
+    return Derived(**_attempt(body, at), log=log, base=base, digest=digest, outline=outline)
 
 
 def _described(body: Mapping[str, Any], at: float) -> Event:

@@ -253,7 +253,7 @@ class Session:
 
     def _on_derived(self, trainer: Trainer, line: dict[str, Any]) -> None:
         if self.task.rank == 0:
-            body = {name: line[name] for name in ("base", "log", "digest")}
+            body = {name: line[name] for name in ("base", "log", "digest", "outline")}
             self._reports.report({"kind": "derived", **body}, closes=False)
 
     def _on_probing(self, trainer: Trainer, line: dict[str, Any]) -> None:

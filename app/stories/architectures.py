@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...scheduler.model.events import Derived, Described
 from ...scheduler.model.study import number_of
+from ..architectures.outline import primitive_words
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
@@ -22,7 +23,7 @@ def derived(event: Derived) -> str:
     text, log = f"its model is architecture {event.digest[:DIGITS]}", json.loads(event.log)
     if not log:
         return f"{text}, which no mutator changed"
-    return f"{text}, made of {event.base[:DIGITS]}: {'; '.join(map(_primitive, log))}"
+    return f"{text}, made of {event.base[:DIGITS]}: {'; '.join(map(primitive_words, log))}"
 
 
 def described(event: Described) -> str:
@@ -48,8 +49,3 @@ def others_alike(reader: Reader, study: str, events: Sequence[tuple[int, Event]]
     others = sorted(number_of(each) for each in like - {own[-1].trial})
     noun = "trial" if len(others) == 1 else "trials"
     return f"its architecture is that of {noun} {', '.join(map(str, others))}" if others else ""
-
-
-def _primitive(done: Mapping[str, Any]) -> str:
-    values = ", ".join(f"{name}={value!r}" for name, value in done["values"].items())
-    return f"{done['by']}: {done['operation']} {done['at']}({values})"

@@ -493,9 +493,9 @@ class Remarked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived(Event):
-    """An attempt has made the trial's model by mutators (``tasks.nas.graphs.derivation``).
+    """An attempt has made the trial's model, which has choices (``tasks.nas.graphs.derivation``).
 
-    The event changes nothing; the ledger keeps it for the trial's story.
+    The event changes nothing; the ledger keeps it for the trial's story and for pictures.
     """
 
     #: The trial's id.
@@ -508,6 +508,8 @@ class Derived(Event):
     log: str
     #: The digest of the result. Equal architectures have equal ones.
     digest: str
+    #: The result as ``tasks.nas.graphs.outline`` gives it (JSON); empty where it cannot be traced.
+    outline: str = "[]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

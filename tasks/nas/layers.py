@@ -45,6 +45,7 @@ class LayerChoice(nn.Module):
         asked = answers(label)
         #: The name of the chosen candidate, or its index in the list.
         self.key = asked.choose(label, listed(label, list(by_key)), seen=False)
+        self._choice = f"{label} = {self.key}"
         for key, candidate in by_key.items():
             make = partial(_made, candidate, f"candidate {key!r} of {label!r}")
             module = asked.part(label, [key], make, key == self.key)

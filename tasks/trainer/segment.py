@@ -296,15 +296,18 @@ class Segments:
 
 
 def _say_derivation(run: Run, training: Training) -> None:
-    """Say how the model came about, where mutators made it and no epoch is accepted yet."""
-    found = getattr(training.model, "derivation", None)
-    if found is None or run.task.first != run.task.origin + 1:
+    """Say what a model with choices came to be, where no epoch is accepted yet."""
+    model, task = training.model, run.task
+    if getattr(model, "architecture", None) is None or task.rank or task.first != task.origin + 1:
         return
-    from ..nas.graphs.derivation import Derivation
+    from ..nas.graphs.derivation import described
+    from ..nas.model import ModelSpace
 
-    if isinstance(found, Derivation):
-        body = found.as_json()
-        run.say("derived", base=found.base, log=dumps(body["log"]), digest=found.digest)
+    if isinstance(model, ModelSpace):
+        found, outline = described(model)
+        log = dumps(found.as_json()["log"])
+        digests = {"base": found.base, "digest": found.digest}
+        run.say("derived", log=log, outline=dumps(outline), **digests)
 
 
 def _may_be_together(run: Run, training: Training, *, profiled: bool) -> bool:

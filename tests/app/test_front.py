@@ -176,7 +176,10 @@ def test_the_report_shows_the_front(reader, study, rows, numbers):
     assert '<section id="pareto">' in page
     assert "seconds at most 8" in page
     assert page.count('<tr class="top"') == len(numbers)
-    line, dots = pareto(study, rows)["data"]
+    line, dots, names = pareto(study, rows)["data"]
+    assert list(zip(names["x"], names["y"], strict=True)) == list(
+        zip(line["x"], line["y"], strict=True)
+    )
     assert len(dots["x"]) == TRIALS - 1
     assert len(line["x"]) == len(numbers)
     scores = [(x, -y) for x, y in zip(line["x"], line["y"], strict=True)]

@@ -214,7 +214,7 @@ REPORTS = {
     "durable": {"epoch": 1, "state_hash": "h", "uri": "u"},
     "undurable": {"reason": "r"},
     "remarked": {"text": "t"},
-    "derived": {"base": "b", "log": "[]", "digest": "d"},
+    "derived": {"base": "b", "log": "[]", "digest": "d", "outline": "[]"},
     "described": {
         "of": "s-1-0000",
         "parameters": 1,

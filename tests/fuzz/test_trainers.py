@@ -56,7 +56,7 @@ SAID = [
         "preparing": {}, "prepared": {}, "stopped": {},
         "progress": {"epoch": 1, "step": 2, "steps": 3, "text": "t"},
         "remarked": {"text": "t"},
-        "derived": {"base": "b", "log": "[]", "digest": "d"},
+        "derived": {"base": "b", "log": "[]", "digest": "d", "outline": "[]"},
         "replayed": {"first": 1, "last": 2, "reason": "r"},
         "trying": {"config": [["threads", 2]]},
         "windows": {"windows": [], "failed": []},

@@ -48,7 +48,7 @@ REPORTS = (
     {"kind": "durable", **ATTEMPT, "epoch": 1, "state_hash": "h", "uri": "file:///x"},
     {"kind": "undurable", **ATTEMPT, "reason": "full"},
     {"kind": "remarked", **ATTEMPT, "text": "t"},
-    {"kind": "derived", **ATTEMPT, "base": "b", "log": "[]", "digest": "d"},
+    {"kind": "derived", **ATTEMPT, "base": "b", "log": "[]", "digest": "d", "outline": "[]"},
     {"kind": "described", **ATTEMPT, "of": "s-1-0001", "parameters": 1, "flops": 2,
      "activations": 3, "operators": 4, "choices": ["width"]},
     {"kind": "replayed", **ATTEMPT, "first": 1, "last": 2, "reason": ""},

@@ -196,7 +196,7 @@ def test_a_trainer_says_what_models_with_choices_are(site):
     assert "operators deep" in stories
 
 
-def test_the_ledger_has_what_mutators_did_and_the_story_tells_equal_architectures(site):
+def test_the_ledger_has_what_mutators_did_and_the_story_tells_equal_architectures(site, tmp_path):
     mutators = [activation, behind]
     study = create_study(
         study_name="nas-derived", metric="loss", sampler="grid", strategy=ASHA(max_epochs=3)
@@ -218,3 +218,9 @@ def test_the_ledger_has_what_mutators_did_and_the_story_tells_equal_architecture
     assert f"its architecture is that of trial {other}" in story
     assert f"architecture {derived[0][:12]}, made of" in story
     assert "behind: insert second(" in story
+    page = tmp_path / "report.html"
+    site.penstock("report", study.id, "-o", page)
+    gallery = page.read_text().partition('<section id="architectures">')[2]
+    assert "The best 3 of 3 different ones, of 6 trials" in gallery
+    assert "by activation" in gallery
+    assert "by behind" in gallery

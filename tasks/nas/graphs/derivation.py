@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,9 +15,11 @@ from ....profiling.base.errors import UsageError
 from .capture import captured, forward_of, inputs_of
 from .digests import digest
 from .mutators import Choose, Mutator
+from .outline import outlined
 from .primitives import ModelGraph, Primitive
 from .repair import REPAIR, Repair, before_of, repaired
 from .running import trains
+from .tracing import traced
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -108,10 +111,27 @@ def replay(model: Model, derivation: Derivation) -> Model:
     return model
 
 
+def described(model: nn.Module) -> tuple[Derivation, list[dict[str, Any]]]:
+    """How a model came about, and its outline (empty where nothing can be traced).
+
+    A model that no mutator made has an empty log. It is traced for this, and not run.
+    """
+    known = vars(type(model)).get("_outline")
+    if known is not None:
+        derivation: Any = getattr(model, "derivation")  # noqa: B009 - of a class made here
+        return derivation, known
+    parameters = inspect.signature(type(model).forward).parameters.values()
+    needed = [each for each in [*parameters][1:] if each.default is each.empty]
+    graph, _ = traced(model, (None,) * len(needed))
+    base = digest(model, graph)
+    return Derivation(base, (), base), [] if graph is None else outlined(model, graph, {})
+
+
 def _try(graph: ModelGraph, inputs: Sequence[Any], derivation: Derivation) -> None:
     """Let the model of a graph run as it, forward and backward once."""
     model = graph.model
-    _derive(model, forward_of(model, graph.graph), derivation)
+    outline = outlined(model, graph.graph, graph.changed)
+    _derive(model, forward_of(model, graph.graph), derivation, outline)
     blamed = ", ".join(dict.fromkeys(each.by for each in graph.log if each.by != REPAIR))
     try:
         trains(model, inputs)
@@ -120,12 +140,15 @@ def _try(graph: ModelGraph, inputs: Sequence[Any], derivation: Derivation) -> No
         raise UsageError(f"what {blamed} made does not train a step: {reason}", blamed) from error
 
 
-def _derive(model: Any, forward: Callable[..., Any], derivation: Derivation) -> None:
+def _derive(
+    model: Any, forward: Callable[..., Any], derivation: Derivation, outline: Any = None
+) -> None:
     """Give ``model`` a class like its own, with this ``forward``."""
     names = [each for each in forward.__code__.co_names if each in forward.__globals__]
     used = tuple((each, forward.__globals__[each]) for each in names)
     base: Any = type(model)
     model.__class__ = _class_of(base, _Forward(forward, used), derivation)
+    type(model)._outline = outline
 
 
 class _Forward:
@@ -151,5 +174,6 @@ def _class_of(base: Any, forward: _Forward, derivation: Derivation) -> type:
         "__qualname__": base.__qualname__,
         "forward": forward.function,
         "derivation": derivation,
+        "_outline": None,
     }
     return type(base.__name__, (base,), own)

@@ -59,6 +59,8 @@ class ModelGraph:
         self.carry = carry
         #: What was applied, in order.
         self.log: list[Primitive] = []
+        #: For whom each node was changed that is not as the model had it, by its name.
+        self.changed: dict[str, str] = {}
 
     def node(self, name: str) -> Node:
         """The node of this name. Raises UsageError where there is none any more."""
@@ -91,6 +93,8 @@ class ModelGraph:
         name, noted = _OPERATIONS[primitive.operation](self, node, **primitive.values)
         values = dict(primitive.values) | noted
         self.log.append(Primitive(primitive.operation, primitive.at, primitive.by, values))
+        known = self.changed.get(name, "").split(", ")
+        self.changed[name] = ", ".join(dict.fromkeys([*filter(None, known), primitive.by]))
         return name
 
     def _replace(

@@ -1,0 +1,98 @@
+"""The parts of a model as a trainer reported them, and the boxes that they are drawn as.
+
+Parts in a row are one box where nothing else reads what is between them. What a trainer says is
+checked: a report must be written whatever it said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: The most parts of one box, and the most characters of one line.
+MOST_LINES, LONGEST = 8, 36
+#: These stand alone.
+_ENDS = frozenset({"input", "output"})
+
+
+@dataclass(slots=True)
+class Box:
+    """Parts in a row, which one choice or one mutator put there, if any did."""
+
+    lines: list[str]
+    #: The boxes that it reads, by index.
+    reads: list[int]
+    #: ``op0 = conv3``; empty if no choice put it there.
+    choice: str
+    #: The mutator, or "repair"; empty if it is as the model had it.
+    by: str
+    #: All that it has to say, also what lines are too short for.
+    whole: list[str] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The name of its choice."""
+        return self.choice.partition(" = ")[0]
+
+
+def boxes_of(text: str) -> list[Box]:
+    """The boxes of an outline (``scheduler.model.events.Derived``); none where it has no parts."""
+    try:
+        parts = [_checked(part, index) for index, part in enumerate(json.loads(text))]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []
+    readers = Counter(each for part in parts for each in part["reads"])
+    boxes: list[Box] = []
+    held: list[int] = []
+    for index, part in enumerate(parts):
+        reads, words = part["reads"], part["text"]
+        if reads == [index - 1] and readers[index - 1] == 1 and _goes_on(boxes[-1], part):
+            box = boxes[-1]
+        else:
+            read = list(dict.fromkeys(held[each] for each in reads))
+            box = Box([], read, part["choice"], part["by"])
+            boxes.append(box)
+        held.append(len(boxes) - 1)
+        box.lines.append(shortened(words))
+        box.whole.append(words)
+    return boxes
+
+
+def _goes_on(box: Box, part: Mapping[str, Any]) -> bool:
+    if (box.choice, box.by) != (part["choice"], part["by"]) or len(box.lines) == MOST_LINES:
+        return False
+    return box.lines[-1] not in _ENDS and part["text"] not in _ENDS
+
+
+def _checked(part: Any, index: int) -> dict[str, Any]:
+    """``part``, which only reads parts before it. Raises ValueError, TypeError or KeyError."""
+    reads = [each for each in part["reads"] if type(each) is int and 0 <= each < index]
+    if len(reads) != len(part["reads"]):
+        raise ValueError("a part reads what comes after it")
+    return {"reads": reads} | {name: str(part[name]) for name in ("text", "choice", "by")}
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """``text``, cut to the most characters with a mark."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def primitive_words(done: Mapping[str, Any]) -> str:
+    """A primitive of a log in words: ``widen: update second(out_channels=24)``."""
+    values: list[str] = []
+    for name, value in done["values"].items():
+        if name == "arguments":
+            values += _named(value)
+        elif name == "layer":
+            inside = ", ".join([*map(repr, value["args"]), *_named(value["kwargs"])])
+            values.append(f"{value['make'].rpartition(':')[2]}({inside})")
+        else:
+            values += _named({name: value})
+    return f"{done['by']}: {done['operation']} {done['at']}({', '.join(values)})"
+
+
+def _named(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value!r}" for name, value in values.items()]

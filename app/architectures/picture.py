@@ -1,0 +1,173 @@
+"""Draws an architecture as SVG: boxes from the input at the top to the output at the bottom.
+
+Theory of operation. A box is below all that it reads, as far up as that allows. In its row it is
+below the middle of what it reads, as far as its neighbours leave it. A line to the next row is a
+curve between both. A longer one runs down a *rail* to the right of the rows that it passes. So no
+line crosses a box. Text and lines have the colours of the page (``.drawn`` in its style); the
+colours of choices are translucent, so that they are legible on a light and on a dark page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from .outline import Box, shortened
+
+#: Pixels: of a letter, a line, and the margin within a box; between boxes, rows and rails.
+LETTER, LINE, INSIDE, BESIDE, BETWEEN, RAIL = 6.9, 15.0, 8.0, 18.0, 26.0, 9.0
+#: How much wider a letter of a head is.
+BOLD = 1.1
+#: The colour of what mutators made.
+MUTATED = "#d55e00"
+
+
+@dataclass(slots=True)
+class _Frame:
+    """Where a box is: its row, the middle of its top edge, its size, and where its row ends."""
+
+    row: int
+    width: float
+    height: float
+    x: float = 0.0
+    y: float = 0.0
+    end: float = 0.0
+
+    @property
+    def right(self) -> float:
+        return self.x + self.width / 2
+
+    @property
+    def left(self) -> float:
+        return self.x - self.width / 2
+
+    @property
+    def bottom(self) -> float:
+        return self.y + self.height
+
+
+def picture(boxes: Sequence[Box], colours: Mapping[str, str], what: str) -> tuple[str, float]:
+    """The boxes, one or more, as an ``svg`` element, and its natural width in pixels.
+
+    ``colours`` are those of choices by their labels. ``what`` says what it shows to those who
+    cannot see it.
+    """
+    frames = _arranged(boxes)
+    rails = _rails(boxes, frames)
+    left = min(frame.left for frame in frames) - 4
+    right = max([frame.right for frame in frames] + [*rails.values()]) + 4
+    bottom = max(frame.bottom for frame in frames) + 4
+    edges = [(read, index) for index, box in enumerate(boxes) for read in box.reads]
+    parts = [_line(frames[one], frames[other], rails.get((one, other))) for one, other in edges]
+    for box, frame in zip(boxes, frames, strict=True):
+        parts += _shapes(box, frame, colours.get(box.label, ""))
+    return (
+        f'<svg class="drawn" role="img" aria-label="{escape(what)}"'
+        f' style="max-width:{right - left:.0f}px"'
+        f' viewBox="{left:.1f} -4 {right - left:.1f} {bottom + 4:.1f}">{"".join(parts)}</svg>'
+    ), right - left
+
+
+def _heads(box: Box) -> list[str]:
+    """What put the box there, for its head."""
+    by = f"by {box.by}" if box.by else ""
+    return [shortened(each) for each in (box.choice, by) if each]
+
+
+def _arranged(boxes: Sequence[Box]) -> list[_Frame]:
+    frames: list[_Frame] = []
+    rows: list[list[int]] = []
+    for index, box in enumerate(boxes):
+        row = 1 + max((frames[each].row for each in box.reads), default=-1)
+        heads = _heads(box)
+        letters = max([BOLD * len(line) for line in heads] + [len(line) for line in box.lines])
+        height = LINE * (len(heads) + len(box.lines)) + INSIDE
+        frames.append(_Frame(row, LETTER * letters + 2 * INSIDE, height))
+        if row == len(rows):
+            rows.append([])
+        rows[row].append(index)
+    y = 0.0
+    for members in rows:
+        _beside(members, boxes, frames)
+        end = y + max(frames[index].height for index in members)
+        for index in members:
+            frames[index].y, frames[index].end = y, end
+        y = end + BETWEEN
+    return frames
+
+
+def _beside(row: Sequence[int], boxes: Sequence[Box], frames: list[_Frame]) -> None:
+    """Give the boxes of a row their x from left to right."""
+    aims = {}
+    for index in row:
+        above = [frames[each].x for each in boxes[index].reads]
+        aims[index] = sum(above) / len(above) if above else 0.0
+    order = sorted(row, key=lambda index: aims[index])
+    edge = -float("inf")
+    for index in order:
+        frame = frames[index]
+        frame.x = max(aims[index], edge + BESIDE + frame.width / 2)
+        edge = frame.right
+    off = sum(frames[index].x - aims[index] for index in order) / len(order)
+    for index in order:
+        frames[index].x -= off
+
+
+def _rails(boxes: Sequence[Box], frames: Sequence[_Frame]) -> dict[tuple[int, int], float]:
+    """Where each line that passes rows runs down, by its ends. Short ones are further inside."""
+    edges = [
+        (read, index)
+        for index, box in enumerate(boxes)
+        for read in box.reads
+        if frames[index].row - frames[read].row > 1
+    ]
+    rights: dict[int, float] = {}
+    for frame in frames:
+        rights[frame.row] = max(frame.right, rights.get(frame.row, frame.right))
+    rails: dict[tuple[int, int], float] = {}
+    taken: list[tuple[int, int, float]] = []
+    for one, other in sorted(edges, key=lambda edge: frames[edge[1]].row - frames[edge[0]].row):
+        first, last = frames[one].row, frames[other].row
+        x = RAIL + max(rights[row] for row in range(first + 1, last))
+        beside = sorted(at for top, end, at in taken if top < last and first < end)
+        for at in beside:
+            if abs(at - x) < RAIL:
+                x = at + RAIL
+        rails[one, other] = x
+        taken.append((first, last, x))
+    return rails
+
+
+def _line(one: _Frame, other: _Frame, rail: float | None) -> str:
+    begin, half = one.end, BETWEEN / 2
+    if rail is None:
+        way = f"C{one.x:.1f} {begin + half:.1f} {other.x:.1f} {other.y - half:.1f}"
+    else:
+        way = (
+            f"C{one.x:.1f} {begin + half:.1f} {rail:.1f} {begin:.1f} {rail:.1f} {begin + half:.1f}"
+            f"V{other.y - half:.1f}"
+            f"C{rail:.1f} {other.y:.1f} {other.x:.1f} {other.y - half:.1f}"
+        )
+    return (
+        f'<path d="M{one.x:.1f} {one.bottom:.1f}V{begin:.1f}{way} {other.x:.1f} {other.y:.1f}"'
+        ' fill="none" stroke="currentColor" stroke-opacity=".45"/>'
+    )
+
+
+def _shapes(box: Box, frame: _Frame, colour: str) -> Iterable[str]:
+    stroke = MUTATED if box.by else colour or "currentColor"
+    dashes = ' stroke-width="2" stroke-dasharray="5 3"' if box.by else ""
+    faint = "" if box.by or colour else ' stroke-opacity=".35"'
+    fill, opacity = (colour, ".2") if colour else ("currentColor", ".04")
+    words = escape("\n".join([*(each for each in (box.choice, box.by) if each), *box.whole]))
+    yield (
+        f'<rect x="{frame.left:.1f}" y="{frame.y:.1f}" width="{frame.width:.1f}"'
+        f' height="{frame.height:.1f}" rx="4" fill="{fill}" fill-opacity="{opacity}"'
+        f' stroke="{stroke}"{dashes}{faint}><title>{words}</title></rect>'
+    )
+    y, heads = frame.y + LINE - 1, _heads(box)
+    for number, line in enumerate([*heads, *box.lines]):
+        kind = "m h" if number < len(heads) else "m"
+        yield f'<text class="{kind}" x="{frame.x:.1f}" y="{y:.1f}">{escape(line)}</text>'
+        y += LINE
