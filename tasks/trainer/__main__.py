@@ -205,7 +205,7 @@ class TrainerProcess:
             if kept is not None:
                 kept.release(work.trial)
         if work.study and self._segments is not None:
-            self._segments.drop_copies(work.study)
+            self._segments.forget_study(work.study)
         _trim_heap()
 
 

@@ -1,4 +1,4 @@
-"""Counts the models of trials before they are trained, where models make choices.
+"""Says of models that make choices what they came to be, and counts them before they are trained.
 
 Theory of operation. The user's code makes a trial's model on torch's ``meta`` device, without
 memory for weights, and computes the loss of one example there. Nothing is computed, so a model is
@@ -6,16 +6,20 @@ counted in about a hundredth of an epoch's time. The engine predicts with it wha
 (``profiling.base.architecture``). Code that needs the values of tensors gives the parameters
 alone; code that cannot make its model there gives nothing.
 
-A trainer spends on it about ``SHARE`` of the seconds in which it trained, and ``FREE`` before.
+What a model came to be is traced, without running it, for stories and pictures.
+
+A trainer spends on each about ``SHARE`` of the seconds in which it trained the study's trials, and
+``FREE`` before.
 """
 
 from __future__ import annotations
 
 import copy
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +31,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ...profiling.base.architecture import Architecture
 from ..nas.graphs.running import unchanged
+from ..process.messages import dumps
 from ..process.pipe import Run
 from ..training.data import in_memory
 from ..training.training import Training
@@ -35,21 +40,47 @@ from .shared_data import TrackedParams
 if TYPE_CHECKING:
     from ..contracts.contract import TorchTrainable
 
-#: Of the seconds in which a trainer trained.
+#: Of the seconds in which a trainer trained trials of a study.
 SHARE = 0.02
-#: Seconds that it may spend before it has trained.
+#: Seconds that it may spend before it has trained them.
 FREE = 0.5
 
 
+@dataclass(slots=True)
+class _Account:
+    """What one kind of work has taken of a study's time here (seconds)."""
+
+    #: That in which its trials trained.
+    trained: float = 0.0
+    spent: float = 0.0
+    last: float = 0.0
+
+    def affords(self) -> bool:
+        """Whether there is time for one more that takes as long as the last one."""
+        return self.spent + self.last <= FREE + SHARE * self.trained
+
+    def spend(self, began: float) -> None:
+        """One more was done, since ``began`` (``time.perf_counter``)."""
+        self.last = time.perf_counter() - began
+        self.spent += self.last
+
+
 class Descriptions:
-    """The counting of one trainer, and its account of the time."""
+    """What one trainer counts and traces, and for each study its accounts of the time."""
 
     def __init__(self) -> None:
-        self._trained = self._spent = self._last = 0.0
+        self._counting = defaultdict[str, _Account](_Account)
+        self._tracing = defaultdict[str, _Account](_Account)
 
-    def trained(self, seconds: float) -> None:
-        """Add ``seconds`` of training to the account."""
-        self._trained += seconds
+    def trained(self, study: str, seconds: float) -> None:
+        """Add ``seconds`` of training to the study's accounts."""
+        for accounts in (self._counting, self._tracing):
+            accounts[study].trained += seconds
+
+    def forget(self, study: str) -> None:
+        """The study is over."""
+        for accounts in (self._counting, self._tracing):
+            accounts.pop(study, None)
 
     def say(self, run: Run, training: Training, examples: Callable[[], Mapping[int, Any]]) -> None:
         """Say what the models of the segment's trial and of those that it names are.
@@ -65,16 +96,38 @@ class Descriptions:
         with unchanged(training.model):
             batch = _batch_of_one(training.data.train, examples)
             for trial, params in named.items():
-                if self._spent + self._last > FREE + SHARE * self._trained:
+                if not self._counting[task.study].affords():
                     return
                 run.preparing()
                 began = time.perf_counter()
                 found = counted(training.code, params, batch)
-                self._last = time.perf_counter() - began
-                self._spent += self._last
+                self._counting[task.study].spend(began)
                 if found is not None:
                     architecture, choices = found
                     run.say("described", of=trial, choices=choices, **asdict(architecture))
+
+    def derive(self, run: Run, training: Training) -> bool:
+        """Say what the model came to be, if it makes choices; False: there is no time for that.
+
+        Of a model that mutators made it is known already.
+        """
+        model, account = training.model, self._tracing[run.task.study]
+        if run.task.rank or getattr(model, "architecture", None) is None:
+            return True
+        from ..nas.model import ModelSpace
+
+        if not isinstance(model, ModelSpace):
+            return True
+        if model.derivation is None and not account.affords():
+            return False
+        from ..nas.graphs.derivation import described
+
+        began = time.perf_counter()
+        found, outline = described(model)
+        log = dumps(found.as_json()["log"])
+        run.say("derived", base=found.base, log=log, digest=found.digest, outline=dumps(outline))
+        account.spend(began)
+        return True
 
 
 def choices_of(model: nn.Module) -> list[str]:

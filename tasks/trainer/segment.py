@@ -26,7 +26,7 @@ from ..memory.estimator import Estimator, footprint_body
 from ..process import forks
 from ..process.identity import Identity
 from ..process.memory import bounded
-from ..process.messages import SegmentTask, dumps
+from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
 from ..sharing.activations import Activations
 from ..sharing.kept_files import KeptFiles
@@ -111,7 +111,8 @@ class Segments:
                 if self._activations.encodings > encodings:
                     run.memory.begin()  # activations are the process's, as for the next trial
                 warm.training.metering = run.metering
-                _say_derivation(run, warm.training)
+                warm.untold = warm.untold or task.first == task.origin + 1
+                warm.untold = warm.untold and not self._descriptions.derive(run, warm.training)
                 fix(warm.training, task)
                 if run.turn is not None and task.replicate is not None:
                     self._streams.join(task.trial, warm.training)
@@ -160,7 +161,7 @@ class Segments:
             if joules is not None and run.turn is not None:
                 joules *= result.seconds / (time.perf_counter() - began)
             self._estimator.trained(result.seconds)
-            self._descriptions.trained(result.seconds)
+            self._descriptions.trained(task.study, result.seconds)
             if profiled:
                 values = dict(self._profiles.end(training, result))
                 if run.turn is None or run.turn.away == away:  # else others are in it
@@ -277,9 +278,10 @@ class Segments:
         self._warm.drop(trial)
         self._forget(trial)
 
-    def drop_copies(self, study: str) -> None:
-        """The study is over: no trial begins at a copied state of it any more."""
+    def forget_study(self, study: str) -> None:
+        """The study is over: no trial begins at a copied state of it any more, nor is described."""
         self._copies.drop(study)
+        self._descriptions.forget(study)
         self._activations.release()
 
     def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:
@@ -293,21 +295,6 @@ class Segments:
 
     def _undurable(self, snapshot: checkpoint.StateCopy, reason: str) -> None:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
-
-
-def _say_derivation(run: Run, training: Training) -> None:
-    """Say what a model with choices came to be, where no epoch is accepted yet."""
-    model, task = training.model, run.task
-    if getattr(model, "architecture", None) is None or task.rank or task.first != task.origin + 1:
-        return
-    from ..nas.graphs.derivation import described
-    from ..nas.model import ModelSpace
-
-    if isinstance(model, ModelSpace):
-        found, outline = described(model)
-        log = dumps(found.as_json()["log"])
-        digests = {"base": found.base, "digest": found.digest}
-        run.say("derived", log=log, outline=dumps(outline), **digests)
 
 
 def _may_be_together(run: Run, training: Training, *, profiled: bool) -> bool:

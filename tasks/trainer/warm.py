@@ -34,6 +34,8 @@ class WarmTrial:
     beside: str = ""
     #: Whether its memory was measured here.
     measured: bool = False
+    #: Whether it has begun here, and what its model came to be was not said yet.
+    untold: bool = False
     #: Why it is not trained together with others, as was said of it; empty if nothing was.
     apart: str = ""
 

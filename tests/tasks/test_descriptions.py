@@ -58,7 +58,7 @@ def test_a_trainer_counts_its_trial_and_those_that_wait_and_changes_no_bit():
     assert deep["parameters"] > less["parameters"]
     assert deep["operators"] > less["operators"] > own["operators"] > 0
     assert deep["activations"] > less["activations"] > 0
-    plain.segments._descriptions._spent = 1e9  # it has no time for any
+    plain.segments._descriptions._counting["s"].spent = 1e9  # it has no time for any
     again = plain.train(Unfixed, metric="loss", params=LINEAR, describe=waits)
     assert not described(plain)
     assert [each["state_hash"] for each in again] == [each["state_hash"] for each in first]
@@ -86,3 +86,24 @@ def test_code_that_needs_values_gives_its_parameters_or_nothing():
 def test_what_is_counted_grows_neither_with_the_batch_nor_with_fixed_metrics():
     one, of_fitted = counted(Unfixed(LINEAR), LINEAR, ONE), counted(Fitted(LINEAR), LINEAR, ONE)
     assert one == of_fitted
+
+
+def test_what_a_model_came_to_be_is_said_once_as_soon_as_there_is_time():
+    trainer = Trainer()
+    account = trainer.segments._descriptions._tracing["s"]
+
+    def told():
+        return [each["outline"] for each in trainer.said if each["op"] == "derived"]
+
+    made = {"metric": "loss", "params": LINEAR}
+    account.spent = 1e9
+    [first] = trainer.train(Unfixed, **made)
+    assert not told(), "there is no time"
+    account.spent = 0.0
+    [second] = trainer.train(Unfixed, 2, expect=first["state_hash"], **made)
+    trainer.train(Unfixed, 3, expect=second["state_hash"], **made)
+    [outline] = told()
+    assert "Linear" in outline
+    other = Trainer()
+    other.train(Unfixed, 2, expect=first["state_hash"], **made)
+    assert not [each for each in other.said if each["op"] == "derived"], "the first one may have"
