@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...profiling.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 T = TypeVar("T", str, int, float, bool, None)
 
@@ -113,3 +116,9 @@ class FromParams:
     def part(self, label: str, values: Sequence[Any], make: Callable[[], Any], used: bool) -> Any:
         """What ``make`` makes where it is used: other parts are never made."""
         return make() if used else None
+
+
+def choices_of(model: nn.Module) -> list[str]:
+    """The hyperparameters that ``nas.build`` made the model by, or parts of it."""
+    made = (getattr(each, "architecture", None) for each in model.modules())
+    return sorted({name for each in made if isinstance(each, dict) for name in each})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 from nas_code import Fitted, Unfixed
-from penstock.tasks.trainer import descriptions
-from penstock.tasks.trainer.descriptions import counted
+from penstock.tasks.training import counting
+from penstock.tasks.training.counting import counted
 from trainer_here import Trainer
 
 LINEAR = {"width": 4, "op": "linear"}
@@ -58,7 +58,7 @@ def test_a_trainer_counts_its_trial_and_those_that_wait_and_changes_no_bit():
     assert deep["parameters"] > less["parameters"]
     assert deep["operators"] > less["operators"] > own["operators"] > 0
     assert deep["activations"] > less["activations"] > 0
-    plain.segments._descriptions._counting["s"].spent = 1e9  # it has no time for any
+    plain.segments._descriptions._accounts["s"].counting.spent = 1e9  # it has no time for any
     again = plain.train(Unfixed, metric="loss", params=LINEAR, describe=waits)
     assert not described(plain)
     assert [each["state_hash"] for each in again] == [each["state_hash"] for each in first]
@@ -69,7 +69,7 @@ def test_a_trial_is_counted_once_and_models_without_choices_never(monkeypatch):
     [first] = trainer.train(Unfixed, metric="loss", params=LINEAR)
     trainer.train(Unfixed, 2, metric="loss", params=LINEAR, expect=first["state_hash"])
     assert len(described(trainer)) == 1
-    monkeypatch.setattr(descriptions, "counted", None)
+    monkeypatch.setattr(counting, "counted", None)
     trainer.train(Plain, trial="s-0003", metric="loss")
     assert len(described(trainer)) == 1
 
@@ -90,7 +90,7 @@ def test_what_is_counted_grows_neither_with_the_batch_nor_with_fixed_metrics():
 
 def test_what_a_model_came_to_be_is_said_once_as_soon_as_there_is_time():
     trainer = Trainer()
-    account = trainer.segments._descriptions._tracing["s"]
+    account = trainer.segments._descriptions._accounts["s"].tracing
 
     def told():
         return [each["outline"] for each in trainer.said if each["op"] == "derived"]

@@ -104,7 +104,7 @@ def test_seconds_are_time_in_turn_and_the_page_knows_them(lane):
     seconds = [m["seconds"] for m in heard if m["op"] == "epoch"]
     assert len(seconds) == 3
     assert sum(seconds) <= time.monotonic() - began
-    assert min(seconds) > 0.2 * max(seconds), "one waits for a core longer than another"
+    assert min(seconds) >= 100 * 0.002, "its steps pause so long at least, all in its turn"
 
 
 def test_who_has_weight_0_waits_for_those_who_have_more(lane):

@@ -262,7 +262,7 @@ def test_trials_that_read_once_say_what_each_takes_alone(lane):
     assert all(m["alone"] > 90 * PAUSE for m in shared), (
         "no sleep is shorter than it was asked to be"
     )
-    assert sum(m["seconds"] for m in shared) < 0.9 * sum(m["alone"] for m in shared)
+    assert sum(m["seconds"] for m in shared) < 0.6 * sum(m["alone"] for m in shared)
 
 
 @pytest.mark.parametrize(

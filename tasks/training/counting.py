@@ -1,0 +1,87 @@
+"""Counts a model before it is trained, on torch's ``meta`` device.
+
+Theory of operation. The user's code makes a trial's model there, without memory for weights, and
+computes the loss of one example. Nothing is computed, so the count costs the calls of operators
+alone. Code that needs the values of tensors gives the parameters alone; code that cannot make its
+model there gives nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.data import Dataset, default_collate
+from torch.utils.flop_counter import flop_registry
+
+from ...profiling.base.architecture import Architecture
+from ..contracts.pieces import Pieces, StartParams
+from ..nas.choices import choices_of
+from ..nas.counts import parameters
+from .data import in_memory
+
+if TYPE_CHECKING:
+    from ..contracts.contract import TorchTrainable
+
+
+def counted(
+    code: TorchTrainable, params: Mapping[str, Any], batch: Any
+) -> tuple[Architecture, list[str]] | None:
+    """What the model of a trial with ``params`` is, and by which hyperparameters it is made.
+
+    ``code`` is another trial's of the study, ``batch`` one example; None: there is none to be had.
+    Returns None where no model can be made without memory.
+    """
+    like = copy.copy(code)
+    like._pieces = Pieces(params)
+    like.params = StartParams(like._pieces)
+    try:
+        with torch.device("meta"):
+            model = like.model().to("meta").eval()
+    except Exception:  # whatever the user's code raises
+        return None
+    learned = parameters(model)
+    found = Architecture(learned, 0, 0, 0)
+    if batch is not None:
+        with suppress(Exception):  # code that reads values
+            with torch.device("meta"), torch.no_grad(), _Operators() as made:
+                like.loss(model, batch)
+            found = Architecture(learned, made.flops, made.numbers, made.calls)
+    return found, choices_of(model)
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+    """Counts operators that are called, what they do, and the numbers that they give."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls = self.flops = self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        self.calls += 1
+        formula = flop_registry.get(getattr(func, "_overloadpacket", None))
+        if formula is not None:
+            self.flops += int(formula(*args, **(kwargs or {}), out_val=found))
+        self.numbers += sum(each.numel() for each in tree_leaves(found) if isinstance(each, Tensor))
+        return found
+
+
+def batch_of_one(data: Dataset[Any], examples: Callable[[], Mapping[int, Any]]) -> Any:
+    """A batch of one example, without values; None where no example can be read.
+
+    ``examples`` gives the first example of data sets that are loaded, by their ``id``.
+    """
+    tensors = in_memory(data)
+    if tensors is not None:
+        return tuple(each[:1].to("meta") for each in tensors)
+    example = examples().get(id(data))
+    if example is None:
+        return None
+    return tree_map_only(Tensor, lambda each: each.to("meta"), default_collate([example]))
