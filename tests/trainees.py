@@ -191,6 +191,14 @@ class Long(Small):
         return Data(TensorDataset(x, (x.sum(1) > 0).long()), points())
 
 
+class Waits(Long):
+    """Each step waits a moment, be it of one or of many: together it is faster on any machine."""
+
+    def loss(self, model, batch):
+        time.sleep(self.params.get("pause", 0.002))
+        return super().loss(model, batch)
+
+
 class SlowTogether(Long):
     """Its steps are slower together than alone, on any machine."""
 

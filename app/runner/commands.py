@@ -339,4 +339,4 @@ def _check_known(spec: StudySpec) -> None:
         check_strategy(spec.strategy)
     for name, text in spec.space or ():
         parameter(text, f"space[{name!r}]")
-    check_space(spec.sampler, spec.space, spec.conditions)
+    check_space(spec.sampler, spec.sampler_options, spec.space, spec.conditions)

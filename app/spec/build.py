@@ -312,7 +312,7 @@ def _space(
         space = expanded(space, contract, longest)
     checked = plan.space if space is None else parse_space(space)
     conditions = () if space is None else parse_conditions(space)
-    check_space(plan.sampler, checked, conditions)
+    check_space(plan.sampler, plan.sampler_options, checked, conditions)
     if conditions and plan.strategy is not None and plan.strategy.name == "pbt":
         allowed = "no condition with PBT, whose trials keep all their parameters"
         raise UsageError.refuse("when", conditions[0].name, allowed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...profiling.base.errors import UsageError
+from ...profiling.base.pieces import later_piece
 from ...scheduler.model.study import Condition
 from ..common.validation import finite, whole
 from .space import Categorical, Space, grid_size, parameter, parse_space
@@ -146,6 +147,10 @@ def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
             allowed = f"a name of {', '.join(known)}" if known else f"none with {sampler!r}"
             raise UsageError.refuse(field, value, allowed)
         known[name](field, value)
+    tournament, population = options.get("sample_size", 0), options.get("population_size")
+    if population is not None and tournament > population:
+        allowed = f"1 to {population}, the population_size"
+        raise UsageError.refuse("sampler.sample_size", tournament, allowed)
     asked = [name for name in _FORMS if options.get(name)]
     if len(asked) > 1:
         raise UsageError.refuse("sampler", ", ".join(asked), "one of these at a time")
@@ -184,8 +189,10 @@ def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
     raise UsageError.refuse("sampler", sampler, allowed)
 
 
-def check_space(sampler: str, space: Space | None, conditions: tuple[Condition, ...]) -> None:
-    """Raise UsageError if the sampler cannot draw from the space."""
+def check_space(
+    sampler: str, options: str, space: Space | None, conditions: tuple[Condition, ...]
+) -> None:
+    """Raise UsageError if the sampler cannot draw from the space, or its options mean nothing."""
     if space is None and sampler in _WITH_SPACE:
         kind = _WITH_SPACE[sampler]
         allowed = f"a mapping of names to {kind}, given to optimize(), with {sampler!r}"
@@ -200,6 +207,10 @@ def check_space(sampler: str, space: Space | None, conditions: tuple[Condition, 
         kinds = [parameter(text) for _, text in space]
         if all(isinstance(kind, Categorical) for kind in kinds):
             raise UsageError.refuse("sampler", sampler, "another where no parameter is a number")
+    bias = json.loads(options).get("prefix_bias", 0)
+    if bias and space is not None and not any(later_piece(n, dict(space)) for n, _ in space):
+        allowed = "0 in a space without Steps: no parameter changes with the epoch"
+        raise UsageError.refuse("sampler.prefix_bias", bias, allowed)
 
 
 def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .contracts import NAMES
 from .space import Parameter, When, as_parameter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Steps:
     """A value for each of several parts of the training: ``Steps({0: [0.1, 0.05], 6: [0.01]})``.
 
@@ -47,6 +47,11 @@ class Steps:
             raise UsageError.refuse("the keys of Steps", sorted(found), allowed)
         object.__setattr__(self, "pieces", tuple(sorted(found.items())))
         object.__setattr__(self, "when", when)
+
+    def __repr__(self) -> str:
+        pieces = ", ".join(f"{start}: {each}" for start, each in self.pieces)
+        condition = "" if self.when is None else f", when={self.when}"
+        return f"Steps({{{pieces}}}{condition})"
 
 
 def expanded(space: Mapping[str, Any], contract: str, max_epochs: int | None) -> Mapping[str, Any]:

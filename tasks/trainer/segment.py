@@ -38,7 +38,7 @@ from ..system.system import READING, System
 from ..training import determinism, loop
 from ..training.data import by_rows, length
 from ..training.determinism import configure
-from ..training.fixed_metrics import fix
+from ..training.fixed_metrics import fix, with_fixed
 from ..training.probe import probe
 from ..training.profile import Profiles
 from ..training.training import Training
@@ -169,7 +169,7 @@ class Segments:
             if training.windows:
                 run.windows(windows.results(training.windows), [])
                 training.windows = []
-            metrics = checked((training.fixed or {}) | result.metrics, task, epoch)
+            metrics = checked(with_fixed(training, result.metrics), task, epoch)
             determinism.check_unchanged(
                 task, warm.signature, now := determinism.signature(training)
             )

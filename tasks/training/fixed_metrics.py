@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ...profiling.base.errors import UsageError
 from ..contracts.contract import TorchTrainable
 from ..contracts.metrics import check_bounds, numbers
 from ..nas.graphs.running import unchanged
@@ -26,3 +29,12 @@ def fix(training: Training, task: SegmentTask) -> None:
         found = dict(training.gang.collect([found])[0])
     training.fixed = found
     check_bounds(found, task)
+
+
+def with_fixed(training: Training, metrics: Mapping[str, float]) -> dict[str, float]:
+    """``metrics`` of an epoch and the fixed ones. Raises UsageError for a name that both have."""
+    fixed = training.fixed or {}
+    for name in fixed.keys() & metrics.keys():
+        allowed = f"a name that metrics() does not give: {', '.join(metrics)}"
+        raise UsageError.refuse("a name of fixed_metrics", name, allowed)
+    return fixed | dict(metrics)

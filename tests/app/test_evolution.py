@@ -11,6 +11,7 @@ from drive_world import World, check_invariants
 from penstock import Categorical, Float, FullBudget, Int, Sampler, UsageError, create_study
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.conditions import is_active, parse_conditions
+from penstock.app.spec.sampler_options import check_space
 from penstock.app.spec.space import check_params, parse_space
 from penstock.scheduler.model.events import Proposed
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
@@ -246,12 +247,30 @@ def test_a_bias_is_refused_where_trials_have_no_epochs_in_common():
         create_study(sampler=evolution, metric="loss", strategy=FullBudget(2))
 
 
+def test_a_bias_is_refused_where_no_parameter_changes_with_the_epoch():
+    with pytest.raises(UsageError, match=r"sampler\.prefix_bias = 0\.5 is refused.*without Steps"):
+        check_space("evolution", '{"prefix_bias": 0.5}', parse_space({"lr": [0.1, 0.2]}), ())
+
+
+def test_a_tournament_is_a_quarter_of_the_population_where_nothing_is_said():
+    """So that of a small population others than the best have children too."""
+    told = [trial(n, (("x", n), ("y", 0)), float(n)) for n in range(8)]
+    of = spec({"x": [*range(8)], "y": [*range(100)]}, population=8, tournament=2)
+    for number in range(8, 16):
+        silent = replace(of, sampler_options='{"population_size": 8}')
+        assert (
+            SamplerHost().ask(silent, number, 1, told)[0]
+            == SamplerHost().ask(of, number, 1, told)[0]
+        )
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         ({"population_size": 1}, "population_size"),
         ({"p": 1}, "sampler.p"),
         ({"prefix_bias": 1.5}, "prefix_bias"),
+        ({"population_size": 5, "sample_size": 6}, r"sample_size = 6 is refused.*1 to 5"),
     ],
 )
 def test_an_option_that_is_none_is_refused_by_name(options, named):

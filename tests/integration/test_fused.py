@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from installation import outcome, reports, up
 from penstock import FullBudget, Resources, create_study
-from trainees import Long, Small
+from trainees import Waits
 
 pytestmark = pytest.mark.integration
 EPOCHS = 8
-SPACE = {"lr": [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]}
+SPACE = {"lr": [0.02, 0.04, 0.06, 0.08, 0.1, 0.12], "steps": [20]}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def begun(fuse, epochs=EPOCHS):
         metric="accuracy", direction="maximize", sampler="grid", seed=3, fuse=fuse,
         strategy=FullBudget(epochs), system="off",
     )  # fmt: skip
-    study.submit(Small, SPACE)
+    study.submit(Waits, SPACE)
     return study
 
 
@@ -61,7 +61,7 @@ def test_trials_that_could_be_wide_are_trained_together_while_there_are_many(tmp
             metric="accuracy", direction="maximize", sampler="grid", seed=3, fuse=fuse,
             strategy=FullBudget(4), system="off", resources=Resources(max_width=2, shards=2),
         )  # fmt: skip
-        study.submit(Long, {"lr": [0.01 * n for n in range(1, 15)], "steps": [100]})
+        study.submit(Waits, {"lr": [0.01 * n for n in range(1, 15)], "steps": [50]})
         return study
 
     with up(tmp_path, "cpu:2x1*1x8", 2) as site:

@@ -61,6 +61,12 @@ def test_what_is_no_number_is_refused_by_its_name(trainer, monkeypatch):
         trainer.train(Fitted, metric="loss", params=PARAMS)
 
 
+def test_a_name_that_the_metrics_have_too_is_refused(trainer, monkeypatch):
+    monkeypatch.setattr(Fitted, "fixed_metrics", lambda self, model: {"loss": 1.0})
+    with pytest.raises(UsageError, match=r"a name of fixed_metrics = 'loss' is refused"):
+        trainer.train(Fitted, metric="loss", params=PARAMS)
+
+
 class Measured(Fitted):
     """Of which each member measures something else."""
 

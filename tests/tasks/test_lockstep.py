@@ -69,10 +69,10 @@ def test_one_that_is_stopped_leaves_the_others_alone(alone, large_lane):
 
 
 def test_one_that_comes_in_the_middle_of_an_epoch_takes_part_in_the_next(alone, large_lane):
-    first = [task(n, trainees.Long, 8, params={"steps": 200}) for n in range(7)]
+    first = [task(n, trainees.Waits, 8, params={"steps": 50}) for n in range(7)]
     begin(large_lane, first)
     heard = large_lane.hear_until("epoch")
-    late = task(7, trainees.Long, 2, params={"steps": 200})
+    late = task(7, trainees.Waits, 2, params={"steps": 50})
     large_lane.run(late)
     heard += hear_all(large_lane, [*first, late])
     company = [m["together"] for m in epochs(heard) if m["trial"] == late.trial]

@@ -388,6 +388,7 @@ def itself(site):
     site.connect(site.find("add"))
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
 @pytest.mark.parametrize(
     ("act", "why"),
     [
@@ -404,6 +405,7 @@ def itself(site):
         (lambda site: site.find("stern"), "one of stem, body.0.linear"),
         (lambda site: site.update(width=3), "one of in_features, out_features, bias"),
         (lambda site: site.update(out_features=-1), "refuses"),
+        (lambda site: site.update(out_features=0), r"the shape of weight of a Linear = \[0, "),
         (lambda site: site.replace("ReLu"), "the name of a layer in torch.nn"),
         (lambda site: site.replace(lambda: Block(8)), "a class or function of a module"),
         (lambda site: site.replace(None), "the layer = None is refused"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ....profiling.base.errors import UsageError
 
@@ -79,7 +80,7 @@ def rebuilt(module: nn.Module, changes: Mapping[str, Any]) -> nn.Module:
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
         raise UsageError(f"{kind} refuses {dict(changes)}: {error}") from error
     frozen = [each.requires_grad for each in module.parameters()]
-    return _as(made, module).requires_grad_(not frozen or any(frozen))
+    return _as(_with_numbers(made), module).requires_grad_(not frozen or any(frozen))
 
 
 def recipe(make: Maker, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def made(recipe: Mapping[str, Any], like: nn.Module | None = None) -> nn.Module:
         raise UsageError(f"{recipe['make']} cannot be made: {error}") from error
     if not isinstance(module, nn.Module):
         raise UsageError.refuse(recipe["make"], module, "a class or function that gives a module")
-    return module if like is None else _as(module, like)
+    return _with_numbers(module) if like is None else _as(_with_numbers(module), like)
 
 
 def carried(old: nn.Module, new: nn.Module) -> dict[str, list[int]]:
@@ -146,6 +147,16 @@ def _as(module: nn.Module, like: nn.Module) -> nn.Module:
         module.to(parameter.device, parameter.dtype)
         break
     return module.train(like.training)
+
+
+def _with_numbers(module: nn.Module) -> nn.Module:
+    """``module``. Raises UsageError if a parameter of it has no numbers (torch warns of it)."""
+    for name, parameter in module.named_parameters():
+        if not is_lazy(parameter) and not parameter.numel():
+            kind, shape = type(module).__name__, list(parameter.shape)
+            allowed = "at least one number in each parameter"
+            raise UsageError.refuse(f"the shape of {name} of a {kind}", shape, allowed)
+    return module
 
 
 def _plain(values: Any) -> Any:
