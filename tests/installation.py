@@ -106,7 +106,10 @@ class Installation:
 
     def logs(self) -> str:
         """The ends of all logs, for the message of a failed test."""
-        ends = ((log.name, log.read_text(errors="replace")[-1500:]) for log in sorted(self.settings.logs.iterdir()))
+        ends = (
+            (log.name, log.read_text(errors="replace")[-1500:])
+            for log in sorted(self.settings.logs.iterdir())
+        )
         return "\n".join(f"== {name}\n{end}" for name, end in ends)
 
     def log(self, name: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from penstock import Data
 from penstock.benchmarks._digits import DigitsNet
+from penstock.tasks.memory import estimator
 from torch.utils.data import Subset
 from trainees import Small, points
 
@@ -116,6 +117,14 @@ class Versioned(Small):
         import tiny
 
         return {**super().metrics(model, batch), "tiny": float(tiny.VERSION)}
+
+
+class SoonEstimated(Paced):
+    """Its trainer may spend half of its time on estimates, so that a test need not wait for them."""
+
+    def data(self):
+        estimator.SHARE = 0.5
+        return super().data()
 
 
 class Meets(DigitsNet):

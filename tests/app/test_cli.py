@@ -4,9 +4,9 @@ import io
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -485,12 +485,13 @@ def test_a_script_that_is_not_there_is_refused(tmp_path):
 
 
 def test_help_answers_at_once(tmp_path):
-    """Best of three on a shared machine; the aim is half a second, the limit generous."""
+    """Best of three, in processor time: other work lengthens that by a part, and not by times."""
     times = []
     for _ in range(3):
-        began = time.monotonic()
+        began = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert process("--help", home=tmp_path).returncode == 0
-        times.append(time.monotonic() - began)
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime)
     assert min(times) < 1.0
 
 

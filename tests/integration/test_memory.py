@@ -7,7 +7,7 @@ import json
 import pytest
 from installation import Installation, variables_of
 from penstock import FullBudget, create_study
-from users_trainables import Paced
+from users_trainables import SoonEstimated
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -26,7 +26,7 @@ def test_penstock_memory_shows_what_trials_need_before_they_have_run(site, tmp_p
         metric="accuracy", direction="maximize", sampler="random", strategy=FullBudget(20000)
     )
     space = {"pace": [0.01], "until": [str(tmp_path / "never")], "batch_size": [32, 64]}
-    study.submit(Paced, space, n_trials=2)
+    study.submit(SoonEstimated, space, n_trials=2)
 
     def facts():
         return json.loads(site.penstock("memory", study.id, "--json"))["trials"]
