@@ -120,7 +120,7 @@ class Versioned(Small):
 
 
 class SoonEstimated(Paced):
-    """Its trainer may spend half of its time on estimates, so that a test need not wait for them."""
+    """Its trainer may spend half of its time on estimates, so that no test waits for them."""
 
     def data(self):
         estimator.SHARE = 0.5
