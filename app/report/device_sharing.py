@@ -18,6 +18,7 @@ from ...scheduler.model.study import number_of
 from ..common.text import count, duration
 
 if TYPE_CHECKING:
+    from ...scheduler.model.events import EpochReported
     from ..ledger.rows import EpochRow, StudyRow
 
 #: Device, slot, and the trial there.
@@ -84,8 +85,30 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
     return [*found, *last.values()]
 
 
-def section(study: StudyRow, epochs: Sequence[EpochRow], names: Mapping[str, str]) -> str:
-    """The report's HTML section; empty if no device was shared. ``names`` are by study id."""
+def company_words(reports: Sequence[EpochReported]) -> str:
+    """How many of these epochs were trained together, or read with others; empty if none was."""
+    total = count(len(reports), "epoch")
+    found = (
+        ([each.together for each in reports if each.together > 1], "were trained together"),
+        (
+            [each.readers for each in reports if each.readers > 1 and not each.together],
+            "had their batches read once for several trials",
+        ),
+    )
+    return "".join(
+        f" {len(sizes)} of {total} {what}, up to {max(sizes)} at once."
+        for sizes, what in found
+        if sizes
+    )
+
+
+def section(
+    study: StudyRow, epochs: Sequence[EpochRow], names: Mapping[str, str], company: str = ""
+) -> str:
+    """The report's HTML section; empty if no device was shared. ``names`` are by study id.
+
+    ``company`` is a sentence on what its trials did together.
+    """
     found = shared_spans(study.id, epochs)
     if not found:
         return ""
@@ -98,9 +121,10 @@ def section(study: StudyRow, epochs: Sequence[EpochRow], names: Mapping[str, str
     )
     seconds = sum(each.end - each.begin for each in found)
     more = f" The {SHOWN} longest of {len(found)} are listed." if len(found) > SHOWN else ""
+    said = f"{duration(seconds)} in {count(len(found), 'span')}.{company}{more}"
     return (
         '<section id="shared"><div class="head"><h2>Shared devices</h2><p>Trials that were on one'
-        f" device at once: {duration(seconds)} in {count(len(found), 'span')}.{more}</p></div>"
+        f" device at once: {said}</p></div>"
         "<table><thead><tr><th>device</th><th>trials</th><th>after</th><th>for</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></section>"
     )

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...scheduler.model.events import Derived
+from ...scheduler.model.events import Derived, EpochReported
 from ...scheduler.model.study import ENDLESS
 from ...scheduler.model.trial import TrialState
 from ...scheduler.strategies.base import RULES
@@ -108,7 +108,9 @@ def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:
         return ""
     others = beside(reader, study, study.finished_at or max(row.at for row in epochs))
     rows = [*epochs, *(row for other in others for row in reader.epochs(other.id))]
-    return device_sharing.section(study, rows, {other.id: other.name for other in others})
+    names = {other.id: other.name for other in others}
+    reports = [event for _, event in reader.of_trials(study.id, EpochReported)]
+    return device_sharing.section(study, rows, names, device_sharing.company_words(reports))
 
 
 def _importances(

@@ -5,7 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.report.device_sharing import SharedSpan, section, shared_spans
+from penstock.app.report.device_sharing import (
+    SharedSpan,
+    company_words,
+    section,
+    shared_spans,
+)
 
 STUDY = SimpleNamespace(id="s", created_at=10.0)
 
@@ -44,3 +49,19 @@ def test_the_report_names_both_when_and_for_how_long():
     cells = "<td>d0</td><td>3 and &lt;other&gt;/7</td><td>5.0 s</td><td>5.0 s</td>"
     assert cells in text
     assert section(STUDY, rows[:1], {}) == ""
+
+
+def test_the_report_says_how_many_epochs_were_trained_together_or_read_once():
+    def reports(*company):
+        return [
+            SimpleNamespace(together=together, readers=readers) for together, readers in company
+        ]
+
+    words = company_words(reports((1, 0), (4, 0), (2, 0), (0, 3), (0, 1), (0, 0)))
+    assert words == (
+        " 2 of 6 epochs were trained together, up to 4 at once."
+        " 1 of 6 epochs had their batches read once for several trials, up to 3 at once."
+    )
+    assert company_words(reports((1, 0), (0, 1))) == ""
+    rows = [epoch("s-0003", 1, 5.0, 10.0), epoch("x-0007", 1, 4.0, 12.0, slot=1)]
+    assert f"in 1 span.{words}</p>" in section(STUDY, rows, {"x": "other"}, words)
