@@ -11,9 +11,17 @@ from collections.abc import Sequence
 
 from ...scheduler.model import decisions
 from ...scheduler.model.decisions import Dispatch
-from ...scheduler.model.study import Code, StudySpec, replicate_of
+from ...scheduler.model.study import Code, StudySpec, SuperNet, replicate_of
 from ...scheduler.state.fusing import may_fuse
-from ...tasks.process.messages import CodeRef, ParentRef, SegmentTask, TrialRef, dumps, seal
+from ...tasks.process.messages import (
+    CodeRef,
+    ParentRef,
+    SegmentTask,
+    SuperNetRef,
+    TrialRef,
+    dumps,
+    seal,
+)
 from . import protocol
 from .installation import checkpoints
 from .message import message
@@ -91,6 +99,7 @@ def _dispatched(
             store=checkpoints(store, key) if store else "",
             mtbf=dispatch.mtbf,
             origin=dispatch.origin,
+            supernet=_supernet(spec.strategy.supernet),
             durable=dispatch.durable,
             system=dispatch.system,
             probe=dispatch.probe if rank == 0 else (),
@@ -120,6 +129,12 @@ def _refs(trials: Sequence[decisions.TrialRef]) -> tuple[TrialRef, ...]:
         TrialRef(trial=e.trial, number=e.number, params=dict(e.params), shards=e.shards)
         for e in trials
     )
+
+
+def _supernet(of: SuperNet | None) -> SuperNetRef | None:
+    if of is None:
+        return None
+    return SuperNetRef(uri=of.uri, state_hash=of.state_hash, batches=of.batches)
 
 
 def _reference(code: Code) -> CodeRef:

@@ -234,16 +234,24 @@ class Reader(EventLog):
         return row[0] or 0
 
     def named(self, uris: Sequence[str]) -> set[str]:
-        """Those of ``uris``, some hundreds at most, that a durable state names and so needs.
+        """Those of ``uris``, some hundreds at most, that something names and so needs.
+
+        That is a durable state, or a study of candidates of a super-net.
 
         Digests are not compared: a damaged row that should name one of them is missed.
         """
         rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
-        return {row.uri for row in rows}
+        return {row.uri for row in rows} | self._supernets().intersection(uris)
 
     def all_named(self) -> set[str]:
-        """All URIs that a durable state names."""
-        return {row.uri for row in self._whole(DURABLE, select(DURABLE))}
+        """All URIs that something names, as ``named`` says."""
+        return {row.uri for row in self._whole(DURABLE, select(DURABLE))} | self._supernets()
+
+    def _supernets(self) -> set[str]:
+        """The URIs of the super-nets whose candidates there are studies of."""
+        some = STUDY.c.spec.like('%"supernet":{%')
+        specs = (codec.spec_from_json(row.spec) for row in self._rows(select(STUDY).where(some)))
+        return {spec.strategy.supernet.uri for spec in specs if spec.strategy.supernet}
 
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""

@@ -3,7 +3,8 @@
 A model is a class that derives from ``ModelSpace`` and makes its choices in ``__init__``: layers
 (``LayerChoice``), inputs (``InputChoice``), depths (``Repeat``), cells (``Cell``) and plain values
 (``choice``). ``space`` gives its choices as a space, ``build`` the model of one configuration. A
-``mutator`` changes the graph of a model, ``captured`` says what of it can be. ``parameters``,
+``mutator`` changes the graph of a model, ``captured`` says what of it can be. ``supernet`` gives
+one model with all choices, whose candidates the strategy ``OneShot`` evaluates. ``parameters``,
 ``flops`` and ``latency`` are figures of a model that are there before it is trained, and
 ``best_model`` is the one that a study has trained.
 Each name is loaded when first used, so ``nas`` itself costs nothing, and no torch.
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from ...tasks.nas.latency import Latency, latency
     from ...tasks.nas.layers import InputChoice, LayerChoice, Repeat
     from ...tasks.nas.model import ModelSpace, build
+    from ...tasks.nas.supernet import supernet
     from ...tasks.training.rebuilt import rebuilt
     from .model_space import size, space
+    from .one_shot import OneShot
     from .trained import best_model
 
     ValueChoice = choice
@@ -39,6 +42,7 @@ _LAZY = {
     "LayerChoice": ("...tasks.nas.layers", "LayerChoice"),
     "ModelSpace": ("...tasks.nas.model", "ModelSpace"),
     "Mutator": ("...tasks.nas.graphs.mutators", "Mutator"),
+    "OneShot": (".one_shot", "OneShot"),
     "Repair": ("...tasks.nas.graphs.repair", "Repair"),
     "Repeat": ("...tasks.nas.layers", "Repeat"),
     "Site": ("...tasks.nas.graphs.mutators", "Site"),
@@ -55,6 +59,7 @@ _LAZY = {
     "replay": ("...tasks.nas.graphs.derivation", "replay"),
     "size": (".model_space", "size"),
     "space": (".model_space", "space"),
+    "supernet": ("...tasks.nas.supernet", "supernet"),
 }
 
 __all__ = [
@@ -65,6 +70,7 @@ __all__ = [
     "LayerChoice",
     "ModelSpace",
     "Mutator",
+    "OneShot",
     "Repair",
     "Repeat",
     "Site",
@@ -81,6 +87,7 @@ __all__ = [
     "replay",
     "size",
     "space",
+    "supernet",
 ]
 
 

@@ -201,6 +201,8 @@ def strategy_words(spec: StudySpec) -> str:
     name = escape(label(plan.name))
     if plan.max_epochs is None:
         return f"{name}, as many epochs as the objective runs"
+    if plan.supernet is not None:
+        return f"evaluation without training, with the weights of {escape(plan.supernet.name)}"
     if plan.name == "full":
         return f"{name} of {plan.max_epochs} epochs each"
     if plan.name in RULES:

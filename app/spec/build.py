@@ -167,7 +167,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         **stored(plan.system),
         **stored(plan.share),
     }
-    if contract != "torch":
+    if contract != "torch" or strategy.supernet is not None:
         groups["system"] = "off"
     made = StudySpec(
         id=study,
@@ -185,7 +185,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         seed=plan.seed,
         seeding=plan.seeding,
         replicates=plan.replicates,
-        fuse=plan.fuse,
+        fuse=plan.fuse if strategy.supernet is None else "off",
         batch_size=batch_size if isinstance(batch_size, int) else 64,
         further=plan.further,
         constraints=plan.constraints,

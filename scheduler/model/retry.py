@@ -20,7 +20,7 @@ KINDS = {
     "shards": "a batch has fewer examples than the study has shards",
     "inexact": "the training code cannot be trained as exactly as the study asks",
     "diverged": "a replayed epoch does not have the bits that were accepted",
-    "checkpoint": "population based training lacks a checkpoint that the code should make or load",
+    "checkpoint": "a checkpoint is not there that trials begin with, or that the code should make",
     "fork": "the trial cannot go on from another one's state",
     "system": "the trial cannot run under its system configuration",
     "died": "the trainer process died",

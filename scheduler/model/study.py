@@ -44,6 +44,19 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class SuperNet:
+    """A trained super-net, whose weights trials take over instead of being trained."""
+
+    #: The trial that trained it, in words.
+    name: str
+    #: Its durable state: where it is, and its state hash.
+    uri: str
+    state_hash: str
+    #: Over how many batches of the training data a trial measures its running statistics anew.
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
 class StrategySpec:
     """How long each configuration is trained: the name of a strategy, and its options."""
 
@@ -68,6 +81,9 @@ class StrategySpec:
     resample: float = 0.25
     #: ``pbt`` only: the parameters that are explored (None: all).
     explore: tuple[str, ...] | None = None
+    #: ``full`` with one epoch only: trials are *candidates* of this super-net, whose epoch is an
+    #: evaluation. None: they are trained.
+    supernet: SuperNet | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,9 @@ def group_of(spec: StudySpec) -> str:
         return ""
     code = spec.contract, spec.code.target.rpartition("/")[2], spec.code.digest
     shape = spec.batch_size, spec.shards, spec.max_width
-    return digest(spec.data_token, code, spec.seed, shape, spec.environment)
+    supernet = spec.strategy.supernet
+    inherited = [(supernet.state_hash, supernet.batches)] if supernet else []
+    return digest(spec.data_token, code, spec.seed, shape, spec.environment, *inherited)
 
 
 def earlier_trial(spec: StudySpec, trial: Trial) -> EarlierTrial:

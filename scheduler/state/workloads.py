@@ -111,5 +111,6 @@ def workload_of(spec: StudySpec, trial: Trial) -> str:
         # Left out where not given, so that a workload keeps the digest that histories know.
         *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),
         *([spec.environment] if spec.environment else []),
+        *(["candidates of a super-net"] if spec.strategy.supernet else []),
     )
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]

@@ -45,7 +45,7 @@ class Cell(nn.Module):
             raise UsageError.refuse(f"the nodes of {label!r}", nodes, "a whole number >= 1")
         self.inputs = inputs
         self.nodes = nn.ModuleList(
-            _Node(operations, inputs + node, inputs_per_node, f"{label}.{node}")
+            Node(operations, inputs + node, inputs_per_node, f"{label}.{node}")
             for node in range(nodes)
         )
 
@@ -59,7 +59,7 @@ class Cell(nn.Module):
         return torch.cat(states[self.inputs :], 1)
 
 
-class _Node(nn.Module):
+class Node(nn.Module):
     """The sum of some of the states before it, each by an operation."""
 
     def __init__(
@@ -70,20 +70,23 @@ class _Node(nn.Module):
         label: str,
     ) -> None:
         super().__init__()
-        name = f"{label}.inputs"
-        sets = input_sets(states, n_chosen, name)
+        self.label = name = f"{label}.inputs"
+        self._sets = sets = input_sets(states, n_chosen, name)
         asked = answers(name)
         # With one set there is nothing to choose.
-        chosen = asked.choose(name, list(sets), seen=False) if len(sets) > 1 else next(iter(sets))
-        #: The indices of the states that are read.
-        self.chosen = sets[chosen]
+        self.take(asked.choose(name, list(sets), seen=False) if len(sets) > 1 else next(iter(sets)))
         for slot in range(n_chosen):
             for state in sorted({each[slot] for each in sets.values()}):
                 make = partial(self._operation, operations, state, f"{label}.op{slot}")
                 with_state = [key for key, each in sets.items() if each[slot] == state]
                 module = asked.part(name, with_state, make, self.chosen[slot] == state)
                 if module is not None:
-                    self.add_module(f"op{slot}", module)
+                    self.add_module(_name(slot, state), module)
+
+    def take(self, candidate: Any) -> None:
+        """Choose the inputs that ``candidate`` names."""
+        #: The indices of the states that are read.
+        self.chosen = self._sets[candidate]
 
     @staticmethod
     def _operation(
@@ -93,5 +96,13 @@ class _Node(nn.Module):
         return LayerChoice(made, label)
 
     def forward(self, states: Sequence[Tensor]) -> Any:
-        operations = zip(self.children(), self.chosen, strict=True)
-        return sum(operation(states[index]) for operation, index in operations)
+        read = enumerate(self.chosen)
+        return sum(self.get_submodule(_name(*each))(states[each[1]]) for each in read)
+
+
+def _name(slot: int, state: int) -> str:
+    """The name of the operation in ``slot`` where it reads ``state``.
+
+    The state is in it, so that equal names are equal parts: an operation knows what it reads.
+    """
+    return f"op{slot}_{state}"

@@ -43,9 +43,9 @@ class LayerChoice(nn.Module):
                 allowed = "a string without dots that is no attribute of a module"
                 raise UsageError.refuse(f"a candidate's name in {label!r}", key, allowed)
         asked = answers(label)
+        self.label = label
         #: The name of the chosen candidate, or its index in the list.
         self.key = asked.choose(label, listed(label, list(by_key)), seen=False)
-        self._choice = f"{label} = {self.key}"
         for key, candidate in by_key.items():
             make = partial(_made, candidate, f"candidate {key!r} of {label!r}")
             module = asked.part(label, [key], make, key == self.key)
@@ -53,9 +53,18 @@ class LayerChoice(nn.Module):
                 self.add_module(str(key), module)
 
     @property
+    def _choice(self) -> str:
+        """What an outline calls it."""
+        return f"{self.label} = {self.key}"
+
+    @property
     def chosen(self) -> nn.Module:
         """The module that was chosen."""
         return self.get_submodule(str(self.key))
+
+    def take(self, candidate: Any) -> None:
+        """Choose another one of the candidates, in a super-net, which has all of them."""
+        self.key = candidate
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The chosen module's."""
@@ -78,9 +87,14 @@ class InputChoice(nn.Module):
             raise UsageError.refuse(f"the reduction of {label!r}", reduction, allowed)
         self.n_candidates = n_candidates
         self.reduction = reduction
-        sets = input_sets(n_candidates, n_chosen, label)
+        self.label = label
+        self._sets = input_sets(n_candidates, n_chosen, label)
+        self.take(answers(label).choose(label, list(self._sets), seen=False))
+
+    def take(self, candidate: Any) -> None:
+        """Choose the inputs that ``candidate`` names."""
         #: The indices of the chosen inputs.
-        self.chosen = sets[answers(label).choose(label, list(sets), seen=False)]
+        self.chosen = self._sets[candidate]
 
     def forward(self, inputs: Sequence[Tensor]) -> Any:
         """The chosen ones of ``inputs``, reduced."""
@@ -102,12 +116,14 @@ class Repeat(nn.Module):
         self, block: Callable[[int], nn.Module], depth: int | tuple[int, int], label: str = ""
     ) -> None:
         super().__init__()
+        self.label = label
         if isinstance(block, nn.Module) or not callable(block):
             hint = "a function of the index, which makes a new block each time"
             raise UsageError.refuse(f"the block of Repeat {label!r}", type(block).__name__, hint)
         if isinstance(depth, int):
             if depth < 0:
                 raise UsageError.refuse(f"the depth of Repeat {label!r}", depth, ">= 0")
+            self.depth = depth
             for index in range(depth):
                 self.add_module(str(index), block(index))
             return
@@ -119,21 +135,26 @@ class Repeat(nn.Module):
                 raise UsageError.refuse(f"the depth of Repeat {label!r}", depth, allowed)
         depths = list(range(least, most + 1))
         asked = answers(label)
-        chosen = asked.choose(label, listed(label, depths), seen=False)
+        #: How many blocks there are.
+        self.depth = asked.choose(label, listed(label, depths), seen=False)
         for index in range(most):
             enough = [each for each in depths if each > index]
             make = partial(_made, partial(block, index), f"block {index} of {label!r}")
-            module = asked.part(label, enough, make, chosen in enough)
+            module = asked.part(label, enough, make, self.depth in enough)
             if module is not None:
                 self.add_module(str(index), module)
 
+    def take(self, candidate: int) -> None:
+        """Choose another depth, in a super-net, which has all blocks."""
+        self.depth = candidate
+
     def __len__(self) -> int:
-        return len(self._modules)
+        return self.depth
 
     def forward(self, value: Any) -> Any:
         """``value`` through all blocks."""
-        for block in self.children():
-            value = block(value)
+        for index in range(self.depth):
+            value = self.get_submodule(str(index))(value)
         return value
 
 

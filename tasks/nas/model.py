@@ -62,7 +62,7 @@ def build(
     choice that ``params`` lacks, for a value that is none of its candidates, for one label with
     different candidates, and, naming mutators and layers, for what cannot be mutated or repaired.
     """
-    _check(model)
+    check_class(model)
     _check_mutators(mutators)
     if not isinstance(params, Mapping):
         raise UsageError.refuse("params", params, "a mapping of names to values")
@@ -97,7 +97,7 @@ def choices_of(
 
     Raises UsageError where there is none, and as ``explored``.
     """
-    _check(model)
+    check_class(model)
     _check_mutators(mutators)
 
     def make() -> None:
@@ -121,7 +121,7 @@ def choices_of(
     return found
 
 
-def _check(model: object) -> None:
+def check_class(model: object) -> None:
     if not isinstance(model, type) or not issubclass(model, ModelSpace):
         allowed = "a class that derives from nas.ModelSpace"
         raise UsageError.refuse("the model", model, allowed)

@@ -59,6 +59,15 @@ class TrialRef(_Frozen):
     shards: int = Field(ge=1, default=1)
 
 
+class SuperNetRef(_Frozen):
+    """A trained super-net: the URI of its state, and the state hash that it must have."""
+
+    uri: str
+    state_hash: str
+    #: Over how many batches a candidate measures its running statistics anew.
+    batches: int = Field(ge=0)
+
+
 class SegmentTask(_Frozen):
     """One segment for one member of its gang. Epochs are counted from 1."""
 
@@ -119,6 +128,8 @@ class SegmentTask(_Frozen):
     #: A forked trial begins after this epoch, with another trial's state that is among ``parents``.
     #: 0: the trial begins from initialisation.
     origin: int = Field(ge=0, default=0)
+    #: The super-net of which the trial is a candidate, evaluated and not trained; None: of none.
+    supernet: SuperNetRef | None = None
     #: Whether the last epoch counts only once its state is in the store.
     durable: bool = False
     #: The system configuration to run with: knobs of ``profiling.knobs.knobs`` with their values.

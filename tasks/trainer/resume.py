@@ -23,6 +23,7 @@ from ...profiling.base.errors import BackendError, TrialFailed
 from ...profiling.devices.signature import machine_of
 from ..checkpoints import checkpoint
 from ..checkpoints.state import map_tensors
+from ..checkpoints.weights import SuperNetWeights
 from ..contracts.contract import TorchTrainable
 from ..gangs import peers
 from ..gangs.rendezvous import RendezvousHandler
@@ -59,6 +60,7 @@ class Resumption:
         self._writer = writer
         self._handler = handler
         self._data = SharedData(activations)
+        self._supernet = SuperNetWeights()
 
     def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
         """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
@@ -185,6 +187,12 @@ class Resumption:
 
     def _fresh(self, task: SegmentTask, code: type[TorchTrainable]) -> WarmTrial:
         training = self.initial(task, code)
+        if (of := task.supernet) is not None:
+            try:
+                self._supernet.give(training.model, of.uri, of.state_hash)
+            except BackendError as error:
+                raise Lost(str(error)) from error
+            training.recalibrated = of.batches
         self._writer.begin(task.trial)
         return WarmTrial(training, determinism.signature(training))
 
@@ -222,6 +230,10 @@ class Resumption:
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()
         return training
+
+    def drop_supernet(self) -> None:
+        """Free the memory of the super-net whose candidates were evaluated last."""
+        self._supernet.drop()
 
     def first_examples(self) -> dict[int, Any]:
         """As ``SharedData.first_examples``, of the data that are loaded."""

@@ -283,6 +283,7 @@ class Segments:
         self._copies.drop(study)
         self._descriptions.forget(study)
         self._activations.release()
+        self._resumption.drop_supernet()
 
     def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:
         self._pipe.say(

@@ -25,6 +25,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from ..contracts.pieces import Pieces
 from ..contracts.rng import key
 from ..gangs.shards import Sums, cut, refuse
+from ..nas.recalibration import measured_anew
 from ..system.operators import operator_calls
 from ..system.system import System
 from ..system.windows import StepWindow
@@ -115,10 +116,17 @@ def start(
 
 
 def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
-    """Train one epoch and evaluate it. ``evaluated`` is false only if a replay discards it."""
+    """Train one epoch and evaluate it. ``evaluated`` is false only if a replay discards it.
+
+    A candidate of a super-net is not trained but recalibrated (``nas.recalibration``).
+    """
     began = run.clock()
     run.begin_epoch()
-    metrics = {"train_loss": _train(run, tick)}
+    metrics = {}
+    if run.recalibrated is None:
+        metrics["train_loss"] = _train(run, tick)
+    else:
+        _recalibrate(run, run.recalibrated, tick)
     # A plateau schedule reads the validation loss, so a replay needs it too.
     plateau = isinstance(run.schedule, ReduceLROnPlateau)
     if evaluated or plateau:
@@ -188,6 +196,24 @@ def _train(run: Training, tick: Tick) -> float:
             next(gradients, None)
             window.tick(run.metering)
     return loss_of.value(length(run.data.train))
+
+
+def _recalibrate(run: Training, most: int, tick: Tick) -> None:
+    """Measure running statistics anew over the epoch's first ``most`` batches, each a step."""
+    batches = _batches(run)[:most]
+    names = (run.seed, run.number, run.epoch)
+    steps = range(1, len(batches) + 1)
+    reads = [key("read", *names, step, 0) for step in steps]
+    with measured_anew(run.model) as layers, torch.no_grad(), run.system.computing(run.device):
+        if not layers:
+            return
+        batch_of = _read(run, batches, reads, run.system)
+        for step in steps:
+            run.pass_turn(training=False)
+            tick(run.epoch, step, len(batches))
+            batch, _ = next(batch_of)
+            seed_phase(run.device, "step", *names, step, 0)
+            run.code.loss(run.model, batch)
 
 
 def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:

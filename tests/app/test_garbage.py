@@ -9,11 +9,12 @@ from penstock.app.broker import installation
 from penstock.app.broker.installation import installation_key
 from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
 from penstock.app.services.garbage import find, size_of
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.scheduler.model.decisions import Parent
-from penstock.scheduler.model.study import StudyRecord
+from penstock.scheduler.model.study import StrategySpec, StudyRecord, SuperNet
 from penstock.scheduler.model.trial import Trial
 
 
@@ -31,13 +32,13 @@ def aged(path, seconds, size=2000):
     return path
 
 
-def commit(settings, status, uri, contract="empty"):
+def commit(settings, status, uri, contract="empty", **options):
     """A study that stands so, one of whose states is in the store."""
     ledger = SqlLedger.open(settings.ledger_url)
     over = None if status == "running" else 2.0
     trial = Trial("s-1-0000", "s-1", 0, (), 1.0)
     durables = [(trial.id, Parent(1, uri, "h"), 1.0)]
-    record = StudyRecord(spec(contract=contract), status, 1.0, over)
+    record = StudyRecord(spec(contract=contract, **options), status, 1.0, over)
     ledger.commit(Batch(studies=[record], trials=[trial], durables=durables))
     ledger.close()
 
@@ -69,6 +70,17 @@ def test_files_without_a_row_go_and_while_a_study_lasts_only_old_ones(
     assert named.exists()
     assert fresh.exists()
     assert (folder / "notes.txt").exists()
+
+
+def test_the_state_of_a_super_net_is_needed_by_the_study_of_its_candidates(settings):
+    root = installation.checkpoints(settings.store_url, installation_key(settings))
+    folder = type(settings.home)(root.removeprefix("file://"))
+    needed, other = (aged(folder / f"{letter * 64}.pt", 1e6) for letter in "ab")
+    candidates = StrategySpec(supernet=SuperNet("trial 0", needed.as_uri(), "h", 20))
+    commit(settings, "complete", "u", strategy=candidates)
+    assert [each.name for each in find(settings)] == [other.as_uri()]
+    both = [needed.as_uri(), other.as_uri()]
+    assert Reader(settings.ledger_url).named(both) == {needed.as_uri()}
 
 
 def test_a_link_that_user_code_put_beside_the_logs_is_not_followed(settings, tmp_path):

@@ -398,6 +398,7 @@ STRATEGY = {
     "quantile": 0.25,
     "resample": 0.25,
     "explore": None,
+    "supernet": None,
 }
 
 

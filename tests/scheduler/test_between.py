@@ -1,5 +1,7 @@
 """Epochs of other studies with the same data token are taken over, where a state of them exists."""
 
+from dataclasses import replace
+
 import pytest
 from drive_world import check_invariants
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
@@ -13,7 +15,7 @@ from penstock.scheduler.model.events import (
     StudySubmitted,
 )
 from penstock.scheduler.model.finished import FinishedStudy
-from penstock.scheduler.model.study import Code, StrategySpec, StudyRecord
+from penstock.scheduler.model.study import Code, StrategySpec, StudyRecord, SuperNet
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.prefixes.between import earlier_trial, group_of
 from penstock.scheduler.prefixes.chain import is_checked
@@ -173,6 +175,21 @@ def test_whatever_changes_bits_ends_it(world, other):
     assert group_of(world.spec(first, 4, **other)) != group_of(world.spec(SECOND, 4))
     world.run_study(SECOND, CONFIGS)
     assert world.trained - before == 18
+
+
+def test_candidates_are_of_one_super_net_and_no_trials_that_train(world):
+    trained = world.spec(SECOND, 4)
+    groups = {
+        group_of(replace(trained, strategy=replace(trained.strategy, supernet=of)))
+        for of in (
+            None,
+            SuperNet("trial 0", "file:///s", "h", 20),
+            SuperNet("trial 0", "file:///s", "h", 9),
+            SuperNet("trial 1", "file:///t", "i", 20),
+            SuperNet("the same elsewhere", "file:///u", "h", 20),
+        )
+    }
+    assert len(groups) == 4
 
 
 def test_another_machine_trains_for_itself(world):

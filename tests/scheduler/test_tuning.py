@@ -1,5 +1,6 @@
 """System parameters in the engine: what is tried, what wins, what a trial keeps for life."""
 
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -17,7 +18,7 @@ from penstock.scheduler.model.events import (
     Window,
     WindowsMeasured,
 )
-from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.study import StrategySpec, SuperNet
 from penstock.scheduler.model.trial import Trial
 from penstock.scheduler.state.workloads import workload_of
 from penstock.scheduler.tuning.probing import PROPOSALS
@@ -189,6 +190,13 @@ def test_races_for_time_and_for_energy_are_apart():
         for weight in (0.0, 0.5, 1.0)
     ]
     assert len(set(names)) == 3
+
+
+def test_candidates_of_a_super_net_are_no_trials_that_train():
+    trained = spec(contract="torch")
+    of_one = replace(trained, strategy=StrategySpec(supernet=SuperNet("trial 0", "u", "h", 20)))
+    trial = Trial("s-1-0000", "s-1", 0, (), 0.0)
+    assert workload_of(trained, trial) != workload_of(of_one, trial)
 
 
 def test_a_statistical_trial_changes_after_any_epoch():

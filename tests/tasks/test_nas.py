@@ -243,7 +243,7 @@ def test_cells_with_one_label_are_alike_and_have_weights_of_their_own():
 
     cells = one(make, {"c.0.inputs": 1, "c.0.op0": "linear"})
     assert list(cells.state_dict()) == [
-        f"{place}.nodes.0.op0.linear.{name}" for place in (0, 1) for name in ("weight", "bias")
+        f"{place}.nodes.0.op0_1.linear.{name}" for place in (0, 1) for name in ("weight", "bias")
     ]
 
 

@@ -1,0 +1,68 @@
+"""The weights of a trained super-net, loaded once for all its candidates in a trainer.
+
+A candidate's parameters and buffers have the names that they have in the super-net, so each is a
+copy out of memory. No checkpoint is made for a candidate or read for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import BackendError, TrialFailed
+from .checkpoint import load
+
+if TYPE_CHECKING:
+    from torch import nn
+
+#: So many names are in a message.
+_SHOWN = 5
+
+
+class SuperNetWeights:
+    """The weights of the super-net whose candidates this trainer evaluates."""
+
+    def __init__(self) -> None:
+        self._state_hash = ""
+        self._weights: dict[str, Any] = {}
+
+    def give(self, model: nn.Module, uri: str, state_hash: str) -> None:
+        """Copy into ``model`` what it has in common with the super-net under ``uri``.
+
+        Raises ``TrialFailed`` (checkpoint) where that is gone, (fork) naming the weights of the
+        model that the super-net does not have in this shape; ``BackendError`` where its store
+        cannot be read.
+        """
+        if self._state_hash != state_hash:
+            self.drop()
+            self._weights = _loaded(uri, state_hash)
+            self._state_hash = state_hash
+        own = model.state_dict()
+        lacking = [
+            name
+            for name, tensor in own.items()
+            if getattr(self._weights.get(name), "shape", None) != tensor.shape
+        ]
+        if lacking:
+            shown = ", ".join(lacking[:_SHOWN]) + (", ..." if len(lacking) > _SHOWN else "")
+            raise TrialFailed(
+                "fork",
+                f"the super-net has no weights of this shape for {shown}: candidates have the"
+                " choices that it has, and the values that it was made with",
+            )
+        model.load_state_dict({name: self._weights[name] for name in own})
+
+    def drop(self) -> None:
+        """Free the memory. What is needed again is loaded again."""
+        self._state_hash, self._weights = "", {}
+
+
+def _loaded(uri: str, state_hash: str) -> dict[str, Any]:
+    try:
+        weights: dict[str, Any] = load(uri, state_hash)["model"]
+    except BackendError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise TrialFailed(
+                "checkpoint", f"the state of the super-net is not in the store any more: {error}"
+            ) from error
+        raise
+    return weights

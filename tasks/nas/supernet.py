@@ -1,0 +1,96 @@
+"""A super-net: one model with all candidates of its choices, of which each batch trains one path.
+
+Z. Guo, X. Zhang, H. Mu, W. Heng, Z. Liu, Y. Wei, J. Sun, Single Path One-Shot Neural Architecture
+Search with Uniform Sampling, ECCV 2020, section 3.2. A *path* has one candidate of each choice,
+each drawn uniformly and independently. It is drawn at each forward pass of the outermost model, by
+torch's random numbers on the CPU. These are keyed by (trial, epoch, step, shard), so a path follows
+from these, whatever trained before and on however many devices; and each shard of a batch has a
+path of its own. A candidate that no shard of a batch used has no gradient in its step.
+
+Parameters have the names that they have in the model of one configuration (``nas.build``), so its
+weights are those of their names. A value of ``nas.choice`` goes to the user's code, which may shape
+weights by it: it has to be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from ...profiling.base.errors import UsageError
+from .cell import Node
+from .choices import FromParams, agree, answered_by
+from .layers import InputChoice, LayerChoice, Repeat
+from .model import ModelSpace, check_class
+
+Model = TypeVar("Model", bound=ModelSpace)
+
+
+def supernet(
+    model: type[Model], params: Mapping[str, Any] | None = None, **arguments: Any
+) -> Model:
+    """The super-net of class ``model``; ``arguments`` go to the class.
+
+    ``params`` fixes the choices that it has values for, and may have other names. In training and
+    in evaluation each forward pass takes another path. Raises UsageError naming a ``nas.choice``
+    that ``params`` does not have, for a model that leaves nothing open, and as ``nas.build``.
+    """
+    check_class(model)
+    answers = _AllCandidates({} if params is None else params)
+    with answered_by(answers):
+        built = model(**arguments)
+    if not answers.open:
+        allowed = "a class with a LayerChoice, InputChoice, Repeat or Cell that params leaves open"
+        raise UsageError.refuse("the model", model.__qualname__, allowed)
+    built.register_forward_pre_hook(_Paths(built, answers.open))
+    return built
+
+
+class _AllCandidates:
+    """Answers with all parts of the choices that ``params`` leaves open."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        if not isinstance(params, Mapping):
+            raise UsageError.refuse("params", params, "a mapping of names to values")
+        self._params = params
+        self._given = FromParams(params)
+        #: The candidates of each choice that is open.
+        self.open: dict[str, list[Any]] = {}
+
+    def choose(self, label: str, candidates: Sequence[Any], *, seen: bool) -> Any:
+        if label in self._params:
+            return self._given.choose(label, candidates, seen=seen)
+        if seen:
+            allowed = (
+                f"one of {list(candidates)}, given as in nas.supernet(Net, {{{label!r}: ...}}): a"
+                " super-net shares the weights of layers, and the value of a nas.choice may shape"
+                " them"
+            )
+            raise UsageError.refuse(label, "all candidates", allowed)
+        agree(label, self.open.setdefault(label, list(candidates)), candidates)
+        return candidates[0]
+
+    def part(self, label: str, values: Sequence[Any], make: Callable[[], Any], used: bool) -> Any:
+        return make() if used or label in self.open else None
+
+
+class _Paths:
+    """Draws a path before each forward pass. It is copied with its model."""
+
+    def __init__(self, model: ModelSpace, candidates: Mapping[str, list[Any]]) -> None:
+        choosing: dict[str, list[Any]] = {label: [] for label in candidates}
+        for module in model.modules():
+            if isinstance(module, LayerChoice | InputChoice | Repeat | Node):
+                choosing.get(module.label, []).append(module)
+        self._choices = [(candidates[label], layers) for label, layers in choosing.items()]
+
+    def __call__(self, model: object, inputs: object) -> None:
+        with unset_fake_temporarily():  # an estimate of memory has no values
+            # Modulo so few candidates it is uniform but for 1 part in 10**17.
+            numbers = torch.randint(2**62, (len(self._choices),), device="cpu").tolist()
+        for number, (candidates, layers) in zip(numbers, self._choices, strict=True):
+            for layer in layers:
+                layer.take(candidates[number % len(candidates)])

@@ -1,0 +1,101 @@
+"""A super-net and the study of its candidates, on real workers that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import optuna
+import pytest
+import torch
+from nas_code import Fitted, train
+from penstock import (
+    FullBudget,
+    Resources,
+    Sampler,
+    UsageError,
+    create_study,
+    load_study,
+    nas,
+)
+from penstock.app.host import locks
+from supernet_code import Candidate, Space, Super
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def supernet(running):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in running.settings.environment().items():
+            patch.setenv(name, value)
+        study = create_study(study_name="super", metric="loss", seed=3, strategy=FullBudget(3))
+        study.optimize(Super, {"unused": [1]}, n_trials=1, show_progress=False)
+        yield study
+
+
+def loss_of(net):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        data = Fitted({}).data().validation[:]
+        with torch.no_grad():
+            return Fitted({}).loss(net, data).double().item()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_candidates_are_trials_like_any_others_whatever_is_killed(site, supernet):
+    study = create_study(
+        study_name="candidates", metric="loss", seed=1,
+        sampler=Sampler("evolution", population_size=4, sample_size=2),
+        strategy=nas.OneShot(supernet, batches=3),
+    )  # fmt: skip
+    study.submit(Candidate, nas.space(Space), n_trials=12)
+    site.until(lambda: len(site.reader.epochs(study.id)) >= 4, "four are evaluated")
+    pid = locks.pid_of(site.settings.run, "scheduler")
+    os.kill(pid, signal.SIGKILL)
+    assert site.wait(study.id).status == "complete"
+    study = load_study("candidates")
+    assert len(study.trials) == 12
+    assert len({tuple(trial.params.items()) for trial in study.trials}) > 6
+    assert all(list(trial.intermediate_values) == [1] for trial in study.trials)
+    assert study.best_value == min(trial.value for trial in study.trials)
+    net = nas.best_model(study)
+    assert net.architecture == study.best_params
+    assert loss_of(net) == study.best_value
+    weights, trained = net.state_dict(), nas.best_model(supernet).state_dict()
+    assert all(torch.equal(weights[name], trained[name]) for name, _ in net.named_parameters()), (
+        "nothing was trained"
+    )
+    assert {"depth", "join", "cell.0.op0"} <= optuna.importance.get_param_importances(study).keys()
+
+    again = create_study(
+        study_name="again", metric="loss", seed=1, sampler="random",
+        strategy=nas.OneShot(supernet, batches=3),
+    )  # fmt: skip
+    assert again._handle.plan.strategy == study._handle.plan.strategy
+    again.enqueue_trial(study.trials[0].params)
+    again.optimize(Candidate, nas.space(Space), n_trials=1, show_progress=False)
+    assert again.trials[0].value == study.trials[0].value, "the same trial of the same seed"
+
+
+def test_what_candidates_have_no_use_for_is_refused(site, supernet):
+    strategy = nas.OneShot(supernet)
+    space = nas.space(Space)
+
+    def study(**options):
+        return create_study(metric="loss", strategy=strategy, **options)
+
+    with pytest.raises(UsageError, match=r"strategy = 'OneShot' .*for a TorchTrainable"):
+        study().submit(train, space, n_trials=1)
+    with pytest.raises(UsageError, match=r"resources.max_width = 2 .*1 with OneShot"):
+        study(resources=Resources(max_width=2)).submit(Candidate, space, n_trials=1)
+    with pytest.raises(UsageError, match=r"system = 'tune' .*OneShot, which trains nothing"):
+        study(system="tune").submit(Candidate, space, n_trials=1)
+    with pytest.raises(UsageError, match=r"OneShot.supernet = 'super' .*a study that has trained"):
+        nas.OneShot("super")
+    with pytest.raises(UsageError, match=r"OneShot.batches = 0 "):
+        nas.OneShot(supernet, batches=0)
+    with pytest.raises(UsageError, match="trial = 7 is refused"):
+        nas.OneShot(supernet, trial=7)
