@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import penstock
 import torch
+from penstock import nas
 from penstock.tasks.process.failure import Lost
 from penstock.tasks.process.identity import Identity
 from penstock.tasks.process.messages import CodeRef, SegmentTask
@@ -27,6 +28,8 @@ from penstock.tasks.process.pipe import Abandoned, Run
 from penstock.tasks.trainer.segment import Segments, configure
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
+
+from ._nas_spaces import NasBench201
 
 SHARDS = 8
 SEED, NUMBER = 11, 0
@@ -161,7 +164,26 @@ class Encoded(Small):
         return nn.Sequential(nn.Linear(216, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2))
 
 
+class Paths(Small):
+    """The super-net of NAS-Bench-201: each shard of a batch trains a path of its own."""
+
+    shape = (3, 8, 8)
+
+    def model(self):
+        return nas.supernet(NasBench201, cells=1)
+
+
+class LargePaths(Small):
+    """The same with three cells, on images as large as CIFAR's."""
+
+    shape = (3, 32, 32)
+
+    def model(self):
+        return nas.supernet(NasBench201)
+
+
 MODELS = {"cnn": Conv, "lstm": Lstm, "transformer": Block, "encoded": Encoded}
+SUPERNETS = {"supernet": Paths, "large supernet": LargePaths}
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
@@ -204,6 +226,8 @@ class Pool:
             theirs.close()
             self._pipes.append(ours)
         self._identities = [pipe.recv() for pipe in self._pipes]
+        #: What the epochs of the last plan took, as rank 0 reported them.
+        self.seconds: list[float] = []
 
     def carry_out(
         self, model: str, optimizer: str, stages: tuple[Stage, ...]
@@ -211,6 +235,7 @@ class Pool:
         """(epoch, hash of the state, metrics) of every epoch that was finished, in order."""
         trial = f"plan-{next(self._trials):04d}"
         accepted = {0: ""}
+        self.seconds = []
         found = []
         holder = ""
         for stage in stages:
@@ -250,7 +275,8 @@ class Pool:
                 continue
             [epoch] = {each and (each[0], each[1]) for each in said}
             assert epoch is not None, f"a whole gang has lost its epoch: {stage}"
-            found.append(said[0])
+            found.append(said[0][:3])
+            self.seconds.append(said[0][3])
             accepted.setdefault(epoch[0], epoch[1])
             holder = identities[0]
         for pipe in self._pipes:
@@ -268,11 +294,13 @@ class _Member:
     """A trainer's pipe whose other end is this benchmark."""
 
     def __init__(self) -> None:
-        self.epochs: list[tuple[int, str, dict[str, float]]] = []
+        self.epochs: list[tuple[int, str, dict[str, float], float]] = []
 
     def say(self, op: str, **fields: Any) -> None:
         if op == "epoch":
-            self.epochs.append((fields["epoch"], fields["state_hash"], fields["metrics"]))
+            names = ("epoch", "state_hash", "metrics", "seconds")
+            epoch, state_hash, metrics, seconds = (fields[name] for name in names)
+            self.epochs.append((epoch, state_hash, metrics, seconds))
 
 
 class _Leaving(Run):
@@ -305,7 +333,7 @@ def _serve(pipe: Any) -> None:
             run = _Leaving(order.task, member, order.members)
             run.leaves = order.leaves
             with suppress(Abandoned, Lost):
-                segments.run(run, MODELS[order.model])
+                segments.run(run, (MODELS | SUPERNETS)[order.model])
             pipe.send(member.epochs[0] if member.epochs else None)
 
 

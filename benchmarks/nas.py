@@ -15,6 +15,8 @@
   for an epoch: how far that is from what the cost table predicts (``_nas_features``).
 - ``equal``: how many of a space's configurations are different architectures, and how many begin
   with different bits (``_nas_equal``).
+- ``supernet``: the super-net of NAS-Bench-201 at one and two cores, bits and seconds, and weights
+  out of it beside checkpoints (``_nas_supernet``).
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from ._nas_equal import equal
 from ._nas_features import predicted
 from ._nas_mutations import figures
 from ._nas_spaces import Darts, MnasNet, NasBench201
+from ._nas_supernet import figures as inherited
+from ._nas_supernet import mismatch, parallel
 
 #: The class, what its paper says of the number of models, and the power of ten given beside it.
 PUBLISHED: dict[str, tuple[type[nas.ModelSpace], int, int | None]] = {
@@ -53,6 +57,8 @@ BUILT = 20
 FROZEN = ["tasks/nas/graphs", "benchmarks/_nas_mutations.py", "benchmarks/_nas_nets.py"]
 MUTATIONS = {False: 1000, True: 100}
 TRAINED = {False: 40, True: 12}
+#: Candidates, and pairs of measurements of which the median counts.
+CANDIDATES = {False: (100, 5), True: (20, 3)}
 
 
 def spaces() -> dict[str, Any]:
@@ -99,7 +105,7 @@ def repaired(*, quick: bool) -> dict[str, Any]:
     return {f"repaired.{key}": value for key, value in found.items()}
 
 
-PARTS = ("space", "repaired", "features", "equal")
+PARTS = ("space", "repaired", "features", "equal", "supernet")
 
 
 def main() -> None:
@@ -118,6 +124,10 @@ def main() -> None:
         found |= predicted(TRAINED[given.quick])
     if "equal" in given.only:
         found |= equal()
+    if "supernet" in given.only:
+        count, pairs = CANDIDATES[given.quick]
+        paths = at_random(nas.space(NasBench201), count)
+        found |= mismatch() | parallel(pairs) | inherited(paths, pairs)
     found["load.end"] = os.getloadavg()[0]
     given.json.write_text(json.dumps(found, indent=1))
     print(json.dumps(found, indent=1))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ...profiling.base.errors import BackendError, TrialFailed
 from .checkpoint import load
 
@@ -49,7 +51,8 @@ class SuperNetWeights:
                 f"the super-net has no weights of this shape for {shown}: candidates have the"
                 " choices that it has, and the values that it was made with",
             )
-        model.load_state_dict({name: self._weights[name] for name in own})
+        # Not load_state_dict, which walks through all modules: 3 times as long.
+        torch._foreach_copy_(list(own.values()), [self._weights[name] for name in own])
 
     def drop(self) -> None:
         """Free the memory. What is needed again is loaded again."""

@@ -6,7 +6,16 @@ from torch import nn
 
 from benchmarks._nas_mutations import figures, judged
 from benchmarks._nas_nets import NETS, Net
+from benchmarks._nas_spaces import NasBench201
+from benchmarks._nas_supernet import steps, weights
 from benchmarks.nas import PUBLISHED, at_random, works
+
+
+def test_weights_out_of_a_super_net_are_those_of_the_files(tmp_path):
+    paths = at_random(nas.space(NasBench201), 2)
+    found = weights(paths, tmp_path) | steps(2, tmp_path)
+    assert all(each > 0 for each in found["supernet_vs_checkpoint.ms"])
+    assert found["supernet_vs_checkpoint.steps"] > 0
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

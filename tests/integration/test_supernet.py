@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import textwrap
+from pathlib import Path
 
 import optuna
 import pytest
@@ -78,6 +81,44 @@ def test_candidates_are_trials_like_any_others_whatever_is_killed(site, supernet
     again.enqueue_trial(study.trials[0].params)
     again.optimize(Candidate, nas.space(Space), n_trials=1, show_progress=False)
     assert again.trials[0].value == study.trials[0].value, "the same trial of the same seed"
+
+
+REST = """
+class Digits(penstock.TorchTrainable):
+    def data(self):
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        images = torch.tensor(digits.images[:192] / 16, dtype=torch.float32).unsqueeze(1)
+        points = torch.utils.data.TensorDataset(images, torch.tensor(digits.target[:192]))
+        return penstock.Data(points, points)
+
+    def model(self):
+        return nas.build(Net, self.params)
+
+    def optimizer(self, model):
+        return torch.optim.SGD(model.parameters(), lr=self.params["lr"])
+
+    def loss(self, model, batch):
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+
+
+def test_the_piece_of_the_docs_runs(site, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "nas.md").read_text()
+    classes, piece = (
+        textwrap.dedent(re.search(rf"{before}\n\n((?:    .*\n|\n)+)", page)[1])
+        for before in ("do for a learning rate\\.", "## Super-nets")
+    )
+    assert "FullBudget(30)" in piece
+    assert "n_trials=200" in piece
+    trained, main = piece.split("\n\n\n")
+    main = main.replace("FullBudget(30)", "FullBudget(1)").replace("n_trials=200", "n_trials=3")
+    script = tmp_path / "script.py"
+    guard = 'if __name__ == "__main__":\n'
+    script.write_text(f"{classes}\n{REST}\n{trained}\n{guard}{textwrap.indent(main, '    ')}")
+    printed = site.finish(site.python(script))
+    assert printed.count("'width': 16") == 2
 
 
 def test_what_candidates_have_no_use_for_is_refused(site, supernet):
