@@ -58,7 +58,7 @@ FROZEN = ["tasks/nas/graphs", "benchmarks/_nas_mutations.py", "benchmarks/_nas_n
 MUTATIONS = {False: 1000, True: 100}
 TRAINED = {False: 40, True: 12}
 #: Candidates, and pairs of measurements of which the median counts.
-CANDIDATES = {False: (100, 5), True: (20, 3)}
+CANDIDATES = {False: (60, 5), True: (20, 3)}
 
 
 def spaces() -> dict[str, Any]:

@@ -211,9 +211,10 @@ def _recalibrate(run: Training, most: int, tick: Tick) -> None:
         for step in steps:
             run.pass_turn(training=False)
             tick(run.epoch, step, len(batches))
-            batch, _ = next(batch_of)
-            seed_phase(run.device, "step", *names, step, 0)
-            run.code.loss(run.model, batch)
+            with metered(run, step - 1):
+                batch, _ = next(batch_of)
+                seed_phase(run.device, "step", *names, step, 0)
+                run.code.loss(run.model, batch)
 
 
 def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:
