@@ -50,7 +50,7 @@ def loss_of(net):
 
 def test_candidates_are_trials_like_any_others_whatever_is_killed(site, supernet):
     study = create_study(
-        study_name="candidates", metric="loss", seed=1,
+        study_name="evolved-paths", metric="loss", seed=1,
         sampler=Sampler("evolution", population_size=4, sample_size=2),
         strategy=nas.OneShot(supernet, batches=3),
     )  # fmt: skip
@@ -59,7 +59,7 @@ def test_candidates_are_trials_like_any_others_whatever_is_killed(site, supernet
     pid = locks.pid_of(site.settings.run, "scheduler")
     os.kill(pid, signal.SIGKILL)
     assert site.wait(study.id).status == "complete"
-    study = load_study("candidates")
+    study = load_study("evolved-paths")
     assert len(study.trials) == 12
     assert len({tuple(trial.params.items()) for trial in study.trials}) > 6
     assert all(list(trial.intermediate_values) == [1] for trial in study.trials)
