@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..nas.choices import Chosen
 from .operators.not_fused import NotFused
 
 #: The largest tensor that is compared by its bytes.
@@ -77,5 +78,10 @@ def attributes(module: nn.Module, where: str) -> Hashable:
     if vars(module).get("_compiled_call_impl") is not None:
         raise NotFused(f"{here} is compiled")
     varying = {"p"} if type(module) is nn.Dropout else set()
-    own = sorted(vars(module).keys() - _MACHINERY - varying)
+    own = sorted(vars(module).keys() - _MACHINERY - varying - chosen(module))
     return type(module), tuple((n, frozen(vars(module)[n], f"{here}.{n}")) for n in own)
+
+
+def chosen(module: nn.Module) -> set[str]:
+    """The attributes that say what the module chose: its parts are compared themselves."""
+    return {name for name, value in vars(module).items() if isinstance(value, Chosen)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from .frozen import chosen
 from .operators.all_rows import AllRows
 from .operators.drawing import ByRow, Generators
 from .operators.not_fused import NotFused
@@ -41,6 +42,9 @@ class Group:
         own = [*runs[0].model.parameters(), *runs[0].model.buffers()]
         #: A model whose parameters and buffers are all trials'.
         self.model = copy.deepcopy(runs[0].model, {id(tensor): tensor for tensor in own})
+        for module in self.model.modules():  # one trial's choices must not be taken for all
+            for name in chosen(module):
+                delattr(module, name)
         parameters = {id(p) for p in runs[0].model.parameters()}
         of_first = self._tensors[0]
         self._inputs = [

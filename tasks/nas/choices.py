@@ -88,6 +88,10 @@ def agree(label: str, before: Sequence[Any], now: Sequence[Any]) -> None:
         raise UsageError.refuse(f"the candidates of {label!r}", list(now), allowed)
 
 
+class Chosen(dict[str, Any]):
+    """What a model chose, by label. It decides nothing that the parts of the model do not say."""
+
+
 class FromParams:
     """Answers from a configuration, which may have more names than the model has choices."""
 
@@ -95,7 +99,7 @@ class FromParams:
         self._params = params
         self._candidates: dict[str, list[Any]] = {}
         #: What was chosen, in the order in which the model asked.
-        self.chosen: dict[str, Any] = {}
+        self.chosen = Chosen()
 
     def choose(self, label: str, candidates: Sequence[Any], *, seen: bool) -> Any:
         """What the configuration has. Raises UsageError naming a label that it lacks."""
@@ -121,4 +125,4 @@ class FromParams:
 def choices_of(model: nn.Module) -> list[str]:
     """The hyperparameters that ``nas.build`` made the model by, or parts of it."""
     made = (getattr(each, "architecture", None) for each in model.modules())
-    return sorted({name for each in made if isinstance(each, dict) for name in each})
+    return sorted({name for each in made if isinstance(each, Chosen) for name in each})

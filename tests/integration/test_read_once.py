@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from installation import outcome, reports, up
-from penstock import FullBudget, create_study
+from nas_shared_code import Net, ReadByPython
+from penstock import FullBudget, create_study, nas
 from streamed_code import ReadSlowly, StepsSlowly
 
 pytestmark = pytest.mark.integration
@@ -17,12 +18,12 @@ def seated(tmp_path_factory):
         yield site
 
 
-def begun(code, fuse="auto", epochs=8):
+def begun(code, fuse="auto", epochs=8, space=None):
     study = create_study(
         metric="accuracy", direction="maximize", sampler="grid", seed=3, fuse=fuse,
         strategy=FullBudget(epochs), system="off", seeding="shared",
     )  # fmt: skip
-    study.submit(code, {"lr": LR})
+    study.submit(code, space or {"lr": LR})
     return study
 
 
@@ -56,3 +57,13 @@ def test_where_it_does_not_pay_the_engine_seats_them_apart(seated):
     found = reports(seated, study)
     assert {each.readers for each in found} == {0}
     assert {each.alone for each in found[-3:]} == {0.0}, "nobody is beside the last one"
+
+
+def test_different_architectures_are_seated_together_to_read_once(seated):
+    space = nas.space(Net, inputs=4)
+    shared, alone = (begun(ReadByPython, fuse, 4, space) for fuse in ("auto", "off"))
+    for study in (shared, alone):
+        assert seated.wait(study.id).status == "complete"
+    assert max(each.readers for each in reports(seated, shared)) > 1
+    assert len(outcome(seated, shared)) == 4 * nas.size(space)
+    assert outcome(seated, shared) == outcome(seated, alone)

@@ -1,0 +1,65 @@
+"""Training code whose models have choices, on data that the trials of a lane may have in common."""
+
+from __future__ import annotations
+
+import torch
+from encoded_code import OnActivations
+from penstock import nas
+from streamed_code import ReadSlowly
+from torch import nn
+from trainees import Small
+
+
+class Net(nas.ModelSpace):
+    """Layers of several widths behind ``inputs`` numbers. The dropout changes no shape."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        width = nas.choice("width", [8, 16])
+        candidates = {
+            "tanh": lambda: nn.Sequential(nn.Linear(inputs, width), nn.Tanh()),
+            "deep": lambda: nn.Sequential(nn.Linear(inputs, 6), nn.ReLU(), nn.Linear(6, width)),
+        }
+        self.body = nas.LayerChoice(candidates, label="op")
+        self.dropout = nn.Dropout(nas.choice("dropout", [0.0, 0.3, 0.6]))
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.dropout(self.body(x)))
+
+
+class Telling(Net):
+    """Its forward reads what was chosen."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * (1 + self.architecture["dropout"])
+
+
+class InMemory(Small):
+    """Points in memory."""
+
+    net = Net
+    inputs = 4
+
+    def model(self):
+        return nas.build(self.net, self.params, inputs=self.inputs)
+
+
+class ReadsItsChoices(InMemory):
+    net = Telling
+
+
+class ReadByPython(ReadSlowly):
+    """Points that Python reads, with noise."""
+
+    model = InMemory.model
+    net = Net
+    inputs = 4
+
+
+class Frozen(OnActivations):
+    """What a frozen network makes of points. ``OnActivations`` counts the blocks of a process."""
+
+    model = InMemory.model
+    net = Net
+    inputs = 6

@@ -1,0 +1,115 @@
+"""Models of different architectures in one lane: what they have in common is done once."""
+
+from __future__ import annotations
+
+import encoded_code
+import pytest
+import streamed_code
+import torch
+from fused_code import quiet, rows
+from nas_shared_code import Frozen, InMemory, ReadByPython, ReadsItsChoices
+from penstock.tasks.fusion.fusion import Fusion
+from penstock.tasks.sharing.streams import Streams
+from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.training import loop
+from trainer_process import hashes, hear_all, segment
+
+#: Four of one structure, and two others.
+ALIKE = [
+    {"op": "tanh", "width": 8, "dropout": dropout, "lr": lr}
+    for dropout, lr in ((0.0, 0.1), (0.3, 0.1), (0.6, 0.1), (0.0, 0.05))
+]
+OTHERS = [{**ALIKE[0], "width": 16}, {**ALIKE[0], "op": "deep"}]
+
+
+def seated(lane, alone, code, epochs=6):
+    """The epochs of those alike and of the others in a lane, with the bits of each alone."""
+    tasks = [
+        segment(code, 1, epochs, trial=f"s-{n:04}", fence=n + 1, fuse=True, replicate=0, params=own)
+        for n, own in enumerate(ALIKE + OTHERS)
+    ]
+    for each in tasks:
+        lane.run(each)
+    heard = hear_all(lane, tasks)
+    expected = {}
+    for each in tasks:
+        expected |= hashes(alone.carry_out(each))
+    assert hashes(heard) == expected
+    assert len(expected) == epochs * len(tasks)
+    found = [m for m in heard if m["op"] == "epoch"]
+    alike = {each.trial for each in tasks[: len(ALIKE)]}
+    return [m for m in found if m["trial"] in alike], [m for m in found if m["trial"] not in alike]
+
+
+@pytest.mark.parametrize("code", [InMemory, Frozen])
+def test_those_of_one_structure_are_trained_together_and_the_others_in_turns(
+    alone, large_lane, code
+):
+    alike, others = seated(large_lane, alone, code)
+    assert max(m["together"] for m in alike) > 1
+    assert {m["together"] for m in others} == {1}
+
+
+def test_what_python_reads_is_read_once_for_different_architectures(alone, large_lane):
+    alike, others = seated(large_lane, alone, ReadByPython)
+    assert max(m["readers"] for m in others) > 1
+    assert {m["together"] for m in alike + others} == {0}
+
+
+@pytest.fixture
+def started(one_thread):
+    """Trials of all architectures that begin in this process, with what a trainer has."""
+
+    def begin(code, streams=None):
+        data, made = SharedData(), []
+        for n, own in enumerate(ALIKE + OTHERS):
+            reads = TrackedParams(own)
+            trial = code(reads)
+            run = loop.start(trial, data.of(trial, reads), 7, 0, device=torch.device("cpu"))
+            if streams is not None:
+                streams.join(f"s-{n}", run)
+            made.append(run)
+        return made
+
+    return begin
+
+
+def test_activations_are_computed_once_for_all_heads(started):
+    encoded_code.COMPUTED.clear()
+    runs = started(Frozen)
+    assert sum(encoded_code.COMPUTED) == 150 + 30 + 20
+    for run in runs:
+        loop.run_epoch(run, quiet)
+    assert sum(encoded_code.COMPUTED) == 150 + 30 + 20
+    assert len({len(list(run.model.parameters())) for run in runs}) > 1
+
+
+def test_each_example_is_read_once_for_all_architectures(started):
+    runs = started(ReadByPython, Streams(lambda: 1 << 24))
+    streamed_code.READ.clear()
+    for run in runs:
+        loop.run_epoch(run, quiet)
+    assert len(streamed_code.READ) == 80 + 10
+
+
+@pytest.mark.usefixtures("whatever_it_takes")
+def test_a_dropout_that_was_chosen_is_each_trials_own(started):
+    fusion, together, apart = Fusion(), started(InMemory)[:4], started(InMemory)[:4]
+    for _ in range(3):
+        found = fusion.run_epochs(rows(together))
+        assert max(outcome.together for outcome in found) > 1
+        for run, like, outcome in zip(together, apart, found, strict=True):
+            assert loop.run_epoch(like, quiet).metrics == outcome.metrics
+            assert run.hash() == like.hash()
+    assert fusion.refusal(together[0]) == ""
+    assert together[0].model.architecture == {"width": 8, "op": "tanh", "dropout": 0.0}
+
+
+@pytest.mark.usefixtures("whatever_it_takes")
+def test_a_forward_that_reads_what_was_chosen_is_each_trials_own(started):
+    fusion, together, apart = Fusion(), started(ReadsItsChoices)[:4], started(ReadsItsChoices)[:4]
+    found = fusion.run_epochs(rows(together))
+    for run, like, outcome in zip(together, apart, found, strict=True):
+        assert loop.run_epoch(like, quiet).metrics == outcome.metrics
+        assert run.hash() == like.hash()
+    assert "TypeError" in fusion.refusal(together[0]), "nobody's choices are taken for all"
