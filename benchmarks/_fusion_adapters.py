@@ -8,15 +8,13 @@ train one trial after another. ``encoded`` has it in ``encoder()``, and is other
 
 from __future__ import annotations
 
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ._fusion_memory import pss
-from ._shared_reading import Encoded, InLoss, Trainer, task
+from ._shared_reading import Encoded, InLoss, Trainer, started, task
 
 TRIALS, EPOCHS, PROCESSES = 12, 10, 2
 #: Way: the code, and how many trials a trainer has at once.
@@ -53,7 +51,7 @@ def figures(repeats: int) -> dict[str, Any]:
 def _seconds(way: str) -> float:
     code, seats = WAYS[way]
     with ExitStack() as stack:
-        trainers = [_trainer(stack, seats) for _ in range(PROCESSES)]
+        trainers = [stack.enter_context(started(seats)) for _ in range(PROCESSES)]
         parts = [range(i, TRIALS, PROCESSES) for i in range(PROCESSES)]
 
         def train(trainer: Trainer, numbers: range) -> float:
@@ -72,14 +70,6 @@ def _wall(trainer: Trainer, code: type, numbers: Any) -> float:
 
 def _held(code: type, count: int) -> int:
     """Bytes of a trainer that has just trained so many trials at once."""
-    with ExitStack() as stack:
-        trainer = _trainer(stack, count)
+    with started(count) as trainer:
         _wall(trainer, code, range(count))
         return pss(trainer.pid)
-
-
-def _trainer(stack: ExitStack, seats: int) -> Trainer:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    trainer = Trainer(Path(folder), seats)
-    stack.callback(trainer.close)
-    return trainer

@@ -11,8 +11,10 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +223,29 @@ class Trainer:
         self._process.wait()
 
 
-def task(code: type, number: int, epochs: int, *, fuse: bool = False) -> SegmentTask:
-    """All epochs of a trial, which has its own learning rate and shares its random numbers."""
+@contextmanager
+def started(seats: int) -> Iterator[Trainer]:
+    """A trainer with so many seats, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(Path(folder), seats)
+        try:
+            yield trainer
+        finally:
+            trainer.close()
+
+
+def task(
+    code: type,
+    number: int,
+    epochs: int,
+    *,
+    fuse: bool = False,
+    chosen: Mapping[str, Any] | None = None,
+) -> SegmentTask:
+    """All epochs of a trial, which has its own learning rate and shares its random numbers.
+
+    ``chosen``: its other hyperparameters.
+    """
     target, path, digest = reference(code)
     return SegmentTask.model_validate(
         {
@@ -233,7 +256,7 @@ def task(code: type, number: int, epochs: int, *, fuse: bool = False) -> Segment
             "replicate": 0,
             "contract": "torch",
             "code": CodeRef(target=target, path=path, digest=digest),
-            "params": {"lr": 1e-3 / (1 + number % 8)},
+            "params": {"lr": 1e-3 / (1 + number % 8), **(chosen or {})},
             "metric": "accuracy",
             "seed": 7,
             "first": 1,

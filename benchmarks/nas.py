@@ -13,6 +13,14 @@
   and the median milliseconds of a model that was built and of one that was refused.
 - ``features``: 40 architectures of a MnasNet-like space (12 with ``--quick``), each really trained
   for an epoch: how far that is from what the cost table predicts (``_nas_features``).
+- ``data_sharing``: 8 different architectures on examples that Python augments, beside each other in
+  two trainers of one core, beside one after the other in two (``over_processes``); the same on data
+  in memory (``in_memory``), where there is nothing to gain (``_nas_sharing``).
+- ``frozen``: 8 different architectures behind frozen convolutions in ``encoder()``, over the
+  convolutions in each step (``over_processes``), and over each process' own ``encoder()``
+  (``over_cached``).
+- ``adapters``: likewise 12 models of 3 architectures; ``adapters.fit``: how many together have the
+  bytes of 12 processes. Retiarii (OSDI 2020) gives 1.76 times the speed and 192 models for 12.
 - ``equal``: how many of a space's configurations are different architectures, and how many begin
   with different bits (``_nas_equal``).
 - ``supernet``: the super-net of NAS-Bench-201 at one and two cores, bits and seconds, and weights
@@ -38,6 +46,7 @@ from ._frozen import frozen_seed
 from ._nas_equal import equal
 from ._nas_features import predicted
 from ._nas_mutations import figures
+from ._nas_sharing import adapters, data_sharing, frozen
 from ._nas_spaces import Darts, MnasNet, NasBench201
 from ._nas_supernet import figures as inherited
 from ._nas_supernet import mismatch, parallel
@@ -105,7 +114,8 @@ def repaired(*, quick: bool) -> dict[str, Any]:
     return {f"repaired.{key}": value for key, value in found.items()}
 
 
-PARTS = ("space", "repaired", "features", "equal", "supernet")
+SHARING = {each.__name__: each for each in (data_sharing, frozen, adapters)}
+PARTS = ("space", "repaired", "features", *SHARING, "equal", "supernet")
 
 
 def main() -> None:
@@ -113,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--quick", action="store_true", help="fewer mutations")
+    parser.add_argument("--quick", action="store_true", help="fewer of each")
     given = parser.parse_args()
     found: dict[str, Any] = {"cores": os.cpu_count(), "load.begin": os.getloadavg()[0]}
     if "space" in given.only:
@@ -122,6 +132,9 @@ def main() -> None:
         found |= repaired(quick=given.quick)
     if "features" in given.only:
         found |= predicted(TRAINED[given.quick])
+    for part in [each for each in SHARING if each in given.only]:
+        measured = SHARING[part](3 if given.quick else 7)
+        found |= {f"{part}.{name}": value for name, value in measured.items()}
     if "equal" in given.only:
         found |= equal()
     if "supernet" in given.only:

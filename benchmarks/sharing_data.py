@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,14 +108,10 @@ def _clocks() -> Iterator[dict[str, float]]:
 
 def _trained(code: Callable[[int], type], count: int, epochs: int) -> tuple[dict[str, float], Any]:
     """Seconds of the trials in a new trainer, and the hashes of their epochs."""
-    from ._shared_reading import Trainer, task
+    from ._shared_reading import started, task
 
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(Path(folder), count)
-        try:
-            return trainer.train([task(code(i), i, epochs) for i in range(count)])
-        finally:
-            trainer.close()
+    with started(count) as trainer:
+        return trainer.train([task(code(i), i, epochs) for i in range(count)])
 
 
 def _reading() -> dict[str, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from installation import Installation, variables_of
-from penstock import ASHA, Float, FullBudget, create_study
+from penstock import ASHA, Float, FullBudget, Sampler, create_study, nas
 
 pytestmark = pytest.mark.integration
 
@@ -54,6 +54,19 @@ def test_architectures_and_learning_rate_are_searched_together(site, example):
     best = study.best_params
     assert {"width", "depth", "op0", "lr"} <= set(best)
     assert all((f"kernel{i}" in best) == (best.get(f"op{i}") == "mobile") for i in range(3))
+
+
+def test_cells_are_proposed_by_evolution(site, example):
+    study = create_study(
+        study_name="cell", direction="maximize", metric="accuracy", strategy=FullBudget(1),
+        sampler=Sampler("evolution", population_size=2, sample_size=1), seed=0,
+    )  # fmt: skip
+    module = example("nas_cell")
+    space = nas.space(module.Net)
+    study.optimize(module.Digits, space, 4, show_progress=False)
+    assert [set(trial.params) for trial in study.trials] == [set(space)] * 4
+    parent, _, *children = [trial.params for trial in study.trials]
+    assert all(any(child[name] != parent[name] for name in space) for child in children)
 
 
 def test_the_optuna_objective_is_paused_and_promoted_unchanged(site, example):

@@ -60,7 +60,7 @@ def test_where_it_does_not_pay_the_engine_seats_them_apart(seated):
 
 
 def test_different_architectures_are_seated_together_to_read_once(seated):
-    space = nas.space(Net, inputs=4)
+    space = nas.space(Net, inputs=4) | {"dropout": [0.3]}
     shared, alone = (begun(ReadByPython, fuse, 4, space) for fuse in ("auto", "off"))
     for study in (shared, alone):
         assert seated.wait(study.id).status == "complete"

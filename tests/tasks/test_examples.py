@@ -32,10 +32,14 @@ def example(name):
 
 
 def train(trainable, epochs, **params):
+    return history(trainable, epochs, **params)[-1]
+
+
+def history(trainable, epochs, **params):
     reads = TrackedParams(params)
     code = trainable(reads)
     training = start(code, SharedData().of(code, reads), seed=0, number=0)
-    return [run_epoch(training, lambda *_: None).metrics for _ in range(epochs)][-1]
+    return [run_epoch(training, lambda *_: None).metrics for _ in range(epochs)]
 
 
 def test_a_good_configuration_of_digits_reads_unseen_digits():
@@ -91,3 +95,37 @@ def test_the_optuna_example_runs_with_plain_optuna(monkeypatch):
     study.optimize(objective, n_trials=2)
     assert study.best_value > 0.85
     assert len(study.best_trial.intermediate_values) == 9
+
+
+def with_data(file, name):
+    """The names of an example whose data are here."""
+    data = os.environ.get("PENSTOCK_DATA")
+    if data is None or not (Path(data) / file).exists():
+        pytest.skip(f"the data of {name} is not here: set PENSTOCK_DATA to a folder with {file}")
+    return example(name)
+
+
+def test_a_mnasnet_like_net_learns_from_a_part_of_cifar10_and_its_size_is_known():
+    names = with_data("cifar10/test_batch.bin.gz", "nas_cifar10")
+    chosen = {"width0": 16, "width1": 24, "width2": 48, "lr": 3e-3, "examples": 640}
+    for stage, op in enumerate(("plain", "separable", "inverted")):
+        chosen |= {f"kernel{stage}": 3, f"depth{stage}": 2, f"op{stage}": op}
+    assert set(chosen) - {"examples"} == set(names["space"]())
+    first, *_, last = history(names["Cifar"], 3, **chosen)
+    assert last["train_loss"] < first["train_loss"]
+    assert 5e5 < last["flops"] < names["MOST_FLOPS"]
+
+
+def test_adapters_tell_classes_apart_that_the_frozen_network_has_not_seen():
+    names = with_data("cifar10/test_batch.bin.gz", "nas_adapters")
+    kinds = {"adapter0": "none", "adapter1": "linear", "adapter2": "bottleneck"}
+    last = train(names["Adapted"], 5, width=16, lr=3e-3, known=1000, **kinds)
+    assert last["accuracy"] > 0.35, "0.2 is chance"
+
+
+def test_a_text_model_of_all_kinds_of_layers_tells_newsgroups_apart():
+    names = with_data("news20/20news-bydate.tar.gz", "nas_text")
+    kinds = {f"op{i}": op for i, op in enumerate(("conv5", "gru", "attention", "max3"))}
+    inputs = {"input0": 0, "input1": 1, "input2": 0, "input3": 3}
+    last = train(names["News"], 2, lr=5e-3, examples=800, **kinds, **inputs)
+    assert last["accuracy"] > 0.2, "0.05 is chance"

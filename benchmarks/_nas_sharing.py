@@ -1,0 +1,202 @@
+"""What models of different architectures have in common, done once: is that faster, to equal bits?
+
+Networks with choices on digits, several epochs each, in two warm trainers of one core. A *way* is
+the code, and how many trials each trainer has at once. Sides run in turns, in alternating order.
+All that a trial does is timed, its encoder and its evaluation included; the start of trainers is
+not. Also what trials take in memory, measured where they have just been trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from random import Random
+from statistics import median
+from typing import Any
+
+import penstock
+from penstock import nas
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from ._fusion_memory import pss
+from ._shared_reading import TRAINED, Encoded, InLoss, Stream, digits, started, task
+
+PROCESSES = 2
+DIFFERENT = 8
+#: Trials of each of so many architectures, with learning rates of their own.
+ADAPTERS, ARCHITECTURES = 12, 3
+EPOCHS = 6
+
+
+class Net(nas.ModelSpace):
+    """Scores of ``inputs`` numbers; two layers that differ in kind and width."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        width = nas.choice("width", [32, 64, 96])
+        self.first = nas.LayerChoice(
+            {
+                "linear": lambda: nn.Linear(inputs, width),
+                "bottleneck": lambda: nn.Sequential(
+                    nn.Linear(inputs, 16), nn.ReLU(), nn.Linear(16, width)
+                ),
+                "deep": lambda: nn.Sequential(
+                    nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width)
+                ),
+            },
+            label="first",
+        )
+        self.act = nas.LayerChoice({"relu": nn.ReLU, "gelu": nn.GELU}, label="act")
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.act(self.first(x.flatten(1))))  # type: ignore[no-any-return]
+
+
+class Read(Stream):
+    """Examples that Python augments."""
+
+    def model(self) -> nn.Module:
+        return nas.build(Net, self.params, inputs=64)
+
+
+class InMemory(Read):
+    """The same examples as they are, in memory: there is nothing to read once."""
+
+    def data(self) -> penstock.Data:
+        pixels, labels = digits()
+        parts = (slice(TRAINED), slice(TRAINED, None))
+        return penstock.Data(*(TensorDataset(pixels[each], labels[each]) for each in parts))
+
+
+class Behind(Encoded):
+    """Models behind frozen convolutions, which are the encoder."""
+
+    def model(self) -> nn.Module:
+        return nas.build(Net, self.params, inputs=192)
+
+
+class Within(InLoss):
+    """Models behind frozen convolutions, which are a part of each step."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(self.frozen(), nas.build(Net, self.params, inputs=192))
+
+
+for _i in range(ADAPTERS):
+    _name = f"Behind{_i}"
+    globals()[_name] = type(_name, (Behind,), {"__module__": __name__, "__qualname__": _name})
+
+#: Code by trial, and whether trials sit beside each other.
+Way = tuple[Sequence[type], bool]
+Hashes = dict[tuple[int, int], str]
+
+
+def data_sharing(repeats: int) -> dict[str, Any]:
+    """Batches that are read once for different architectures; and where there are none to read."""
+    chosen = architectures(DIFFERENT)
+    found = _compared(_apart_and_together(Read, DIFFERENT), chosen, repeats)
+    in_memory = _compared(_apart_and_together(InMemory, DIFFERENT), chosen, repeats)
+    return found | {f"in_memory.{name}": value for name, value in in_memory.items()}
+
+
+def frozen(repeats: int) -> dict[str, Any]:
+    """Activations that are computed once for different architectures."""
+    return _compared(_frozen_ways(DIFFERENT), architectures(DIFFERENT), repeats)
+
+
+def adapters(repeats: int) -> dict[str, Any]:
+    """Some architectures with several learning rates each on a frozen network, and their bytes."""
+    chosen = architectures(ARCHITECTURES) * (ADAPTERS // ARCHITECTURES)
+    found = _compared(_frozen_ways(ADAPTERS), chosen, repeats)
+    alone = _held(Within, chosen[:1])
+    few, many = _held(Behind, chosen), _held(Behind, chosen * 2)
+    more = max(1, (many - few) // ADAPTERS)
+    return found | {
+        "bytes.processes": ADAPTERS * alone,
+        "bytes.together": few,
+        "bytes.more": more,
+        # By these bytes, not tried: so many together have what the processes have.
+        "fit": ADAPTERS + (ADAPTERS * alone - few) // more,
+    }
+
+
+def architectures(count: int) -> list[dict[str, Any]]:
+    """So many different configurations of ``Net``, always the same ones."""
+    space = nas.space(Net, inputs=64)
+    chance, found = Random(0), list[dict[str, Any]]()
+    while len(found) < count:
+        made = {label: chance.choice(each.choices) for label, each in space.items()}
+        if made not in found:
+            found.append(made)
+    return found
+
+
+def _apart_and_together(code: type, count: int) -> dict[str, Way]:
+    return {"processes": ([code] * count, False), "together": ([code] * count, True)}
+
+
+def _frozen_ways(count: int) -> dict[str, Way]:
+    """``cached``: each process computes the activations once, for itself."""
+    cached = [globals()[f"Behind{i}"] for i in range(count)]
+    return {
+        "processes": ([Within] * count, False),
+        "cached": (cached, False),
+        "together": ([Behind] * count, True),
+    }
+
+
+def _compared(
+    ways: Mapping[str, Way], chosen: Sequence[dict[str, Any]], repeats: int
+) -> dict[str, Any]:
+    """How many times as long as together each other way takes: medians, and the worst."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, Any] = {"epochs": 0, "mismatches": 0}
+    for at in range(repeats):
+        hashes: dict[str, Hashes] = {}
+        for name in list(ways)[:: -1 if at % 2 else 1]:
+            seconds, hashes[name] = _trained(*ways[name], chosen)
+            times[name].append(seconds)
+        # Frozen weights within a model are in its hash.
+        like = hashes["cached" if "cached" in ways else "processes"]
+        found["epochs"] += len(like)
+        found["mismatches"] += sum(hashes["together"].get(n) != like[n] for n in like)
+    for name in [each for each in ways if each != "together"]:
+        ratios = [a / b for a, b in zip(times[name], times["together"], strict=True)]
+        found |= {f"over_{name}": median(ratios), f"over_{name}.worst": min(ratios)}
+    return found | {f"seconds.{name}": median(each) for name, each in times.items()}
+
+
+def _trained(
+    codes: Sequence[type], beside: bool, chosen: Sequence[dict[str, Any]]
+) -> tuple[float, Hashes]:
+    """The seconds until the slower trainer is done, and the hash of each epoch."""
+    tasks = [
+        task(code, n, EPOCHS, fuse=beside, chosen=own)
+        for n, (code, own) in enumerate(zip(codes, chosen, strict=True))
+    ]
+    seats = -(-len(tasks) // PROCESSES) if beside else 1
+
+    def train(i: int) -> tuple[float, Hashes]:
+        own, hashes, seconds = tasks[i::PROCESSES], Hashes(), 0.0
+        for some in [own] if beside else [[each] for each in own]:
+            took, made = trainers[i].train(some)
+            seconds += took["wall"]
+            hashes |= made
+        return seconds, hashes
+
+    with ExitStack() as stack, ThreadPoolExecutor(PROCESSES) as pool:
+        trainers = [stack.enter_context(started(seats)) for _ in range(PROCESSES)]
+        for each in trainers:
+            each.train([task(InMemory, 99, 1, chosen=chosen[0])])  # it loads what models need
+        made = list(pool.map(train, range(PROCESSES)))
+    return max(seconds for seconds, _ in made), {k: v for _, h in made for k, v in h.items()}
+
+
+def _held(code: type, chosen: Sequence[dict[str, Any]]) -> int:
+    """Bytes of a trainer that has just trained these models at once."""
+    with started(len(chosen)) as trainer:
+        trainer.train([task(code, n, 2, fuse=True, chosen=own) for n, own in enumerate(chosen)])
+        return pss(trainer.pid)
