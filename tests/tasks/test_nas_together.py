@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import encoded_code
 import pytest
 import streamed_code
 import torch
 from fused_code import quiet, rows
-from nas_shared_code import Frozen, InMemory, ReadByPython, ReadsItsChoices
+from nas_shared_code import Frozen, FrozenNoted, InMemory, ReadByPython, ReadsItsChoices
 from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.sharing.streams import Streams
 from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
@@ -22,12 +21,23 @@ ALIKE = [
 OTHERS = [{**ALIKE[0], "width": 16}, {**ALIKE[0], "op": "deep"}]
 
 
-def seated(lane, alone, code, epochs=6):
-    """The epochs of those alike and of the others in a lane, with the bits of each alone."""
-    tasks = [
-        segment(code, 1, epochs, trial=f"s-{n:04}", fence=n + 1, fuse=True, replicate=0, params=own)
+def tasks_of(code, epochs, **params):
+    return [
+        segment(
+            *(code, 1, epochs),
+            trial=f"s-{n:04}",
+            fence=n + 1,
+            fuse=True,
+            replicate=0,
+            params=own | params,
+        )
         for n, own in enumerate(ALIKE + OTHERS)
     ]
+
+
+def seated(lane, alone, code, epochs=6):
+    """The epochs of those alike and of the others in a lane, with the bits of each alone."""
+    tasks = tasks_of(code, epochs)
     for each in tasks:
         lane.run(each)
     heard = hear_all(lane, tasks)
@@ -56,6 +66,15 @@ def test_what_python_reads_is_read_once_for_different_architectures(alone, large
     assert {m["together"] for m in alike + others} == {0}
 
 
+def test_activations_are_computed_once_for_different_heads(large_lane, tmp_path):
+    tasks = tasks_of(FrozenNoted, 3, file=str(tmp_path / "computed"))
+    for each in tasks:
+        large_lane.run(each)
+    heard = hear_all(large_lane, tasks)
+    assert len(hashes(heard)) == 3 * len(tasks)
+    assert sum(map(int, (tmp_path / "computed").read_text().split())) == 150 + 30 + 20
+
+
 @pytest.fixture
 def started(one_thread):
     """Trials of all architectures that begin in this process, with what a trainer has."""
@@ -72,16 +91,6 @@ def started(one_thread):
         return made
 
     return begin
-
-
-def test_activations_are_computed_once_for_all_heads(started):
-    encoded_code.COMPUTED.clear()
-    runs = started(Frozen)
-    assert sum(encoded_code.COMPUTED) == 150 + 30 + 20
-    for run in runs:
-        loop.run_epoch(run, quiet)
-    assert sum(encoded_code.COMPUTED) == 150 + 30 + 20
-    assert len({len(list(run.model.parameters())) for run in runs}) > 1
 
 
 def test_each_example_is_read_once_for_all_architectures(started):
