@@ -1,16 +1,17 @@
 """What models of different architectures have in common, done once: is that faster, to equal bits?
 
 Networks with choices on digits, several epochs each, in two warm trainers of one core. A *way* is
-the code, and how many trials each trainer has at once. Sides run in turns, in alternating order.
-All that a trial does is timed, its encoder and its evaluation included; the start of trainers is
-not. Also what trials take in memory, measured where they have just been trained.
+the code, and whether a trainer has all of its trials at once. Sides run in turns, in alternating
+order. All that a trial does is timed, its encoder and its evaluation included; the start of
+trainers is not. Also the memory of trainers that have just trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from random import Random
 from statistics import median
 from typing import Any
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ._fusion_memory import pss
-from ._shared_reading import TRAINED, Encoded, InLoss, Stream, digits, started, task
+from ._shared_reading import TRAINED, Encoded, InLoss, Stream, Trainer, digits, started, task
 
 PROCESSES = 2
 DIFFERENT = 8
@@ -85,20 +86,30 @@ class Within(InLoss):
         return nn.Sequential(self.frozen(), nas.build(Net, self.params, inputs=192))
 
 
-for _i in range(ADAPTERS):
+#: More than all trials that prepare for themselves.
+_ALIKE = 100
+for _i in range(_ALIKE):
     _name = f"Behind{_i}"
     globals()[_name] = type(_name, (Behind,), {"__module__": __name__, "__qualname__": _name})
 
-#: Code by trial, and whether trials sit beside each other.
-Way = tuple[Sequence[type], bool]
 Hashes = dict[tuple[int, int], str]
+
+
+@dataclass(frozen=True)
+class Way:
+    """Code by round and trial, and whether a trainer's trials sit beside each other."""
+
+    code: Callable[[int, int], type]
+    beside: bool = False
+    #: It takes so long that it is measured once.
+    once: bool = False
 
 
 def data_sharing(repeats: int) -> dict[str, Any]:
     """Batches that are read once for different architectures; and where there are none to read."""
     chosen = architectures(DIFFERENT)
-    found = _compared(_apart_and_together(Read, DIFFERENT), chosen, repeats)
-    in_memory = _compared(_apart_and_together(InMemory, DIFFERENT), chosen, repeats)
+    found = _compared(_read_ways(Read), chosen, repeats)
+    in_memory = _compared(_read_ways(InMemory), chosen, repeats)
     return found | {f"in_memory.{name}": value for name, value in in_memory.items()}
 
 
@@ -134,21 +145,28 @@ def architectures(count: int) -> list[dict[str, Any]]:
     return found
 
 
-def _apart_and_together(code: type, count: int) -> dict[str, Way]:
-    return {"processes": ([code] * count, False), "together": ([code] * count, True)}
+def _read_ways(code: type) -> dict[str, Way]:
+    return {
+        "processes": Way(lambda at, n: code),
+        "together": Way(lambda at, n: code, beside=True),
+    }
 
 
 def _frozen_ways(count: int) -> dict[str, Way]:
-    """``cached``: each process computes the activations once, for itself; ``processes``: always.
+    """``cached``: each trial computes the activations once, for itself; ``processes``: always.
 
-    That one takes so long that it is measured once.
+    In each round code is new to the trainers, so nothing is left of the round before.
     """
-    cached = [globals()[f"Behind{i}"] for i in range(count)]
     return {
-        "processes": ([Within] * count, False),
-        "cached": (cached, False),
-        "together": ([Behind] * count, True),
+        "processes": Way(lambda at, n: Within, once=True),
+        "cached": Way(lambda at, n: _behind(at * count + n)),
+        "together": Way(lambda at, n: _behind(at), beside=True),
     }
+
+
+def _behind(i: int) -> type:
+    made: type = globals()[f"Behind{i % _ALIKE}"]
+    return made
 
 
 def _compared(
@@ -157,47 +175,58 @@ def _compared(
     """How many times as long as together each other way takes: medians, and the worst."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     found: dict[str, Any] = {"epochs": 0, "mismatches": 0}
-    for at in range(repeats):
-        hashes: dict[str, Hashes] = {}
-        for name in list(ways)[:: -1 if at % 2 else 1]:
-            if at and ways[name][0][0] is Within:
-                continue
-            seconds, hashes[name] = _trained(*ways[name], chosen)
-            times[name].append(seconds)
-        # Frozen weights within a model are in its hash.
-        like = hashes["cached" if "cached" in ways else "processes"]
-        found["epochs"] += len(like)
-        found["mismatches"] += sum(hashes["together"].get(n) != like[n] for n in like)
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        trainers = {name: _warm(stack, pool, way, chosen) for name, way in ways.items()}
+        for at in range(repeats):
+            hashes: dict[str, Hashes] = {}
+            for name in list(ways)[:: -1 if at % 2 else 1]:
+                if not (at and ways[name].once):
+                    seconds, hashes[name] = _round(pool, trainers[name], ways[name], at, chosen)
+                    times[name].append(seconds)
+            # Frozen weights within a model are in its hash.
+            alone = hashes["cached" if "cached" in ways else "processes"]
+            found["epochs"] += len(alone)
+            found["mismatches"] += sum(hashes["together"].get(n) != alone[n] for n in alone)
     for name in [each for each in ways if each != "together"]:
         ratios = [a / b for a, b in zip(times[name], times["together"], strict=False)]
         found |= {f"over_{name}": median(ratios), f"over_{name}.worst": min(ratios)}
     return found | {f"seconds.{name}": median(each) for name, each in times.items()}
 
 
-def _trained(
-    codes: Sequence[type], beside: bool, chosen: Sequence[dict[str, Any]]
+def _warm(
+    stack: ExitStack, pool: ThreadPoolExecutor, way: Way, chosen: Sequence[dict[str, Any]]
+) -> list[Trainer]:
+    seats = -(-len(chosen) // PROCESSES) if way.beside else 1
+    begun = [started(seats) for _ in range(PROCESSES)]
+    made = [stack.enter_context(each) for each in begun]
+    # They load what models need.
+    list(pool.map(lambda each: each.train([task(InMemory, 999, 1, chosen=chosen[0])]), made))
+    return made
+
+
+def _round(
+    pool: ThreadPoolExecutor,
+    trainers: Sequence[Trainer],
+    way: Way,
+    at: int,
+    chosen: Sequence[dict[str, Any]],
 ) -> tuple[float, Hashes]:
     """The seconds until the slower trainer is done, and the hash of each epoch."""
     tasks = [
-        task(code, n, EPOCHS, fuse=beside, chosen=own)
-        for n, (code, own) in enumerate(zip(codes, chosen, strict=True))
+        task(way.code(at, n), 24 * at + n, EPOCHS, fuse=way.beside, chosen=own)
+        for n, own in enumerate(chosen)
     ]
-    seats = -(-len(tasks) // PROCESSES) if beside else 1
 
     def train(i: int) -> tuple[float, Hashes]:
         own, hashes, seconds = tasks[i::PROCESSES], Hashes(), 0.0
-        for some in [own] if beside else [[each] for each in own]:
+        for some in [own] if way.beside else [[each] for each in own]:
             took, made = trainers[i].train(some)
             seconds += took["wall"]
             hashes |= made
         return seconds, hashes
 
-    with ExitStack() as stack, ThreadPoolExecutor(PROCESSES) as pool:
-        trainers = [stack.enter_context(started(seats)) for _ in range(PROCESSES)]
-        for each in trainers:
-            each.train([task(InMemory, 99, 1, chosen=chosen[0])])  # it loads what models need
-        made = list(pool.map(train, range(PROCESSES)))
-    return max(seconds for seconds, _ in made), {k: v for _, h in made for k, v in h.items()}
+    done = list(pool.map(train, range(PROCESSES)))
+    return max(seconds for seconds, _ in done), {k: v for _, each in done for k, v in each.items()}
 
 
 def _held(code: type, chosen: Sequence[dict[str, Any]]) -> int:
