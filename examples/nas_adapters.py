@@ -73,7 +73,7 @@ class Ladder(nas.ModelSpace):
             )
             for i, channels in enumerate(CHANNELS)
         )
-        self.head = nn.Linear(width, 5)
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.GELU(), nn.Linear(width, 5))
 
     def forward(self, activations):
         made = self.none
