@@ -32,7 +32,7 @@ from ._gangs import Pool, Stage, straight
 from ._nas_spaces import NasBench201
 
 #: Of a plan that is timed, after one in which the gang is made.
-EPOCHS = 2
+EPOCHS = 8
 
 
 def mismatch() -> dict[str, Any]:
