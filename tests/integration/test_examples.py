@@ -63,7 +63,9 @@ def test_cells_are_proposed_by_evolution(site, example):
     )  # fmt: skip
     module = example("nas_cell")
     space = nas.space(module.Net)
-    study.optimize(module.Digits, space, 3, show_progress=False)
+    study.optimize(module.Digits, space, 2, show_progress=False)
+    study.extend(by=1)  # its parent has a result: it was not drawn ahead
+    site.wait(study.id)
     assert [set(trial.params) for trial in study.trials] == [set(space)] * 3
     one, other, child = (trial.params for trial in study.trials)
     assert any(sum(child[name] != parent[name] for name in space) == 1 for parent in (one, other))
