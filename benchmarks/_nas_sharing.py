@@ -22,13 +22,26 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ._fusion_memory import pss
-from ._shared_reading import TRAINED, Encoded, InLoss, Stream, Trainer, digits, started, task
+from ._shared_reading import (
+    TRAINED,
+    Encoded,
+    InLoss,
+    Stream,
+    Trainer,
+    apart,
+    digits,
+    make_apart,
+    started,
+    task,
+)
 
 PROCESSES = 2
 DIFFERENT = 8
 #: Trials of each of so many architectures, with learning rates of their own.
 ADAPTERS, ARCHITECTURES = 12, 3
 EPOCHS = 6
+#: So often is a way measured at most.
+MOST_ROUNDS = 7
 
 
 class Net(nas.ModelSpace):
@@ -86,11 +99,7 @@ class Within(InLoss):
         return nn.Sequential(self.frozen(), nas.build(Net, self.params, inputs=192))
 
 
-#: More than all trials that prepare for themselves.
-_ALIKE = 100
-for _i in range(_ALIKE):
-    _name = f"Behind{_i}"
-    globals()[_name] = type(_name, (Behind,), {"__module__": __name__, "__qualname__": _name})
+make_apart(Behind, ADAPTERS * MOST_ROUNDS)
 
 Hashes = dict[tuple[int, int], str]
 
@@ -159,14 +168,9 @@ def _frozen_ways(count: int) -> dict[str, Way]:
     """
     return {
         "processes": Way(lambda at, n: Within, once=True),
-        "cached": Way(lambda at, n: _behind(at * count + n)),
-        "together": Way(lambda at, n: _behind(at), beside=True),
+        "cached": Way(lambda at, n: apart(Behind, at * count + n)),
+        "together": Way(lambda at, n: apart(Behind, at), beside=True),
     }
-
-
-def _behind(i: int) -> type:
-    made: type = globals()[f"Behind{i % _ALIKE}"]
-    return made
 
 
 def _compared(
@@ -213,7 +217,7 @@ def _round(
 ) -> tuple[float, Hashes]:
     """The seconds until the slower trainer is done, and the hash of each epoch."""
     tasks = [
-        task(way.code(at, n), 24 * at + n, EPOCHS, fuse=way.beside, chosen=own)
+        task(way.code(at, n), len(chosen) * at + n, EPOCHS, fuse=way.beside, chosen=own)
         for n, own in enumerate(chosen)
     ]
 

@@ -132,16 +132,22 @@ class InLoss(Encoded):
         return super().loss(model, batch)
 
 
-for _kind in (Stream, Encoded):
-    for _i in range(8):
-        _name = f"{_kind.__name__}{_i}"
-        globals()[_name] = type(_name, (_kind,), {"__module__": __name__, "__qualname__": _name})
+def make_apart(kind: type, count: int) -> None:
+    """Make so many classes like ``kind`` beside it, under names that a trainer can import."""
+    for i in range(count):
+        name = f"{kind.__name__}{i}"
+        fields = {"__module__": kind.__module__, "__qualname__": name}
+        setattr(sys.modules[kind.__module__], name, type(name, (kind,), fields))
 
 
 def apart(kind: type, i: int) -> type:
-    """The class of trial ``i`` that is like ``kind`` and shares nothing."""
-    made: type = globals()[f"{kind.__name__}{i}"]
+    """The class of trial ``i`` that is like ``kind`` and shares nothing (``make_apart``)."""
+    made: type = getattr(sys.modules[kind.__module__], f"{kind.__name__}{i}")
     return made
+
+
+make_apart(Stream, 8)
+make_apart(Encoded, 8)
 
 
 class Trainer:

@@ -46,7 +46,7 @@ from ._frozen import frozen_seed
 from ._nas_equal import equal
 from ._nas_features import predicted
 from ._nas_mutations import figures
-from ._nas_sharing import adapters, data_sharing, frozen
+from ._nas_sharing import MOST_ROUNDS, adapters, data_sharing, frozen
 from ._nas_spaces import Darts, MnasNet, NasBench201
 from ._nas_supernet import figures as inherited
 from ._nas_supernet import mismatch, parallel
@@ -133,7 +133,7 @@ def main() -> None:
     if "features" in given.only:
         found |= predicted(TRAINED[given.quick])
     for part in [each for each in SHARING if each in given.only]:
-        measured = SHARING[part](3 if given.quick else 7)
+        measured = SHARING[part](3 if given.quick else MOST_ROUNDS)
         found |= {f"{part}.{name}": value for name, value in measured.items()}
     if "equal" in given.only:
         found |= equal()

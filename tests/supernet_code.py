@@ -43,6 +43,16 @@ class Super(Unfixed):
         return nas.supernet(Space, self.params)
 
 
+class Sized(Unfixed):
+    """One path of it, whose size is an objective and has a bound."""
+
+    def model(self):
+        return nas.build(Space, self.params)
+
+    def fixed_metrics(self, model):
+        return {"parameters": nas.parameters(model)}
+
+
 class Candidate(Unfixed):
     """One path of it."""
 

@@ -64,6 +64,14 @@ def known(trainer, heard):
     return {"parents": parents, "expect": said[-1]["state_hash"], "holder": trainer.identity}
 
 
+def alone_hashes(trainer, tasks):
+    """The state hashes of ``tasks``, which ``trainer`` trains one after the other."""
+    found = {}
+    for each in tasks:
+        found |= hashes(trainer.carry_out(each))
+    return found
+
+
 class ForkServer:
     """A real fork server for the tests of one pytest process: each import is done once."""
 

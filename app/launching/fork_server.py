@@ -310,6 +310,7 @@ class ForkServer:
         self._importing = str(said.get("importing", ""))
         if "imported" in said:
             self._imported.add(said["imported"])
+            log.info("the fork server has imported %s", said["imported"])
         if "failed" in said:
             log.info("the fork server cannot import %s: %s", said["failed"], said["reason"])
             if said["failed"] not in CONTRACTS:  # the trainer may, and says so if not

@@ -103,15 +103,12 @@ def company_words(reports: Sequence[EpochReported]) -> str:
 
 
 def section(
-    study: StudyRow, epochs: Sequence[EpochRow], names: Mapping[str, str], company: str = ""
+    study: StudyRow, found: Sequence[SharedSpan], names: Mapping[str, str], company: str
 ) -> str:
-    """The report's HTML section; empty if no device was shared. ``names`` are by study id.
+    """The report's HTML section on ``found``, at least one span. ``names`` are by study id.
 
-    ``company`` is a sentence on what its trials did together.
+    ``company`` is what its trials did together (``company_words``).
     """
-    found = shared_spans(study.id, epochs)
-    if not found:
-        return ""
     longest = sorted(found, key=lambda each: each.begin - each.end)[:SHOWN]
     rows = "".join(
         f"<tr><td>{escape(each.device)}</td><td>{escape(_who(study, each, names))}</td>"

@@ -108,9 +108,12 @@ def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:
         return ""
     others = beside(reader, study, study.finished_at or max(row.at for row in epochs))
     rows = [*epochs, *(row for other in others for row in reader.epochs(other.id))]
+    spans = device_sharing.shared_spans(study.id, rows)
+    if not spans:
+        return ""
     names = {other.id: other.name for other in others}
     reports = [event for _, event in reader.of_trials(study.id, EpochReported)]
-    return device_sharing.section(study, rows, names, device_sharing.company_words(reports))
+    return device_sharing.section(study, spans, names, device_sharing.company_words(reports))
 
 
 def _importances(

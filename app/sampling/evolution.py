@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from ...scheduler.model.study import Scalar, StudySpec
 
-#: As in the paper, where a tournament is of a quarter of the population.
-POPULATION, SHARE = 100, 4
+#: As in the paper: a population, and of how many a tournament is one's.
+POPULATION, PER_SAMPLE = 100, 4
 #: How often another number of a range is looked for.
 _ATTEMPTS = 100
 
@@ -66,7 +66,10 @@ def evolved(
         return dict(sampled)
     chance = Random(f"{spec.seed} evolution {number}")  # noqa: S311 (no secret)
     population = sorted(ready, key=lambda trial: trial.number)[-size:]
-    tournament = chance.choices(population, k=options.get("sample_size", -(-size // SHARE)))
+    # One alone would be no tournament.
+    tournament = chance.choices(
+        population, k=options.get("sample_size", max(2, size // PER_SAMPLE))
+    )
     sign = 1.0 if spec.direction == "minimize" else -1.0
     parent = min(tournament, key=lambda trial: _rank(trial, sign)).params
     child = {name: parent.get(name, value) for name, value in sampled.items()}

@@ -147,10 +147,11 @@ def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
             allowed = f"a name of {', '.join(known)}" if known else f"none with {sampler!r}"
             raise UsageError.refuse(field, value, allowed)
         known[name](field, value)
-    tournament, population = options.get("sample_size", 0), options.get("population_size")
-    if population is not None and tournament > population:
-        allowed = f"1 to {population}, the population_size"
-        raise UsageError.refuse("sampler.sample_size", tournament, allowed)
+    if sampler == "evolution":
+        tournament, population = options.get("sample_size", 1), options.get("population_size", 100)
+        if tournament > population:
+            allowed = f"1 to {population}, the population_size"
+            raise UsageError.refuse("sampler.sample_size", tournament, allowed)
     asked = [name for name in _FORMS if options.get(name)]
     if len(asked) > 1:
         raise UsageError.refuse("sampler", ", ".join(asked), "one of these at a time")

@@ -89,7 +89,10 @@ def agree(label: str, before: Sequence[Any], now: Sequence[Any]) -> None:
 
 
 class Chosen(dict[str, Any]):
-    """What a model chose, by label. It decides nothing that the parts of the model do not say."""
+    """What a model chose, by label.
+
+    Whether models are alike is told by their parts, without it (``fusion.frozen``).
+    """
 
 
 class FromParams:

@@ -65,7 +65,7 @@ class SuperNetRef(_Frozen):
     uri: str
     state_hash: str
     #: Over how many batches a candidate measures its running statistics anew.
-    batches: int = Field(ge=0)
+    batches: int = Field(ge=1)
 
 
 class SegmentTask(_Frozen):

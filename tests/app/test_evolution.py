@@ -10,6 +10,7 @@ import pytest
 from drive_world import World, check_invariants
 from penstock import Categorical, Float, FullBudget, Int, Sampler, UsageError, create_study
 from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.sampling.evolution import POPULATION
 from penstock.app.spec.conditions import is_active, parse_conditions
 from penstock.app.spec.sampler_options import check_space
 from penstock.app.spec.space import check_params, parse_space
@@ -252,16 +253,16 @@ def test_a_bias_is_refused_where_no_parameter_changes_with_the_epoch():
         check_space("evolution", '{"prefix_bias": 0.5}', parse_space({"lr": [0.1, 0.2]}), ())
 
 
-def test_a_tournament_is_a_quarter_of_the_population_where_nothing_is_said():
+@pytest.mark.parametrize(("population", "tournament"), [(4, 2), (8, 2), (17, 4)])
+def test_a_tournament_is_a_quarter_of_the_population_where_nothing_is_said(population, tournament):
     """So that of a small population others than the best have children too."""
-    told = [trial(n, (("x", n), ("y", 0)), float(n)) for n in range(8)]
-    of = spec({"x": [*range(8)], "y": [*range(100)]}, population=8, tournament=2)
-    for number in range(8, 16):
-        silent = replace(of, sampler_options='{"population_size": 8}')
-        assert (
-            SamplerHost().ask(silent, number, 1, told)[0]
-            == SamplerHost().ask(of, number, 1, told)[0]
-        )
+    told = [trial(n, (("x", n), ("y", 0)), float(n)) for n in range(population)]
+    space = {"x": [*range(population)], "y": [*range(100)]}
+    of = spec(space, population=population, tournament=tournament)
+    silent = replace(of, sampler_options=f'{{"population_size": {population}}}')
+    for number in range(population, population + 8):
+        said, as_told = (SamplerHost().ask(each, number, 1, told)[0] for each in (silent, of))
+        assert said == as_told
 
 
 @pytest.mark.parametrize(
@@ -271,6 +272,7 @@ def test_a_tournament_is_a_quarter_of_the_population_where_nothing_is_said():
         ({"p": 1}, "sampler.p"),
         ({"prefix_bias": 1.5}, "prefix_bias"),
         ({"population_size": 5, "sample_size": 6}, r"sample_size = 6 is refused.*1 to 5"),
+        ({"sample_size": POPULATION + 1}, r"sample_size = 101 is refused.*1 to 100"),
     ],
 )
 def test_an_option_that_is_none_is_refused_by_name(options, named):

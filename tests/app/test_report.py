@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from penstock.app.report.report import render, write_report
+from penstock.app.report.report import render, strategy_words, write_report
 from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.study import StrategySpec, SuperNet
 from study_ledger import make_study, study_spec
 
 HOSTILE = '</script><script>alert("x")</script>{{plotly}}'
@@ -244,4 +245,14 @@ def test_where_the_signature_has_changed_is_a_fact(reader):
         not in Page(
             render(study, reader.trials(study.id), epochs, None, datetime.now(UTC))
         ).sections["facts"]
+    )
+
+
+def test_of_candidates_it_says_whose_weights_they_have():
+    supernet = SuperNet("trial 0 of <super> after epoch 3", "u", "h", 20)
+    words = strategy_words(
+        study_spec(strategy=StrategySpec("full", max_epochs=1, supernet=supernet))
+    )
+    assert words == (
+        "evaluation without training, with the weights of trial 0 of &lt;super&gt; after epoch 3"
     )

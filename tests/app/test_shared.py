@@ -45,10 +45,10 @@ def test_other_devices_and_other_studies_alone_do_not_count():
 
 def test_the_report_names_both_when_and_for_how_long():
     rows = [epoch("s-0003", 1, 10, 30), epoch("x-0007", 1, 15, 20, slot=1)]
-    text = section(STUDY, rows, {"x": "<other>"})
+    text = section(STUDY, shared_spans("s", rows), {"x": "<other>"}, "")
     cells = "<td>d0</td><td>3 and &lt;other&gt;/7</td><td>5.0 s</td><td>5.0 s</td>"
     assert cells in text
-    assert section(STUDY, rows[:1], {}) == ""
+    assert shared_spans("s", rows[:1]) == []
 
 
 def test_the_report_says_how_many_epochs_were_trained_together_or_read_once():
@@ -64,4 +64,5 @@ def test_the_report_says_how_many_epochs_were_trained_together_or_read_once():
     )
     assert company_words(reports((1, 0), (0, 1))) == ""
     rows = [epoch("s-0003", 1, 5.0, 10.0), epoch("x-0007", 1, 4.0, 12.0, slot=1)]
-    assert f"in 1 span.{words}</p>" in section(STUDY, rows, {"x": "other"}, words)
+    text = section(STUDY, shared_spans("s", rows), {"x": "other"}, words)
+    assert f"in 1 span.{words}</p>" in text

@@ -154,3 +154,12 @@ def test_what_cannot_be_is_refused_with_field_and_allowed_range(make, field, all
 def test_an_objective_may_have_any_name_as_in_optuna():
     made = spec({"lr": [1], "lr@6": [2]}, objective, sampler="random", n_trials=1)
     assert [name for name, _ in made.space] == ["lr", "lr@6"]
+
+
+def test_in_a_refusal_it_stands_as_it_is_written():
+    steps = Steps({0: [0.1, 0.05], 6: Float(0.001, 0.01, log=True)})
+    assert repr(steps) == "Steps({0: [0.1, 0.05], 6: Float(0.001, 0.01, log=True)})"
+    with pytest.raises(
+        UsageError, match=r"= Steps\(\{0: \[0\.1, 0\.05\], 6: Float\(0\.001, 0\.01, log"
+    ):
+        spec({"batch_size": steps})

@@ -6,7 +6,7 @@ import signal
 
 import psutil
 import pytest
-from installation import Installation, is_trainer
+from installation import Installation, is_forked, is_trainer
 from patience import until
 from penstock.app.host import locks
 
@@ -44,10 +44,15 @@ def script(tmp_path, before="", options=""):
 
 
 def test_services_started_ahead_serve_the_script_and_outlive_a_killed_agent(site, tmp_path):
-    running = site.start("run", script(tmp_path), cwd=tmp_path)
+    waits = 'while not os.path.exists("imported"): time.sleep(0.01)'
+    running = site.start("run", script(tmp_path, waits), cwd=tmp_path)
     launcher = until(lambda: locks.pid_of(site.settings.run, "launcher"))
-    # On a busy machine torch is still imported for them: then they do not wait to be forked.
+    # One that needs a trainer while another one waits for the imports does not wait long itself.
+    imported = "has imported sklearn.datasets"
+    site.until(lambda: imported in site.log("launcher"), "what the script imports is there")
+    (tmp_path / "imported").touch()
     until(site.trainers)
+    assert all(is_forked(trainer.pid) for trainer in site.trainers())
     locks.send_signal(site.settings.run, "agent", signal.SIGKILL)
     (tmp_path / "go").touch()
     assert "done" in site.finish(running)

@@ -22,7 +22,7 @@ from penstock import (
     nas,
 )
 from penstock.app.host import locks
-from supernet_code import Candidate, Space, Super
+from supernet_code import Candidate, Sized, Space, Super
 
 pytestmark = pytest.mark.integration
 
@@ -73,14 +73,23 @@ def test_candidates_are_trials_like_any_others_whatever_is_killed(site, supernet
     )
     assert {"depth", "join", "cell.0.op0"} <= optuna.importance.get_param_importances(study).keys()
 
+    first = study.trials[0]
+    size = nas.parameters(nas.build(Space, first.params))
     again = create_study(
-        study_name="again", metric="loss", seed=1, sampler="random",
-        strategy=nas.OneShot(supernet, batches=3),
+        study_name="again", metric=["loss", "parameters"], directions=["minimize"] * 2, seed=1,
+        sampler="random", strategy=nas.OneShot(supernet, batches=3),
+        constraints={"parameters": size},
     )  # fmt: skip
     assert again._handle.plan.strategy == study._handle.plan.strategy
-    again.enqueue_trial(study.trials[0].params)
-    again.optimize(Candidate, nas.space(Space), n_trials=1, show_progress=False)
-    assert again.trials[0].value == study.trials[0].value, "the same trial of the same seed"
+    larger = first.params | {"depth": 3, "op0": "relu", "op1": "relu", "op2": "relu"}
+    assert nas.parameters(nas.build(Space, larger)) > size
+    for params in (first.params, larger):
+        again.enqueue_trial(params)
+    again.optimize(Sized, nas.space(Space), n_trials=2, show_progress=False)
+    same, refused = again.trials
+    assert same.values == [first.value, size], "the same trial of the same seed"
+    assert refused.state.name == "PRUNED"
+    assert not refused.intermediate_values
 
 
 REST = """

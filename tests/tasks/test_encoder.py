@@ -23,7 +23,7 @@ from penstock.tasks.training import loop
 from torch import nn
 from torch.utils.data import TensorDataset
 from trainer_here import Trainer
-from trainer_process import hashes, hear_all, segment
+from trainer_process import alone_hashes, hashes, hear_all, segment
 
 CPU = torch.device("cpu")
 
@@ -209,10 +209,7 @@ def test_trials_in_seats_are_trained_together_on_activations(alone, lane):
     for each in tasks:
         lane.run(each)
     heard = hear_all(lane, tasks)
-    expected = {}
-    for each in tasks:
-        expected |= hashes(alone.carry_out(each))
-    assert hashes(heard) == expected
+    assert hashes(heard) == alone_hashes(alone, tasks)
     assert max(m["together"] for m in epochs(heard)) > 1
     assert not [m for m in heard if m["op"] == "remarked"]
 

@@ -6,7 +6,7 @@ import time
 
 import trainees
 from patience import until
-from trainer_process import hashes, hear_all, segment
+from trainer_process import alone_hashes, hashes, hear_all, segment
 
 KINDS = (trainees.Small, trainees.OneByOne)
 
@@ -20,10 +20,7 @@ def test_trials_that_take_turns_train_to_the_same_bits(alone, lane):
     for each in tasks:
         lane.run(each)
     together = hear_all(lane, tasks)
-    expected = {}
-    for each in tasks:
-        expected |= hashes(alone.carry_out(each))
-    assert hashes(together) == expected
+    assert hashes(together) == alone_hashes(alone, tasks)
     order = [m["trial"] for m in together if m["op"] == "epoch"]
     assert order != sorted(order), "one after another"
 

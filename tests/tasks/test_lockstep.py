@@ -6,7 +6,7 @@ import time
 
 import trainees
 from patience import until
-from trainer_process import hashes, hear_all, segment
+from trainer_process import alone_hashes, hashes, hear_all, segment
 
 
 def task(n, code=trainees.Small, epochs=6, **changes):
@@ -23,19 +23,11 @@ def begin(lane, tasks):
         lane.run(each)
 
 
-def by(trainer, tasks):
-    """The state hashes of ``tasks``, trained one after the other."""
-    found = {}
-    for each in tasks:
-        found |= hashes(trainer.carry_out(each))
-    return found
-
-
 def test_trials_of_one_structure_are_trained_together_to_the_same_bits(alone, lane):
     tasks = [task(n) for n in range(4)]
     begin(lane, tasks)
     heard = hear_all(lane, tasks)
-    assert hashes(heard) == by(alone, tasks)
+    assert hashes(heard) == alone_hashes(alone, tasks)
     company = [m["together"] for m in epochs(heard)]
     assert max(company) > 1
     assert 0 not in company, "two may be no faster than one: four are tried all the same"
@@ -46,7 +38,7 @@ def test_one_of_another_structure_goes_on_beside_them(alone, lane):
     tasks = [task(n) for n in range(3)] + [task(3, trainees.OneByOne)]
     begin(lane, tasks)
     heard = hear_all(lane, tasks)
-    assert hashes(heard) == by(alone, tasks)
+    assert hashes(heard) == alone_hashes(alone, tasks)
     of_it = [m for m in heard if m.get("trial") == "s-0003"]
     assert {m["together"] for m in epochs(of_it)} == {0}
     said = [m["op"] for m in of_it if m["op"] in ("remarked", "epoch")]
@@ -65,7 +57,7 @@ def test_one_that_is_stopped_leaves_the_others_alone(alone, large_lane):
     assert ("stopped", gone.trial) in {(m["op"], m["trial"]) for m in heard}
     assert max(m["together"] for m in epochs(heard)) > 1
     kept = {key: value for key, value in hashes(heard).items() if key[0] != gone.trial}
-    assert kept == by(alone, others)
+    assert kept == alone_hashes(alone, others)
 
 
 def test_one_that_comes_in_the_middle_of_an_epoch_takes_part_in_the_next(alone, large_lane):
@@ -77,7 +69,7 @@ def test_one_that_comes_in_the_middle_of_an_epoch_takes_part_in_the_next(alone, 
     heard += hear_all(large_lane, [*first, late])
     company = [m["together"] for m in epochs(heard) if m["trial"] == late.trial]
     assert min(company) >= 7, "in one of them another trial may be timed alone"
-    assert hashes(heard) == by(alone, [*first, late])
+    assert hashes(heard) == alone_hashes(alone, [*first, late])
 
 
 def test_one_that_comes_where_two_are_no_faster_leads_beside_the_other(alone, lane):
@@ -90,7 +82,7 @@ def test_one_that_comes_where_two_are_no_faster_leads_beside_the_other(alone, la
     late = task(3, trainees.SlowTogether, 6, params={"steps": 200})
     lane.run(late)
     heard += hear_all(lane, [first, late])
-    assert hashes(heard) == by(alone, [first, late])
+    assert hashes(heard) == alone_hashes(alone, [first, late])
 
 
 def test_one_that_fails_has_its_own_traceback_and_the_others_go_on(alone, lane):
@@ -100,7 +92,7 @@ def test_one_that_fails_has_its_own_traceback_and_the_others_go_on(alone, lane):
     [failed] = [m for m in heard if m["op"] == "failed"]
     assert (failed["trial"], failed["kind"]) == (tasks[1].trial, "exception")
     assert "trainees.py" in failed["traceback"]
-    assert hashes(heard) == by(alone, [tasks[0], tasks[2]])
+    assert hashes(heard) == alone_hashes(alone, [tasks[0], tasks[2]])
 
 
 def test_those_that_are_cut_end_after_the_epoch(lane):
@@ -125,7 +117,7 @@ def test_those_that_are_stopped_at_any_moment_leave_nothing_behind(alone, lane):
         assert [m["op"] for m in heard if m.get("trial") == each.trial][-1] == "stopped"
     ended = {m["trial"] for m in heard if m.get("closes")}
     heard += hear_all(lane, [each for each in (beside, steady) if each.trial not in ended])
-    assert hashes(heard).items() >= by(alone, [beside, steady]).items()
+    assert hashes(heard).items() >= alone_hashes(alone, [beside, steady]).items()
 
 
 def test_one_whose_neighbour_is_stopped_while_it_computes_for_both_is_not_stopped(alone, lane):
@@ -139,5 +131,5 @@ def test_one_whose_neighbour_is_stopped_while_it_computes_for_both_is_not_stoppe
     heard += hear_all(lane, [gone, kept])
     assert {m["trial"] for m in heard if m["op"] == "stopped"} == {gone.trial}
     found = {key: value for key, value in hashes(heard).items() if key[0] == kept.trial}
-    assert found == by(alone, [kept])
+    assert found == alone_hashes(alone, [kept])
     lane.say(op="stop", trial=beside.trial, fence=beside.fence)

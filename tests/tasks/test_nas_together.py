@@ -11,7 +11,7 @@ from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.sharing.streams import Streams
 from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
 from penstock.tasks.training import loop
-from trainer_process import hashes, hear_all, segment
+from trainer_process import alone_hashes, hashes, hear_all, segment
 
 #: Four of one structure, and two others.
 ALIKE = [
@@ -41,9 +41,7 @@ def seated(lane, alone, code, epochs=6):
     for each in tasks:
         lane.run(each)
     heard = hear_all(lane, tasks)
-    expected = {}
-    for each in tasks:
-        expected |= hashes(alone.carry_out(each))
+    expected = alone_hashes(alone, tasks)
     assert hashes(heard) == expected
     assert len(expected) == epochs * len(tasks)
     found = [m for m in heard if m["op"] == "epoch"]

@@ -80,7 +80,8 @@ def rebuilt(module: nn.Module, changes: Mapping[str, Any]) -> nn.Module:
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
         raise UsageError(f"{kind} refuses {dict(changes)}: {error}") from error
     frozen = [each.requires_grad for each in module.parameters()]
-    return _as(_with_numbers(made), module).requires_grad_(not frozen or any(frozen))
+    _check_numbers(made)
+    return _as(made, module).requires_grad_(not frozen or any(frozen))
 
 
 def recipe(make: Maker, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -114,7 +115,8 @@ def made(recipe: Mapping[str, Any], like: nn.Module | None = None) -> nn.Module:
         raise UsageError(f"{recipe['make']} cannot be made: {error}") from error
     if not isinstance(module, nn.Module):
         raise UsageError.refuse(recipe["make"], module, "a class or function that gives a module")
-    return _with_numbers(module) if like is None else _as(_with_numbers(module), like)
+    _check_numbers(module)
+    return module if like is None else _as(module, like)
 
 
 def carried(old: nn.Module, new: nn.Module) -> dict[str, list[int]]:
@@ -149,14 +151,13 @@ def _as(module: nn.Module, like: nn.Module) -> nn.Module:
     return module.train(like.training)
 
 
-def _with_numbers(module: nn.Module) -> nn.Module:
-    """``module``. Raises UsageError if a parameter of it has no numbers (torch warns of it)."""
+def _check_numbers(module: nn.Module) -> None:
+    """Raise UsageError if a parameter has no numbers. Torch makes such layers, with a warning."""
     for name, parameter in module.named_parameters():
         if not is_lazy(parameter) and not parameter.numel():
             kind, shape = type(module).__name__, list(parameter.shape)
             allowed = "at least one number in each parameter"
             raise UsageError.refuse(f"the shape of {name} of a {kind}", shape, allowed)
-    return module
 
 
 def _plain(values: Any) -> Any:
