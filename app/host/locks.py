@@ -69,11 +69,9 @@ def spawn_service(
     Output is appended to ``log``. ``stdin`` is a file descriptor, by default nothing.
     """
     _started[:] = [process for process in _started if process.poll() is None]
-    fd = _open(run, name)
-    try:
-        if not _take(fd):
+    with to_pass_on(run, name) as fd:
+        if fd is None:
             return None
-        os.ftruncate(fd, 0)
         with open_log(log) as output:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", _BECOME, str(_path(run, name)), *argv],
@@ -85,10 +83,24 @@ def spawn_service(
                 pass_fds=(fd,),
                 start_new_session=True,
             )
-    finally:
-        os.close(fd)
     _started.append(process)
     return process
+
+
+@contextlib.contextmanager
+def to_pass_on(run: Path, name: str) -> Iterator[int | None]:
+    """The lock ``name``, taken for a process that is started in the block; None if it is held.
+
+    That process gets the descriptor, and writes its id into the file.
+    """
+    fd = _open(run, name)
+    try:
+        taken = _take(fd)
+        if taken:
+            os.ftruncate(fd, 0)
+        yield fd if taken else None
+    finally:
+        os.close(fd)
 
 
 class Held:

@@ -39,6 +39,7 @@ from ..launching import client as launching
 from ..launching import process as launcher_process
 from ..launching.environments import why_no_rootfs
 from ..launching.variables import environment
+from ..worker.forks import WorkerForks
 from .served_device import LEAVE_GRACE, MAX_RESTART_DELAY, ServedDevice
 from .supervisor import Supervisor
 
@@ -70,16 +71,32 @@ def main(settings: Settings) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
-    with locks.hold(settings.run, NAME), Supervisor(settings), _signals() as wake:
-        agent = Agent(settings, wake)
+    with (
+        locks.hold(settings.run, NAME),
+        _forks() as forks,
+        Supervisor(settings),
+        _signals() as wake,
+    ):
+        agent = Agent(settings, wake, forks)
         with LogKeeper(settings):
             return agent.run()
+
+
+@contextmanager
+def _forks() -> Iterator[WorkerForks | None]:
+    """What forks workers. It is forked itself, so it comes before all that starts a thread."""
+    forks = WorkerForks.begin()
+    try:
+        yield forks
+    finally:
+        if forks is not None:
+            forks.close()
 
 
 class Agent:
     """One agent's life: join, supervise, drain. ``wake`` is readable once for each signal."""
 
-    def __init__(self, settings: Settings, wake: int) -> None:
+    def __init__(self, settings: Settings, wake: int, forks: WorkerForks | None) -> None:
         self._settings = settings
         self._wake = wake
         if settings.address is not None:
@@ -87,7 +104,7 @@ class Agent:
         found = metered(devices_of(settings), settings.powercap)
         no_rootfs = why_no_rootfs()
         self._served = [
-            ServedDevice(replace(each, no_rootfs=no_rootfs), settings) for each in found
+            ServedDevice(replace(each, no_rootfs=no_rootfs), settings, forks) for each in found
         ]
         self._url = server.broker_url(settings)
         # Nothing is ever written: the closing of the write end is the message.

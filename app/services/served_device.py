@@ -1,6 +1,7 @@
 """A device of this machine and its worker process, which is started again whenever it ends.
 
-A worker is bound to its device before its first instruction: to a GPU by its UUID, to CPU cores by
+A worker is forked where that is possible (``app.worker.forks``), and else started as a new program.
+It is bound to its device before its first instruction: to a GPU by its UUID, to CPU cores by
 affinity. It holds the lock of its device, so a device is never served twice: the next agent waits
 for a worker that is still leaving, and kills one that does not leave. A worker that ends is started
 again at once, and ever more slowly if it keeps ending.
@@ -22,6 +23,8 @@ from ...profiling.devices.device import Device
 from ..host import locks, logs
 from ..host.settings import Settings
 from ..launching.variables import worker_environment
+from ..worker.celery import worker_argv
+from ..worker.forks import ForkedWorker, WorkerForks
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +43,10 @@ class ServedDevice:
 
     device: Device
     settings: Settings
+    #: What forks its workers; None where they are started as new programs.
+    forks: WorkerForks | None
     #: The worker; None while it does not run.
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | ForkedWorker | None = None
     #: A descriptor that becomes readable when the worker ends; -1 while it does not run.
     ended: int = -1
     #: When to start the worker, while it does not run.
@@ -70,10 +75,31 @@ class ServedDevice:
 
     def start(self, stdin: int, now: float) -> None:
         """Start the worker, or wait for one of an earlier agent. Raises OSError if it cannot be."""
-        from ..worker.celery import worker_argv
+        process = self._fork(stdin) or self._start_program(stdin)
+        if process is None:
+            self._await_release(now)
+            return
+        self.process, self.began, self.occupied_since = process, now, None
+        self.ended = os.pidfd_open(process.pid)
 
+    def _fork(self, stdin: int) -> ForkedWorker | None:
+        """The worker, forked; None if it cannot be, or if the device is held."""
+        with locks.to_pass_on(self.settings.run, self._lock) as lock:
+            if lock is None or self.forks is None:
+                return None
+            with logs.open_log(self._log) as output:
+                return self.forks.start(
+                    worker_argv(self.device),
+                    variables=self.environment,
+                    cores=self.device.cores,
+                    folder=self.settings.home,
+                    descriptors=(lock, stdin, output.fileno()),
+                )
+
+    def _start_program(self, stdin: int) -> subprocess.Popen[bytes] | None:
+        """The worker, as a new program; None if the device is held."""
         with _bound_to(self.device.cores):
-            process = locks.spawn_service(
+            return locks.spawn_service(
                 self.settings.run,
                 self._lock,
                 worker_argv(self.device),
@@ -82,11 +108,6 @@ class ServedDevice:
                 cwd=self.settings.home,
                 stdin=stdin,
             )
-        if process is None:
-            self._await_release(now)
-            return
-        self.process, self.began, self.occupied_since = process, now, None
-        self.ended = os.pidfd_open(process.pid)
 
     def let_go(self) -> None:
         """Forget the worker, which has ended."""
@@ -102,7 +123,7 @@ class ServedDevice:
             if self.early_exits <= 1
             else min(MAX_RESTART_DELAY, 0.25 * 2 ** (self.early_exits - 2))
         )
-        status = self.process.returncode
+        status = self.process.wait()
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         log.warning(
             "the worker of %s ended (%s): starting it again in %g s", self.device.name, how, wait

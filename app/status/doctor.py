@@ -113,7 +113,7 @@ def _torch(_: Settings) -> Iterator[Finding]:
 
 def _trainers(_: Settings) -> Iterator[Finding]:
     """Whether the fork server may fork. What starts threads in it comes with Python's start."""
-    code = "from penstock.tasks.trainer.fork_server import unsafe; print(unsafe())"
+    code = "from penstock.tasks.process.forking import unsafe; print(unsafe())"
     command = [sys.executable, "-P", "-c", code]
     run = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=FORK_SERVER_TIMEOUT

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.devices.device import Device
@@ -26,6 +28,14 @@ from ..broker.message import TASK, check_element
 
 if TYPE_CHECKING:
     from .worker import Worker
+
+#: What a worker imports, much of it only when it runs.
+_MODULES = (
+    *(".worker", ".queues", "celery.bin.celery", "celery.apps.worker", "celery.concurrency.thread"),
+    *("celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log"),
+    *("celery.fixups.django", "celery.worker.autoscale", "celery.worker.consumer"),
+    *("celery.worker.strategy", "billiard.pool", "kombu.transport.redis"),
+)
 
 
 def worker_argv(device: Device) -> list[str]:
@@ -45,6 +55,23 @@ def worker_argv(device: Device) -> list[str]:
         *("--without-gossip", "--without-mingle", "--loglevel", "WARNING"),
         *("--device", record),
     ]
+
+
+def load() -> None:
+    """Import all that a worker runs. Starts nothing, and reads no settings."""
+    for module in _MODULES:
+        import_module(module, __package__)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Be the worker that ``arguments`` would start as a new program; returns its exit status."""
+    from celery.bin.celery import main
+
+    sys.argv = ["celery", *arguments[arguments.index("-A") :]]
+    try:
+        return int(main() or 0)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
 def make_app(broker_url: str) -> Any:

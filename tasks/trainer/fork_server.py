@@ -43,6 +43,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..process.forking import stat_field, unsafe
 from ..process.lifeline import MARK_VARIABLE
 from . import __main__ as trainer
 from . import variables
@@ -57,7 +58,7 @@ MODULES: Mapping[str, Sequence[str]] = {
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 _PACKET = 1 << 16
 _FDS = 3  # a trainer's pipe, its listening socket, its log
-_ARGUMENTS, _ENVIRONMENT = slice(45, 47), slice(47, 49)  # begin and end, in /proc/self/stat
+_ARGUMENTS, _ENVIRONMENT = (48, 49), (50, 51)  # begin and end, as in proc(5)
 
 
 class ForkServerProcess:
@@ -154,19 +155,6 @@ def is_installed(name: str) -> bool:
     return top in sys.stdlib_module_names or not _LIBRARIES.isdisjoint(folders)
 
 
-def unsafe() -> str:
-    """Why this process must not fork; empty where it may."""
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    if threads > 1:
-        return f"something that it imported has started threads ({threads} run)"
-    for fd in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            opened = str(fd.readlink())
-            if opened.startswith("/dev/nvidia"):
-                return f"something that it imported has opened {opened}"
-    return ""
-
-
 def fork_twice() -> int:
     """Fork a grandchild without a parent: 0 in it, its process id here. Raises OSError."""
     sys.stdout.flush()
@@ -227,10 +215,9 @@ def _show(mark: str) -> None:
     )
 
 
-def _overwrite(area: slice, old: bytes, new: bytes) -> None:
+def _overwrite(area: tuple[int, int], old: bytes, new: bytes) -> None:
     """Replace ``old`` by ``new``, which is no longer, where ``/proc`` has it from."""
-    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    start, end = map(int, stat[area])
+    start, end = map(stat_field, area)
     at = ctypes.string_at(start, end - start).find(old)
     if at < 0 or len(new) > len(old):
         raise ValueError(f"{old!r} cannot become {new!r}")

@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from patience import PATIENCE, until
 from penstock.app.broker import installation as store
@@ -19,6 +21,8 @@ from penstock.app.host import locks, logs
 from penstock.app.host.devices import devices_of
 from penstock.app.host.settings import load
 from penstock.app.services import node_agent, served_device
+from penstock.app.worker import forks
+from penstock.app.worker.celery import worker_argv
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.profiling.devices.discovery import node_name
 
@@ -143,6 +147,82 @@ def test_workers_live_and_die_with_their_agent(settings, client, installation, s
 def environment_of(pid):
     text = Path(f"/proc/{pid}/environ").read_text()
     return dict(part.split("=", 1) for part in text.split("\0") if part)
+
+
+def forking_process(agent):
+    """The process that forks the workers of ``agent``."""
+    found = [p for p in psutil.Process(agent).children() if p.cmdline() == [forks.NAME]]
+    return found[0] if found else None
+
+
+@pytest.mark.integration
+def test_a_worker_is_forked_and_is_as_a_new_program(settings, client, installation, start):
+    """Without what forks it, the next one is a new program, and the one at work stays."""
+    agent = start()
+    (name,) = until(lambda: serving(client))
+    lock = f"device-{name}"
+    worker = psutil.Process(locks.pid_of(settings.run, lock))
+    forking = forking_process(agent.pid)
+    assert worker.ppid() == forking.pid
+    assert os.getsid(worker.pid) == worker.pid
+    (device,) = devices_of(settings)
+    assert worker.cmdline()[:-1] == worker_argv(device)[:-1]
+    assert worker.cwd() == str(settings.home)
+    opened = {Path(f"/proc/{worker.pid}/fd/{fd}").resolve() for fd in (1, 2)}
+    assert opened == {settings.logs / f"worker-{name}.log"}
+    assert f"{agent.pid}" not in (settings.run / f"{lock}.lock").read_text()
+    held = {each.path for each in forking.open_files()}
+    assert not held & {str(settings.run / f"{each}.lock") for each in (node_agent.NAME, lock)}
+
+    first = serving(client)[name]["incarnation"]
+    forking.kill()
+    until(lambda: forking.status() == psutil.STATUS_ZOMBIE)
+    client.delete(protocol.alive_key(name))
+    assert until(lambda: serving(client).get(name))["incarnation"] == first, "it goes on"
+    os.kill(worker.pid, signal.SIGKILL)
+    until(lambda: (now := serving(client).get(name)) and now["incarnation"] != first)
+    assert psutil.Process(locks.pid_of(settings.run, lock)).ppid() == agent.pid
+    words = "workers are started as new programs: what forks them is lost"
+    assert words in logs.tail(settings.logs / "agent.log")
+
+
+@pytest.mark.integration
+def test_how_a_forked_worker_ended_is_said(settings, client, installation, start):
+    start()
+    (name,) = until(lambda: serving(client))
+    os.kill(locks.pid_of(settings.run, f"device-{name}"), signal.SIGSEGV)
+    words = f"the worker of {name} ended (signal 11): starting it again"
+    until(lambda: words in (settings.logs / "agent.log").read_text())
+
+
+def test_a_process_with_threads_forks_no_workers(caplog):
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    with caplog.at_level("INFO"):
+        assert forks.WorkerForks.begin() is None
+    over.set()
+    thread.join()
+    assert "workers are started as new programs: something that it imported" in caplog.text
+
+
+def test_cores_that_are_not_there_are_an_error_of_the_forked_worker_too(tmp_path):
+    """In a process of its own, since the one that tests has threads."""
+    code = f"""
+import os
+from pathlib import Path
+from penstock.app.worker.forks import WorkerForks
+forks = WorkerForks.begin()
+read, write = os.pipe()
+try:
+    descriptors = read, read, write
+    forks.start([], variables={{}}, cores=[], folder=Path("{tmp_path}"), descriptors=descriptors)
+except OSError as error:
+    print(error)
+forks.close()
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[Errno 22] Invalid argument"
 
 
 @pytest.mark.integration

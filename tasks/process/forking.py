@@ -1,0 +1,75 @@
+"""What a process must know that forks others: whether it may, and how those show who they are."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+#: prctl's calls, from <linux/prctl.h>.
+_PR_SET_MM, _PR_SET_MM_MAP = 35, 14
+_NO_FILE = 0xFFFFFFFF
+#: The fields of ``struct prctl_mm_map`` before its last two, and where /proc/self/stat has those
+#: that stay as they are (counted as in proc(5)).
+_STAT_FIELDS = {
+    "start_code": 26, "end_code": 27, "start_data": 45, "end_data": 46, "start_brk": 47,
+    "brk": 0, "start_stack": 28, "arg_start": 0, "arg_end": 0, "env_start": 0, "env_end": 0,
+    "auxv": 0,
+}  # fmt: skip
+
+_shown: list[mmap.mmap] = []
+
+
+def unsafe() -> str:
+    """Why this process must not fork; empty where it may."""
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads > 1:
+        return f"something that it imported has started threads ({threads} run)"
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            opened = str(fd.readlink())
+            if opened.startswith("/dev/nvidia"):
+                return f"something that it imported has opened {opened}"
+    return ""
+
+
+def stat_field(n: int) -> int:
+    """Field ``n`` of /proc/self/stat, counted as in proc(5); from the third on."""
+    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[n - 3])
+
+
+def show(arguments: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Have ``/proc`` show this process with these arguments and variables.
+
+    Returns whether the kernel can do that (CONFIG_CHECKPOINT_RESTORE). It needs no privilege.
+    """
+    told = b"".join(os.fsencode(each) + b"\0" for each in arguments)
+    has = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in variables.items())
+    memory = mmap.mmap(-1, len(told) + len(has), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(told + has)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None)
+    libc.sbrk.restype = ctypes.c_void_p
+    values = {name: stat_field(field) for name, field in _STAT_FIELDS.items() if field}
+    values["brk"] = libc.sbrk(0)
+    values["arg_start"] = start
+    values["arg_end"] = values["env_start"] = start + len(told)
+    values["env_end"] = start + len(told) + len(has)
+    layout = _Layout(**values, exe_fd=_NO_FILE)
+    done = libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(layout), ctypes.sizeof(layout), 0)
+    if done == 0:
+        _shown[:] = [memory]  # /proc reads it as long as this process lives
+    return bool(done == 0)
+
+
+class _Layout(ctypes.Structure):
+    """``struct prctl_mm_map``."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in _STAT_FIELDS),
+        ("auxv_size", ctypes.c_uint32),
+        ("exe_fd", ctypes.c_uint32),
+    )
