@@ -25,7 +25,7 @@ from penstock.app.host.settings import Settings
 from penstock.app.services import services
 from penstock.profiling.base.errors import UsageError
 
-from benchmarks._trainers import LAUNCHER, fork_servers, trainers
+from benchmarks._trainers import LAUNCHER, fork_servers, trainers, worker_forks
 
 from ._postgres import Server
 
@@ -124,10 +124,15 @@ class Faults:
         return Hit(time.time(), kind, anew=kind == "agent")
 
     def _kill_fork_server(self, kind: str) -> Hit | None:
-        servers = fork_servers(self._settings.run)
-        if not servers or not self._at_work():
+        return self._kill_one(fork_servers(self._settings.run), kind)
+
+    def _kill_worker_forks(self, kind: str) -> Hit | None:
+        return self._kill_one(worker_forks(self._settings.run), kind)
+
+    def _kill_one(self, processes: list[psutil.Process], kind: str) -> Hit | None:
+        if not processes or not self._at_work():
             return None
-        self._rng.choice(servers).kill()
+        self._rng.choice(processes).kill()
         return Hit(time.time(), kind)
 
     def _wipe_broker(self, kind: str) -> Hit | None:
@@ -199,6 +204,7 @@ KINDS: dict[str, Kind] = {
     "agent": Faults._kill_service,
     LAUNCHER: Faults._kill_service,
     "fork server": Faults._kill_fork_server,
+    "worker forks": Faults._kill_worker_forks,
     "scheduler": Faults._kill_service,
     "broker": Faults._kill_service,
     "broker wiped": Faults._wipe_broker,

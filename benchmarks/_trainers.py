@@ -1,4 +1,4 @@
-"""Finds the trainers of a node, and the processes that start them."""
+"""Finds the trainers of a node, and the processes that start them and its workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 from penstock.app.host import locks
+from penstock.app.worker import forks
 
 LAUNCHER = "launcher"
 
@@ -35,8 +36,22 @@ def fork_servers(run: Path) -> list[psutil.Process]:
     return found
 
 
+def worker_forks(run: Path) -> list[psutil.Process]:
+    """The process that forks the workers, of an agent that is there and has one."""
+    found = []
+    for process in _children(run, "agent"):
+        with suppress(psutil.Error):
+            if process.cmdline() == [forks.NAME]:
+                found.append(process)
+    return found
+
+
 def _launched(run: Path) -> list[psutil.Process]:
-    pid = locks.pid_of(run, LAUNCHER)
+    return _children(run, LAUNCHER)
+
+
+def _children(run: Path, service: str) -> list[psutil.Process]:
+    pid = locks.pid_of(run, service)
     with suppress(psutil.NoSuchProcess):
         return [] if pid is None else psutil.Process(pid).children()
     return []
