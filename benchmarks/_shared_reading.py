@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from penstock.app.launching.variables import ALLOCATOR, NO_SPINNING, ONE_HEAP
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.lanes.turn_page import TurnPage
 from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.tasks.sharing.node_folder import clear
 from penstock.tasks.trainer import variables as names
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
@@ -153,7 +154,8 @@ make_apart(Encoded, 8)
 class Trainer:
     """A trainer of one core with so many seats, started as a program."""
 
-    def __init__(self, folder: Path, seats: int) -> None:
+    def __init__(self, folder: Path, seats: int, kept: Path | None = None) -> None:
+        """Trainers with one folder ``kept`` share batches."""
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))
         turns = folder / "turns"
@@ -167,7 +169,7 @@ class Trainer:
                 names.IDENTITY: f"127.0.0.1:{listening.getsockname()[1]}:word",
                 names.SEATS: str(seats),
                 names.TURNS: str(turns),
-                names.KEPT: str(folder / "kept"),
+                names.KEPT: str(kept or folder / "kept"),
                 **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
             }
             self._process = subprocess.Popen(
@@ -227,6 +229,21 @@ class Trainer:
         self._lines.close()
         self._socket.close()
         self._process.wait()
+
+
+@contextmanager
+def of_one_node(count: int) -> Iterator[list[Trainer]]:
+    """So many trainers with a seat each, which share batches."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        kept = Path(folder) / "kept"
+        stack.callback(clear, kept)
+        made = []
+        for i in range(count):
+            own = Path(folder) / str(i)
+            own.mkdir()
+            made.append(Trainer(own, 1, kept))
+            stack.callback(made[-1].close)
+        yield made
 
 
 @contextmanager

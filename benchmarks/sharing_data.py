@@ -10,6 +10,7 @@ Each figure also under ``cpu``: by the trainer's seconds of a core, whatever els
 
 - ``stream``: 4 trials whose examples Python augments. ``stream.of_ideal``: the part of the ideal
   that is reached; ``stream.mismatches``: epochs with other bits.
+- ``node``: 2 of these trials in a trainer of one core each, likewise. Examples are read by both.
 - ``encoder``: 8 trials on the activations of frozen convolutions, likewise.
   ``encoder.over_in_loss``: over 8 trials that compute them in each step, once.
 - ``copies``: microseconds of reading, copying and comparing versions of a batch.
@@ -23,6 +24,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -31,9 +33,9 @@ from typing import Any
 import torch
 from penstock.app.launching.variables import ALLOCATOR, ONE_HEAP
 
-PARTS = ("stream", "encoder", "copies")
-TRIALS = {"stream": 4, "encoder": 8}
-EPOCHS = {"stream": 10, "encoder": 10}
+PARTS = ("stream", "node", "encoder", "copies")
+TRIALS = {"stream": 4, "node": 2, "encoder": 8}
+EPOCHS = {"stream": 10, "node": 20, "encoder": 10}
 
 
 def measure(parts: list[str], *, quick: bool) -> dict[str, Any]:
@@ -51,20 +53,24 @@ def _part(part: str, repeats: int) -> dict[str, Any]:
     from ._shared_reading import Encoded, InLoss, Stream, apart
 
     count, epochs = TRIALS[part], EPOCHS[part]
-    kind = Stream if part == "stream" else Encoded
+    kind = Encoded if part == "encoder" else Stream
     ways: dict[str, Callable[[int], type]] = {
         "shared": lambda i: kind,
         "apart": lambda i: apart(kind, i),
     }
-    prepare = _reading if part == "stream" else _encoding
+    prepare = _encoding if part == "encoder" else _reading
+    train = _trained_beside if part == "node" else _trained
     prepare()  # once before it counts
     found: dict[str, Any] = {"mismatches": 0, "epochs": 0}
     rounds: list[dict[str, dict[str, float]]] = []
     for at in range(repeats):
         turns = list(ways)[:: -1 if at % 2 else 1]
-        ran = {name: _trained(ways[name], count, epochs) for name in turns}
+        ran = {name: train(ways[name], count, epochs) for name in turns}
         (shared, one), (apart_s, other) = ran["shared"], ran["apart"]
-        prepared = {name: p * (epochs if part == "stream" else 1) for name, p in prepare().items()}
+        times = 1 if part == "encoder" else epochs
+        prepared = {name: p * times for name, p in prepare().items()}
+        if part == "node":  # side by side half of it is saved
+            prepared["wall"] /= count
         rounds.append({"shared": shared, "apart": apart_s, "prepares": prepared})
         found["epochs"] += len(other)
         found["mismatches"] += sum(other[name] != one.get(name) for name in other)
@@ -112,6 +118,23 @@ def _trained(code: Callable[[int], type], count: int, epochs: int) -> tuple[dict
 
     with started(count) as trainer:
         return trainer.train([task(code(i), i, epochs) for i in range(count)])
+
+
+def _trained_beside(
+    code: Callable[[int], type], count: int, epochs: int
+) -> tuple[dict[str, float], Any]:
+    """The same of trials in new trainers beside each other, one each."""
+    from ._shared_reading import of_one_node, task
+
+    with of_one_node(count) as trainers, ThreadPoolExecutor(count) as threads:
+        ran = list(
+            threads.map(lambda i: trainers[i].train([task(code(i), i, epochs)]), range(count))
+        )
+    seconds = {
+        "wall": max(each["wall"] for each, _ in ran),
+        "cpu": sum(each["cpu"] for each, _ in ran),
+    }
+    return seconds, {name: state for _, found in ran for name, state in found.items()}
 
 
 def _reading() -> dict[str, float]:

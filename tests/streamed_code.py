@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from pathlib import Path
 
 import torch
 from penstock.tasks.contracts.contract import Data
@@ -53,6 +54,27 @@ class ReadSlowly(Noisy):
 
     def data(self):
         return Data(Slowly(80), Slowly(10))
+
+
+class Logged(Slowly):
+    """It also notes in a file, a byte each, how many examples all processes have read."""
+
+    def __init__(self, n, log):
+        super().__init__(n)
+        self._log = log
+
+    def __getitem__(self, i):
+        with Path(self._log).open("ab", buffering=0) as log:
+            log.write(b".")
+        return super().__getitem__(i)
+
+
+class ReadAndLogged(Noisy):
+    """Its parameter ``log`` names the file."""
+
+    def data(self):
+        log = self.params["log"]
+        return Data(Logged(80, log), Logged(10, log))
 
 
 class StepsSlowly(Noisy):

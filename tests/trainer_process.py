@@ -156,8 +156,12 @@ class TrainerProcess:
         answers_history: bool = True,
         new: bool = False,
         seats: int = 1,
+        kept: Path | None = None,
     ) -> None:
-        """``answers_history``: questions for the study's history are answered here."""
+        """``answers_history``: questions for the study's history are answered here.
+
+        ``kept``: the folder of the node's trainers, which share batches.
+        """
         self.log = log
         self._answers_history = answers_history
         ours, theirs = socket.socketpair()
@@ -171,6 +175,8 @@ class TrainerProcess:
                 names.IDENTITY: self.identity,
                 "OMP_NUM_THREADS": str(threads),
             }
+            if kept is not None:
+                variables[names.KEPT] = str(kept)
             if seats > 1:
                 turns = log.with_name(f"{log.name}.turns")
                 self.page = TurnPage(turns, seats, new=True)

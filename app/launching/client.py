@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ...tasks.sharing.node_folder import clear
 from ..host import locks
 from ..host.settings import Settings
 from . import process
@@ -43,6 +44,15 @@ def ensure(settings: Settings, variables: Mapping[str, str]) -> None:
         log=settings.logs / f"{process.NAME}.log",
         cwd=settings.home,
     )
+
+
+def stop(settings: Settings, grace: float) -> None:
+    """Stop the launcher process, if it runs, after ``grace`` seconds by force.
+
+    What its trainers have left in memory is removed.
+    """
+    if locks.stop(settings.run, process.NAME, grace=grace):
+        clear(settings.activations)
 
 
 class LaunchedTrainer:

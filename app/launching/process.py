@@ -35,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...tasks.sharing.node_folder import clear
 from ...tasks.trainer import variables as names
 from ..host import locks
 from ..host.launcher import Launcher, Process, end_strays
@@ -205,7 +206,9 @@ def main() -> None:
     settings = load()
     with locks.hold(settings.run, NAME):
         end_strays(str(settings.home))
+        clear(settings.activations)
         LauncherProcess(settings, listen(settings.run)).serve()
+        clear(settings.activations)
 
 
 if __name__ == "__main__":

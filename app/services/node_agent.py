@@ -36,7 +36,6 @@ from ..host.launcher import end_strays
 from ..host.logs import LogKeeper
 from ..host.settings import Settings
 from ..launching import client as launching
-from ..launching import process as launcher_process
 from ..launching.environments import why_no_rootfs
 from ..launching.variables import environment
 from ..worker.forks import WorkerForks
@@ -134,7 +133,7 @@ class Agent:
                 if served.process is not None:
                     served.process.kill()
                     served.process.wait()
-            locks.stop(self._settings.run, launcher_process.NAME, grace=LEAVE_GRACE)
+            launching.stop(self._settings, LEAVE_GRACE)
             self._end_strays()
             self._sign_off(client)
         return 0

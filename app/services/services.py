@@ -33,7 +33,7 @@ from ..common.ports import DRAIN_GRACE
 from ..host import locks
 from ..host.devices import devices_of
 from ..host.settings import PREFIX, Settings
-from ..launching import process as launcher_process
+from ..launching import client as launching
 
 log = logging.getLogger(__name__)
 
@@ -344,7 +344,7 @@ def stop_launcher(settings: Settings) -> None:
 
     An agent ends it too, but not where it has been asked to end before it was up.
     """
-    locks.stop(settings.run, launcher_process.NAME, grace=LAUNCHER_GRACE)
+    launching.stop(settings, LAUNCHER_GRACE)
 
 
 def _stop_broker(settings: Settings) -> list[str]:

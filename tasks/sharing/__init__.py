@@ -1,1 +1,1 @@
-"""What trials of one trainer read or compute of their data once: activations, and batches."""
+"""What trials read or compute of their data once: activations, and batches."""

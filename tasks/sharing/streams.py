@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from .reading import Reading
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
+    from ..training.data import Batches, Item
     from ..training.training import Training
 
 #: The most batches that are kept, of all data sets together.
@@ -96,14 +97,17 @@ class Streams:
         #: How many batches were found here.
         self.found = 0
 
-    def join(self, trial: str, training: Training) -> None:
-        """The trial reads batches from now on, until it is forgotten."""
+    def join(self, trial: str, training: Training, of_node: Batches | None = None) -> None:
+        """The trial reads batches from now on, until it is forgotten.
+
+        What is not kept here it gets from ``of_node``; None: it reads it.
+        """
         known = self._readers.get(trial)
         if known is None or known.training is not training:
             self.forget(trial)
             self._readers[trial] = _Reader(training)
         self._most = self._capacity() // PART
-        training.batches = Batches(self, self._readers[trial])
+        training.batches = LaneBatches(self, self._readers[trial], of_node)
 
     def forget(self, trial: str) -> None:
         """The trial is not in memory any more."""
@@ -188,15 +192,25 @@ class Streams:
 
 
 @dataclass(frozen=True)
-class Batches:
+class LaneBatches:
     """The batches of one trial (``tasks.training.data.Batches``)."""
 
     streams: Streams
     reader: _Reader
+    of_node: Batches | None
 
-    def get(self, data: Dataset[Any], key: int, indices: Tensor, read: Callable[[], Any]) -> Any:
+    def get(
+        self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
+    ) -> Any:
         """As ``Streams.batch``."""
-        return self.streams.batch(self.reader, data, key, indices, read=read)
+
+        def made() -> Any:
+            if self.of_node is None:
+                return read(items[i])
+            return self.of_node.get(data, items, i, read)
+
+        number, indices = items[i]
+        return self.streams.batch(self.reader, data, number, indices, read=made)
 
 
 def is_copyable(batch: Any) -> bool:

@@ -13,6 +13,7 @@ one begins by transferring rank 0's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -230,6 +231,16 @@ class Resumption:
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()
         return training
+
+    def source(self, task: SegmentTask, training: Training) -> str | None:
+        """What decides the data of a trial of this study; None where that is not known."""
+        read = self._data.read_for(training.data.train)
+        if read is None:
+            return None
+        machine = determinism.machine_signature(training.device)
+        names = sorted((name, repr(value)) for name, value in read.items())
+        kind = type(training.code).__qualname__
+        return f"{task.study} {task.code.digest} {kind} {names} {machine} {sys.prefix}"
 
     def drop_supernet(self) -> None:
         """Free the memory of the super-net whose candidates were evaluated last."""

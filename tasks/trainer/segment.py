@@ -6,6 +6,7 @@ is in the store, and the next one starts from that very state.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from pathlib import Path
@@ -30,6 +31,9 @@ from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
 from ..sharing.activations import Activations
 from ..sharing.kept_files import KeptFiles
+from ..sharing.node_batches import NodeBatches
+from ..sharing.node_cache import NodeCache
+from ..sharing.node_folder import folder_of
 from ..sharing.streams import Streams
 from ..system import windows
 from ..system.memory_meter import MemoryMeter
@@ -58,7 +62,8 @@ class Segments:
     ) -> None:
         """Other trainers know this one as ``identity``, and reach it at ``listen``.
 
-        ``kept``: the node's folder for activations that memory has no space for.
+        ``kept``: the node's folder for activations that memory has no space for. Trainers with
+        one such folder share batches.
         """
         self._pipe = pipe
         self._profiles = Profiles()
@@ -70,6 +75,9 @@ class Segments:
         self._descriptions = Descriptions()
         self._lockstep = Lockstep()
         self._streams = Streams(warm_capacity)
+        name = str(os.getpid())
+        self._node_cache = kept and NodeCache(folder_of(kept), warm_capacity, name)
+        self._of_node: dict[str, NodeBatches] = {}
         files = None if kept is None else KeptFiles(kept)
         self._activations = Activations(warm_capacity, files)
         self._resumption = Resumption(
@@ -114,8 +122,8 @@ class Segments:
                 warm.untold = warm.untold or task.first == task.origin + 1
                 warm.untold = warm.untold and not self._descriptions.derive(run, warm.training)
                 fix(warm.training, task)
-                if run.turn is not None and task.replicate is not None:
-                    self._streams.join(task.trial, warm.training)
+                if task.replicate is not None:
+                    self._share_batches(run, warm.training)
                 _measure_candidates(run, warm.training)
                 self._descriptions.say(run, warm.training, self._resumption.first_examples)
                 self._estimate(run, code)
@@ -127,6 +135,7 @@ class Segments:
                 self._warm.drop(task.trial)
                 self._lockstep.forget(task.trial)
                 self._streams.forget(task.trial)
+                self._of_node.pop(task.trial, None)
             self._handler.leave(run.members)
             raise
         warm.training.gang, warm.training.turn, warm.beside = None, None, ""
@@ -138,6 +147,17 @@ class Segments:
             self._writer.submit(
                 task.store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
             )
+
+    def _share_batches(self, run: Run, training: Training) -> None:
+        """Have the trial get batches that others have read, in its lane and on its node."""
+        trial = run.task.trial
+        if self._node_cache is not None and trial not in self._of_node:
+            source = self._resumption.source(run.task, training)
+            if source is not None:
+                self._of_node[trial] = NodeBatches(self._node_cache, source)
+        training.batches = of_node = self._of_node.get(trial)
+        if run.turn is not None:
+            self._streams.join(trial, training, of_node)
 
     def resumed(self, run: Run) -> None:
         """Set what the process has once for all trials, and others have set for themselves."""
@@ -210,6 +230,7 @@ class Segments:
         self._writer.forget(trial)
         self._lockstep.forget(trial)
         self._streams.forget(trial)
+        self._of_node.pop(trial, None)
 
     def _run_epoch(
         self, run: Run, training: Training, *, profiled: bool

@@ -129,6 +129,13 @@ class SharedData:
         train, validation = encoded(data.train), encoded(data.validation)
         return Data(train, validation, None if data.test is None else encoded(data.test))
 
+    def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
+        """The parameters that were read to make what has this training data; None: not known.
+
+        It is not known of data that are encoded, and of data that were given up.
+        """
+        return next((each.read for each in self._loaded if each.made.train is data), None)
+
     @staticmethod
     def _find(
         known: list[_Made], code: TorchTrainable, reads: TrackedParams, data: Data | None = None

@@ -42,11 +42,17 @@ class Rows(Dataset[Any]):
         """The batch of the examples with these indices."""
 
 
-class Batches(Protocol):
-    """Where a trial finds batches that others have read (``tasks.sharing.streams``)."""
+#: A batch to read: the key of its random numbers, and the indices of its examples.
+Item = tuple[int, "Tensor"]
 
-    def get(self, data: Dataset[Any], key: int, indices: Tensor, read: Callable[[], Any]) -> Any:
-        """The batch that ``read`` reads of ``data``, with this key, of examples ``indices``."""
+
+class Batches(Protocol):
+    """Where a trial finds batches that others have read (``tasks.sharing``)."""
+
+    def get(
+        self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
+    ) -> Any:
+        """The batch ``items[i]`` of ``data``, which ``read`` would read."""
         ...
 
 
@@ -56,7 +62,7 @@ class _Keyed(Dataset[Any]):
     def __init__(self, data: Dataset[Any]) -> None:
         self._data = data
 
-    def __getitem__(self, item: tuple[int, Tensor]) -> Any:
+    def __getitem__(self, item: Item) -> Any:
         key, indices = item
         seed_cpu(key)
         return default_collate([self._data[i] for i in indices.tolist()])
@@ -85,12 +91,11 @@ def read(
         batches = (rows(part) for part in parts)
     elif workers == 0:
         keyed = _Keyed(data)
-        items = zip(keys, parts, strict=True)
-        if batches_of_all is None:
+        items = list(zip(keys, parts, strict=True))
+        if (found := batches_of_all) is None:
             batches = (keyed[item] for item in items)
         else:
-            found = batches_of_all
-            batches = (found.get(data, *item, partial(keyed.__getitem__, item)) for item in items)
+            batches = (found.get(data, items, i, keyed.__getitem__) for i in range(len(items)))
     else:
         batches = iter(
             DataLoader(

@@ -1,0 +1,138 @@
+"""Batches that trials in several trainers of a node read once.
+
+Theory of operation. With shared seeding a batch is decided by its key and its examples, whoever
+reads it (``streams``). Trainers of a node put what they have read into a cache (``node_cache``). A
+trainer that finds its batch being read by another one reads a later one meanwhile, which that one
+will find. So each reads its part, and nobody waits for long. Who is behind finds its batches and
+catches up; who is alone, or has batches that are read as fast as they are found, reads for itself.
+
+Two trainers call ``data()`` apart, so what they get must be the same data. Names in the cache have
+in them the study, its code, the parameters that ``data()`` has read, the machine, and the digest of
+two examples. Inputs that change between two calls, other than in these examples, are not noticed,
+as they are not when a trial moves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..contracts.rng import key
+from .node_cache import NodeCache, can_be_put, digest
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from ..training.data import Item
+
+#: How many batches ahead one is read while another trainer reads the next.
+AHEAD = 4
+#: So many batches are read before it is known what reading takes.
+TIMED = 4
+#: Seconds between two looks at who else reads.
+LOOK_EVERY = 0.5
+#: Reading must take so many times as long as putting a batch there or finding one.
+PAYS = 2.0
+#: A batch that another trainer reads is awaited for so many times as long as reading takes.
+PATIENCE = 4.0
+#: Seconds between two looks whether it is there.
+PAUSE = 0.0005
+_LAST = 32
+
+
+class NodeBatches:
+    """The batches of one trial, some read by trials in other trainers of the node."""
+
+    def __init__(self, cache: NodeCache, source: str) -> None:
+        """``source``: what decides the trial's data, but for their content."""
+        self._cache = cache
+        self._source = source
+        self._group = ""
+        self._reads: deque[float] = deque(maxlen=_LAST)
+        self._handled: deque[float] = deque(maxlen=_LAST)
+        self._looked = -LOOK_EVERY
+        self._company = False
+        self._possible = True
+        #: How many batches were found there, and put there.
+        self.found = self.put = 0
+
+    def get(
+        self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
+    ) -> Any:
+        """The batch ``items[i]`` of ``data``, which ``read`` would read. More may be read ahead."""
+        if not self._pays(data, read):
+            return self._timed(read, items[i])
+        name = self._name(items[i])
+        until = time.perf_counter() + PATIENCE * median(self._reads)
+        while (found := self._find(name)) is None:
+            if self._cache.claim(name) or time.perf_counter() > until:
+                return self._read_for_all(read, items[i], name)
+            if not self._read_ahead(items, i, read):
+                time.sleep(PAUSE)
+        return found[0]
+
+    def _pays(self, data: Dataset[Any], read: Callable[[Item], Any]) -> bool:
+        """Whether others are there, and what they have read is had sooner than read."""
+        if not self._possible or len(self._reads) < TIMED:
+            return False
+        if not self._group:
+            self._group = self._named(data, read)
+        if (now := time.monotonic()) - self._looked >= LOOK_EVERY:
+            self._company = self._possible and self._cache.others(self._group)
+            self._looked = now
+        handled = median(self._handled) if self._handled else 0.0
+        return self._company and median(self._reads) > PAYS * handled
+
+    def _named(self, data: Dataset[Any], read: Callable[[Item], Any]) -> str:
+        """The first part of its batches' names, from two examples of ``data``."""
+        count = len(data)  # type: ignore[arg-type]  # it has a length (``materialise``)
+        chosen = [key("node batches", self._source, n) % count for n in range(2)]
+        sample = read((key("node batches", self._source), torch.tensor(chosen)))
+        self._possible = can_be_put(sample) and self._cache.open()
+        said = f"{self._source} {count} {digest(sample) if self._possible else ''}"
+        return hashlib.sha256(said.encode()).hexdigest()[:24]
+
+    def _name(self, item: Item) -> str:
+        number, indices = item
+        said = hashlib.blake2b(f"{number} {torch.get_num_threads()} ".encode(), digest_size=16)
+        said.update(indices.numpy().data)
+        return f"{self._group}.{said.hexdigest()}"
+
+    def _find(self, name: str) -> tuple[Any] | None:
+        began = time.perf_counter()
+        found = self._cache.find(name)
+        if found is not None:
+            self._handled.append(time.perf_counter() - began)
+            self.found += 1
+        return found
+
+    def _read_for_all(self, read: Callable[[Item], Any], item: Item, name: str) -> Any:
+        made = self._timed(read, item)
+        self._possible = can_be_put(made)
+        if self._possible:
+            began = time.perf_counter()
+            self._cache.put(name, made)
+            self._handled.append(time.perf_counter() - began)
+            self.put += 1
+        return made
+
+    def _read_ahead(self, items: Sequence[Item], i: int, read: Callable[[Item], Any]) -> bool:
+        """Read the next batch that nobody has read or reads. False: there is none."""
+        for item in items[i + 1 : i + 1 + AHEAD]:
+            name = self._name(item)
+            if not self._cache.has(name) and self._cache.claim(name):
+                self._read_for_all(read, item, name)
+                return True
+        return False
+
+    def _timed(self, read: Callable[[Item], Any], item: Item) -> Any:
+        began = time.perf_counter()
+        made = read(item)
+        self._reads.append(time.perf_counter() - began)
+        return made

@@ -1,0 +1,22 @@
+"""Where the trainers of a node have what they share in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+#: Where files are memory on Linux.
+MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it is this user's alone, or not used
+
+
+def folder_of(kept: Path, memory: Path = MEMORY) -> Path:
+    """The folder in memory of the node whose trainers keep files in ``kept``."""
+    name = hashlib.sha256(os.fsencode(kept)).hexdigest()[:16]
+    return memory / f"penstock-{os.getuid()}-{name}"
+
+
+def clear(kept: Path) -> None:
+    """Remove what trainers that have ended left there."""
+    shutil.rmtree(folder_of(kept), ignore_errors=True)

@@ -1,0 +1,101 @@
+"""Trials in several trainers of a node read each batch once, and keep their bits."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import pytest
+from patience import PATIENCE
+from penstock.tasks.sharing.node_folder import clear, folder_of
+from streamed_code import ReadAndLogged
+from trainer_process import TrainerProcess, alone_hashes, hashes, segment
+
+EPOCHS = 25
+
+
+@pytest.fixture
+def kept(tmp_path):
+    yield tmp_path / "kept"
+    clear(tmp_path / "kept")
+
+
+def tasks(log, count=2, **changes):
+    return [
+        segment(
+            ReadAndLogged, n=EPOCHS, trial=f"s-{k:04d}", replicate=0,
+            params={"lr": 0.1 / (k + 1), "scale": 1, "log": str(log)}, **changes,
+        )
+        for k in range(count)
+    ]  # fmt: skip
+
+
+def train_beside(tmp_path, kept, runs):
+    """Train each in a trainer of its own, all at once; the hashes."""
+    with ExitStack() as stack:
+        trainers = [
+            stack.enter_context(TrainerProcess(tmp_path / f"log-{k}", kept=kept))
+            for k in range(len(runs))
+        ]
+        for trainer, run in zip(trainers, runs, strict=True):
+            trainer.run(run)
+        found = {}
+        for trainer in trainers:
+            found |= hashes(trainer.hear_out())
+        return found
+
+
+def alone(tmp_path, count=2):
+    log = tmp_path / "alone"
+    with TrainerProcess(tmp_path / "log") as trainer:
+        found = alone_hashes(trainer, tasks(log, count))
+    return found, log.stat().st_size
+
+
+def test_trials_of_two_trainers_read_most_batches_once(tmp_path, kept):
+    expected, apart = alone(tmp_path)
+    assert apart == 2 * EPOCHS * 90
+    began = time.monotonic()
+    read = apart
+    while read > 0.75 * apart:  # on a busy machine one may be over before the other begins
+        assert time.monotonic() - began < PATIENCE
+        log = tmp_path / f"{time.monotonic()}"
+        assert train_beside(tmp_path, kept, tasks(log)) == expected
+        read = log.stat().st_size
+
+
+def test_a_claim_of_a_trainer_that_died_holds_nobody_up_for_long(tmp_path, kept):
+    expected, _ = alone(tmp_path)
+    runs = tasks(tmp_path / "first")
+    with ExitStack() as stack:
+        one, other = (
+            stack.enter_context(TrainerProcess(tmp_path / f"log-{k}", kept=kept)) for k in range(2)
+        )
+        one.run(runs[0])
+        other.run(runs[1])
+        other.hear_until("epoch")
+        one.process.kill()
+        one.process.wait()
+        found = hashes(other.hear_out())
+        last = {name: state for name, state in expected.items() if name[0] == runs[1].trial}
+        assert last.items() >= found.items()
+        assert (runs[1].trial, EPOCHS) in found
+
+
+def test_what_says_that_it_is_other_data_is_read_apart(tmp_path, kept):
+    """``data()`` has read a parameter that differs, so nothing is known to be the same."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    runs = [tasks(one)[0], tasks(other)[1]]
+    assert len(train_beside(tmp_path, kept, runs)) == 2 * EPOCHS
+    # And two examples of each, by which data sets are told apart.
+    assert one.stat().st_size in {EPOCHS * 90, EPOCHS * 90 + 2}
+    assert other.stat().st_size in {EPOCHS * 90, EPOCHS * 90 + 2}
+
+
+def test_trials_with_numbers_of_their_own_share_nothing(tmp_path, kept):
+    log = tmp_path / "log-all"
+    train_beside(
+        tmp_path, kept, [each.model_copy(update={"replicate": None}) for each in tasks(log)]
+    )
+    assert log.stat().st_size == 2 * EPOCHS * 90
+    assert not folder_of(kept).exists()
