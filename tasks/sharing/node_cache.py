@@ -27,7 +27,8 @@ from torch import Tensor
 
 from ..system.tensor_bytes import bytes_of
 
-#: Of the bytes that ``capacity`` gives, this part may lie there.
+#: Of the bytes that ``capacity`` gives, and of those that the file system has, this part may lie
+#: there: loader workers of the users' have theirs beside.
 PART = 8
 #: Seconds for which a reader counts as present.
 FRESH = 30.0
@@ -49,15 +50,16 @@ class NodeCache:
         self._folder = folder
         self._capacity = capacity
         self._reader = reader
-        self._written = 0
+        self._written = self._most = 0
 
     def open(self) -> bool:
         """Whether the folder is there, and this user's alone."""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            found = self._folder.lstat()
+            found, system = self._folder.lstat(), os.statvfs(self._folder)
         except OSError:
             return False
+        self._most = min(self._capacity(), system.f_blocks * system.f_frsize) // PART
         return self._folder.is_dir() and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
     def others(self, group: str) -> bool:
@@ -97,11 +99,14 @@ class NodeCache:
         return True
 
     def put(self, name: str, batch: Any) -> None:
-        """Let others have the batch, which is ``can_be_put``. It is not changed, nor kept."""
+        """Let others have the batch, which is ``can_be_put``. It is not changed, nor kept.
+
+        One is left out that is so large that there would be few.
+        """
         draft = self._folder / f"{name}.{self._reader}"
         try:
             with draft.open("xb", buffering=0) as file:
-                _write(file, batch)
+                _write(file, batch, self._most // _LOOK_EVERY)
             draft.rename(self._folder / name)
         except OSError:
             with suppress(OSError):
@@ -118,9 +123,8 @@ class NodeCache:
                 found = path.stat()
                 files.append((found.st_mtime_ns, path, found.st_size))
         bytes_there = sum(size for _, _, size in files)
-        most = self._capacity() // PART
         for _, path, size in sorted(files):
-            if bytes_there <= most:
+            if bytes_there <= self._most:
                 break
             self._remove(path.name)
             bytes_there -= size
@@ -151,9 +155,11 @@ def digest(batch: Any) -> str:
     return made.hexdigest()
 
 
-def _write(file: BinaryIO, batch: Any) -> None:
+def _write(file: BinaryIO, batch: Any, at_most: int) -> None:
     tensors: list[Tensor] = []
     header = json.dumps(_described(batch, tensors)).encode()
+    if len(header) + sum(each.nbytes for each in tensors) > at_most:
+        raise OSError("it is too large")
     file.write(len(header).to_bytes(_HEADER, "little") + header)
     for each in tensors:
         if each.nbytes and file.write(bytes_of(each).numpy().data) < each.nbytes:

@@ -96,14 +96,16 @@ def test_a_damaged_file_is_as_none(make, damage):
 
 
 def test_the_oldest_go_where_there_are_too_many_bytes(make):
-    cache = make("1", capacity=8 * 8 * 1024)
+    cache = make("1", capacity=8 * 8 * 1100)
     for n in range(40):
         cache.put(f"{n}", torch.zeros(256))
         os.utime(cache._folder / f"{n}", (n, n))
     left = sorted(int(each.name) for each in cache._folder.iterdir())
     assert 39 in left
     assert 0 not in left
-    assert len(left) <= 64
+    assert sum(each.stat().st_size for each in cache._folder.iterdir()) <= 8 * 1100 + 7 * 1100
+    cache.put("large", torch.zeros(512))
+    assert not cache.has("large"), "two of them would be all"
 
 
 def test_a_trainer_knows_whether_others_read_the_same(make):
