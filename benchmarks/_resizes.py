@@ -58,6 +58,8 @@ class Sized(penstock.TorchTrainable):
         return optimizer
 
     def _stepped(self, *_: Any) -> None:
+        if not self._begun:
+            return
         self._steps += 1
         if self._steps == STEPS:
             self._note("last")
@@ -65,7 +67,8 @@ class Sized(penstock.TorchTrainable):
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         x, y = batch
-        if torch.is_grad_enabled() and not self._begun:
+        traced = type(x) is not torch.Tensor  # its memory is estimated
+        if torch.is_grad_enabled() and not self._begun and not traced:
             self._note("first")
             self._begun = True
         return nn.functional.cross_entropy(model(x), y)
