@@ -59,8 +59,6 @@ class NodeBatches:
         self._looked = -LOOK_EVERY
         self._company = False
         self._possible = True
-        #: How many batches were found there, and put there.
-        self.found = self.put = 0
 
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
@@ -109,17 +107,18 @@ class NodeBatches:
         found = self._cache.find(name)
         if found is not None:
             self._handled.append(time.perf_counter() - began)
-            self.found += 1
         return found
 
     def _read_for_all(self, read: Callable[[Item], Any], item: Item, name: str) -> Any:
-        made = self._timed(read, item)
-        self._possible = can_be_put(made)
-        if self._possible:
-            began = time.perf_counter()
-            self._cache.put(name, made)
-            self._handled.append(time.perf_counter() - began)
-            self.put += 1
+        try:
+            made = self._timed(read, item)
+            self._possible = can_be_put(made)
+            if self._possible:
+                began = time.perf_counter()
+                self._cache.put(name, made)
+                self._handled.append(time.perf_counter() - began)
+        finally:
+            self._cache.release(name)
         return made
 
     def _read_ahead(self, items: Sequence[Item], i: int, read: Callable[[Item], Any]) -> bool:

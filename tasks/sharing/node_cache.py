@@ -98,6 +98,10 @@ class NodeCache:
             pass  # no space, say: then it is read for this trainer alone
         return True
 
+    def release(self, name: str) -> None:
+        """This trainer does not read the batch any more."""
+        self._remove(name + _MARK)
+
     def put(self, name: str, batch: Any) -> None:
         """Let others have the batch, which is ``can_be_put``. It is not changed, nor kept.
 
@@ -111,7 +115,6 @@ class NodeCache:
         except OSError:
             with suppress(OSError):
                 draft.unlink()
-        self._remove(name + _MARK)
         self._written += 1
         if self._written % _LOOK_EVERY == 0:
             self._make_space()
