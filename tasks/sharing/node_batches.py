@@ -52,7 +52,7 @@ class NodeBatches:
     def __init__(self, cache: NodeCache, source: str) -> None:
         """``source``: what decides the trial's data, but for their content."""
         self._cache = cache
-        self._source = source
+        self._source = hashlib.sha256(source.encode()).hexdigest()[:24]
         self._group = ""
         self._reads: deque[float] = deque(maxlen=_LAST)
         self._handled: deque[float] = deque(maxlen=_LAST)
@@ -79,20 +79,23 @@ class NodeBatches:
         """Whether others are there, and what they have read is had sooner than read."""
         if not self._possible or len(self._reads) < TIMED:
             return False
+        if (now := time.monotonic()) - self._looked >= LOOK_EVERY:
+            self._looked = now
+            self._possible = self._cache.open()
+            self._company = self._possible and self._cache.others(self._source)
+        if not self._company:
+            return False
         if not self._group:
             self._group = self._named(data, read)
-        if (now := time.monotonic()) - self._looked >= LOOK_EVERY:
-            self._company = self._possible and self._cache.others(self._group)
-            self._looked = now
         handled = median(self._handled) if self._handled else 0.0
-        return self._company and median(self._reads) > PAYS * handled
+        return self._possible and median(self._reads) > PAYS * handled
 
     def _named(self, data: Dataset[Any], read: Callable[[Item], Any]) -> str:
         """The first part of its batches' names, from two examples of ``data``."""
         count = len(data)  # type: ignore[arg-type]  # it has a length (``materialise``)
         chosen = [key("node batches", self._source, n) % count for n in range(2)]
         sample = read((key("node batches", self._source), torch.tensor(chosen)))
-        self._possible = can_be_put(sample) and self._cache.open()
+        self._possible = can_be_put(sample)
         said = f"{self._source} {count} {digest(sample) if self._possible else ''}"
         return hashlib.sha256(said.encode()).hexdigest()[:24]
 

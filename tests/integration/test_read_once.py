@@ -6,7 +6,8 @@ import pytest
 from installation import outcome, reports, up
 from nas_shared_code import Net, ReadByPython
 from penstock import FullBudget, create_study, nas
-from streamed_code import ReadSlowly, StepsSlowly
+from penstock.tasks.sharing.node_folder import folder_of
+from streamed_code import ReadAndLogged, ReadSlowly, StepsSlowly
 
 pytestmark = pytest.mark.integration
 LR = [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]
@@ -67,3 +68,33 @@ def test_different_architectures_are_seated_together_to_read_once(seated):
     assert max(each.readers for each in reports(seated, shared)) > 1
     assert len(outcome(seated, shared)) == 4 * nas.size(space)
     assert outcome(seated, shared) == outcome(seated, alone)
+
+
+@pytest.fixture(scope="module")
+def two_devices(tmp_path_factory):
+    with up(tmp_path_factory.mktemp("two"), "cpu:2x1", 2) as site:
+        yield site
+    assert not folder_of(site.settings.activations).exists(), "nothing is left in memory"
+
+
+def test_trials_on_two_devices_read_each_a_part_and_keep_their_bits(two_devices, tmp_path):
+    apart = 20 * 90
+
+    def trained(name, rates):
+        log = tmp_path / name
+        space = {"lr": rates, "scale": [1], "log": [str(log)]}
+        study = begun(ReadAndLogged, epochs=20, space=space)
+        assert two_devices.wait(study.id).status == "complete"
+        return log.stat().st_size, outcome(two_devices, study)
+
+    expected = {}
+    for number, rate in enumerate(LR[:2]):
+        read, found = trained(f"alone-{number}", [rate])
+        assert read == apart
+        expected |= {(number, epoch): each for (_, epoch), each in found.items()}
+    for attempt in range(60):  # on a busy machine one may be over before the other begins
+        read, found = trained(f"beside-{attempt}", LR[:2])
+        assert found == expected
+        if read < 1.6 * apart:
+            return
+    pytest.fail("nothing was read once")

@@ -229,10 +229,10 @@ def test_a_batch_of_other_examples_or_data_is_not_given_whatever_the_key():
     runs, _ = trials(2)
     here, there = (run.batches for run in runs)
     data, examples = runs[0].data.train, torch.arange(3)
-    here.get(data, 5, examples, lambda: torch.zeros(3))
-    assert there.get(data, 5, examples + 1, lambda: torch.ones(3)).all()
-    assert there.get(runs[0].data.validation, 5, examples, lambda: torch.ones(3)).all()
-    assert not there.get(data, 5, examples, lambda: torch.ones(3)).any()
+    here.get(data, [(5, examples)], 0, lambda _: torch.zeros(3))
+    assert there.get(data, [(5, examples + 1)], 0, lambda _: torch.ones(3)).all()
+    assert there.get(runs[0].data.validation, [(5, examples)], 0, lambda _: torch.ones(3)).all()
+    assert not there.get(data, [(5, examples)], 0, lambda _: torch.ones(3)).any()
 
 
 def reported(lane, code, count, epochs=6, **fields):
@@ -277,9 +277,10 @@ def test_what_cannot_be_copied_does_not_pay():
     runs, streams = trials(1, ReadSlowly)
     runs[0].begin_epoch()
     for key in range(8):
-        runs[0].batches.get(runs[0].data.train, key, torch.arange(3), lambda: time.sleep(0.01))
+        items = [(key, torch.arange(3))]
+        runs[0].batches.get(runs[0].data.train, items, 0, lambda _: time.sleep(0.01))
     assert streams.shared("s-0", 0.1, 0.95) == (1, 0.0), "None is copied as it is"
     runs, streams = trials(1, ReadSlowly)
     runs[0].begin_epoch()
-    runs[0].batches.get(runs[0].data.train, 1, torch.arange(3), object)
+    runs[0].batches.get(runs[0].data.train, [(1, torch.arange(3))], 0, lambda _: object())
     assert streams.shared("s-0", 0.1, 0.95) == (0, 0.0)
