@@ -83,6 +83,23 @@ class Stream(penstock.TorchTrainable):
         return {"accuracy": (model(x).argmax(1) == y).float().mean()}
 
 
+class Averaged(Shifted):
+    """The mean of twelve such shifts: reading is most of a step, as where images are decoded."""
+
+    def __getitem__(self, i):
+        made = [super(Averaged, self).__getitem__(i)[0] for _ in range(12)]
+        return torch.stack(made).mean(0), self._labels[i]
+
+
+class Read(Stream):
+    """The same network on these."""
+
+    def data(self):
+        pixels, labels = digits()
+        held_out = TensorDataset(pixels[TRAINED:], labels[TRAINED:])
+        return penstock.Data(Averaged(pixels[:TRAINED], labels[:TRAINED]), held_out)
+
+
 class Encoded(Stream):
     """The same on the activations of frozen convolutions."""
 
@@ -148,6 +165,7 @@ def apart(kind: type, i: int) -> type:
 
 
 make_apart(Stream, 8)
+make_apart(Read, 8)
 make_apart(Encoded, 8)
 
 

@@ -10,7 +10,7 @@ Each figure also under ``cpu``: by the trainer's seconds of a core, whatever els
 
 - ``stream``: 4 trials whose examples Python augments. ``stream.of_ideal``: the part of the ideal
   that is reached; ``stream.mismatches``: epochs with other bits.
-- ``node``: 2 of these trials in a trainer of one core each, likewise. Examples are read by both.
+- ``node``: 2 trials in a trainer of one core each, likewise. Reading is most of what they do.
 - ``encoder``: 8 trials on the activations of frozen convolutions, likewise.
   ``encoder.over_in_loss``: over 8 trials that compute them in each step, once.
 - ``copies``: microseconds of reading, copying and comparing versions of a batch.
@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -50,15 +51,15 @@ def measure(parts: list[str], *, quick: bool) -> dict[str, Any]:
 
 
 def _part(part: str, repeats: int) -> dict[str, Any]:
-    from ._shared_reading import Encoded, InLoss, Stream, apart
+    from ._shared_reading import Encoded, InLoss, Read, Stream, apart
 
     count, epochs = TRIALS[part], EPOCHS[part]
-    kind = Encoded if part == "encoder" else Stream
+    kind = {"stream": Stream, "node": Read, "encoder": Encoded}[part]
     ways: dict[str, Callable[[int], type]] = {
         "shared": lambda i: kind,
         "apart": lambda i: apart(kind, i),
     }
-    prepare = _encoding if part == "encoder" else _reading
+    prepare = _encoding if part == "encoder" else partial(_reading, kind)
     train = _trained_beside if part == "node" else _trained
     prepare()  # once before it counts
     found: dict[str, Any] = {"mismatches": 0, "epochs": 0}
@@ -137,14 +138,12 @@ def _trained_beside(
     return seconds, {name: state for _, found in ran for name, state in found.items()}
 
 
-def _reading() -> dict[str, float]:
+def _reading(kind: type) -> dict[str, float]:
     """Seconds in which an epoch's batches are read."""
     from penstock.tasks.training.data import length, read
 
-    from ._shared_reading import Stream
-
-    data = Stream({}).data().train
-    parts = torch.split(torch.randperm(length(data)), Stream.batch_size)
+    data = kind({}).data().train
+    parts = torch.split(torch.randperm(length(data)), kind.batch_size)
     with _clocks() as found:
         for _ in read(data, parts, range(len(parts)), torch.device("cpu")):
             pass
@@ -181,7 +180,7 @@ def _copies() -> dict[str, float]:
         found[f"version_us.{name}"] = _microseconds(
             lambda batch=batch: [each._version for each in batch]
         )
-    found["read_us.digits"] = 1e6 * _reading()["wall"] / -(-len(data) // 64)
+    found["read_us.digits"] = 1e6 * _reading(Stream)["wall"] / -(-len(data) // 64)
     return found
 
 

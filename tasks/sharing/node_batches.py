@@ -38,9 +38,12 @@ TIMED = 4
 #: Seconds between two looks at who else reads.
 LOOK_EVERY = 0.5
 #: Reading must take so many times as long as putting a batch there or finding one.
-PAYS = 2.0
+PAYS = 8.0
 #: A batch that another trainer reads is awaited for so many times as long as reading takes.
-PATIENCE = 4.0
+PATIENCE = 2.0
+#: After so many batches it is judged what they took: less than this part of what reading them
+#: would have. Else so many are read alone, and twice as many the next time.
+JUDGED, FASTER = 32, 0.95
 #: Seconds between two looks whether it is there.
 PAUSE = 0.0005
 _LAST = 32
@@ -59,6 +62,10 @@ class NodeBatches:
         self._looked = -LOOK_EVERY
         self._company = False
         self._possible = True
+        #: Batches since it was judged, and their seconds; batches that are still to be read alone,
+        #: and the next time.
+        self._count, self._seconds = 0, 0.0
+        self._alone, self._next_alone = 0, JUDGED
 
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
@@ -66,6 +73,12 @@ class NodeBatches:
         """The batch ``items[i]`` of ``data``, which ``read`` would read. More may be read ahead."""
         if not self._pays(data, read):
             return self._timed(read, items[i])
+        began = time.perf_counter()
+        found = self._shared(items, i, read)
+        self._judge(time.perf_counter() - began)
+        return found
+
+    def _shared(self, items: Sequence[Item], i: int, read: Callable[[Item], Any]) -> Any:
         name = self._name(items[i])
         until = time.perf_counter() + PATIENCE * median(self._reads)
         while (found := self._find(name)) is None:
@@ -75,9 +88,23 @@ class NodeBatches:
                 time.sleep(PAUSE)
         return found[0]
 
+    def _judge(self, seconds: float) -> None:
+        """A batch took so long to have."""
+        self._count += 1
+        self._seconds += seconds
+        if self._count == JUDGED:
+            if self._seconds > FASTER * JUDGED * median(self._reads):
+                self._alone, self._next_alone = self._next_alone, 2 * self._next_alone
+            else:
+                self._next_alone = JUDGED
+            self._count, self._seconds = 0, 0.0
+
     def _pays(self, data: Dataset[Any], read: Callable[[Item], Any]) -> bool:
         """Whether others are there, and what they have read is had sooner than read."""
         if not self._possible or len(self._reads) < TIMED:
+            return False
+        if self._alone:
+            self._alone -= 1
             return False
         if (now := time.monotonic()) - self._looked >= LOOK_EVERY:
             self._looked = now
