@@ -1,4 +1,4 @@
-"""Put measured figures into the README: python docs/figures.py build/bench/*.json.
+"""Put measured figures into docs/measured.md: python docs/figures.py build/bench/*.json.
 
 A figure is written only where a benchmark has measured it; without files the table is empty.
 """
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).resolve().parent / "measured.md"
 BEGIN = "<!-- figures: filled in by `python docs/figures.py build/bench/*.json` -->\n"
 END = "<!-- /figures -->"
 
@@ -94,18 +94,18 @@ def filled(text: str, figures: Mapping[str, object]) -> str:
     table = "".join(("\n| Measured | |\n|---|---|\n", *rows, "\n")) if rows else ""
     found = re.search(f"{re.escape(BEGIN)}(.*?){re.escape(END)}", text, flags=re.DOTALL)
     if found is None:
-        raise SystemExit("README.md has no place for figures")
+        raise SystemExit(f"{PAGE} has no place for figures")
     return text[: found.start(1)] + table + text[found.end(1) :]
 
 
 def main(files: Sequence[str]) -> None:
-    """Read the benchmarks' files and write the README."""
+    """Read the benchmarks' files and write the page."""
     figures: dict[str, object] = {}
     for file in files:
         found = json.loads(Path(file).read_text())
         # Chaos counts what is wrong by the same name.
         figures |= {f"hostile.{k}": v for k, v in found.items()} if "attacks" in found else found
-    README.write_text(filled(README.read_text(), figures))
+    PAGE.write_text(filled(PAGE.read_text(), figures))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typer.main import get_command
 from benchmarks._package import Package
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = get_command(app).commands
 #: With those of groups, as ``devices drain``.
 ALL_COMMANDS = COMMANDS | {
@@ -35,9 +35,15 @@ ALL_COMMANDS = COMMANDS | {
     for group, commands in COMMANDS.items()
     for name, command in getattr(commands, "commands", {}).items()
 }
+
+
+def name_of(page):
+    return page.relative_to(ROOT).with_suffix("").as_posix()
+
+
 #: Every fenced block of Python; those marked ``run`` are run, the others only compiled.
 BLOCKS = [
-    pytest.param(block, ran == " run", id=f"{page.stem}-{number}")
+    pytest.param(block, ran == " run", id=f"{name_of(page)}-{number}")
     for page in PAGES
     for number, (ran, block) in enumerate(
         re.findall(r"^```python( run)?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
@@ -304,18 +310,41 @@ def words_of(name):
     return [part.lower() for part in parts]
 
 
-def test_only_measured_figures_come_into_the_readme():
+def test_only_measured_figures_come_into_the_table():
     filled = runpy.run_path(str(ROOT / "docs" / "figures.py"))["filled"]
-    once = filled(text("README.md"), {"ratio_p50": 1.234, "event_us": None, "unknown": 7})
+    page = text("docs/measured.md")
+    once = filled(page, {"ratio_p50": 1.234, "event_us": None, "unknown": 7})
     assert once.count("1.23 times") == 1
-    assert "event in the engine" not in once
+    assert "| An epoch event in the engine" not in once
     again = filled(once, {"lost": 0})
     assert "1.23 times" not in again
     assert "| epochs lost | 0 |" in again
-    assert filled(again, {}) == filled(text("README.md"), {})
+    assert filled(again, {}) == filled(page, {})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_figure_of_the_readme_is_in_the_section_that_it_names():
+    figures = rows("README.md", "Five figures")
+    assert len(figures) == 5
+    for what, ours, beside in figures:
+        ((page, anchor),) = re.findall(r"\]\((docs/[a-z]+\.md)#([\w-]+)\)", what)
+        _, _, rest = text(page).partition(f"\n{heading_of(page, anchor)}\n")
+        told = rest.partition("\n## ")[0]
+        numbers = re.findall(r"\d[\d.,]*\d|\d", f"{what.partition(' ([')[0]} {ours} {beside}")
+        assert numbers
+        for number in numbers:
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d])", told), (what, number)
+
+
+def heading_of(page, anchor):
+    heads = re.findall(r"^#+ .*$", text(page), re.MULTILINE)
+    return next(head for head in heads if slug(head.lstrip("# ")) == anchor)
+
+
+def test_the_readme_is_one_screen():
+    assert len(text("README.md").splitlines()) <= 95
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page):
     links = r"\]\(([^)\s]+)\)|(?:href|src)=\"([^\"]+)\""
     for target in map("".join, re.findall(links, page.read_text())):
