@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick test slow check bench bench-peers gpu-check optuna-check clean
+.PHONY: help run quick test slow check docs bench bench-peers gpu-check optuna-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -41,6 +41,9 @@ check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@MYPYPATH=.typing $(BIN)/mypy -p penstock
 	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory test
+
+docs: .venv/dev ## these pages as a site, in build/site; a broken link is an error
+	@$(BIN)/python docs/build_site.py build/site
 
 bench: .venv/dev ## the quick form of every benchmark; figures in build/bench
 	@mkdir -p build/bench
