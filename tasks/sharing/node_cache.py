@@ -107,14 +107,14 @@ class NodeCache:
 
         One is left out that is so large that there would be few.
         """
-        draft = self._folder / f"{name}.{self._reader}"
+        unfinished = self._folder / f"{name}.{self._reader}"
         try:
-            with draft.open("xb", buffering=0) as file:
+            with unfinished.open("xb", buffering=0) as file:
                 _write(file, batch, self._most // _LOOK_EVERY)
-            draft.rename(self._folder / name)
+            unfinished.rename(self._folder / name)
         except OSError:
             with suppress(OSError):
-                draft.unlink()
+                unfinished.unlink()
         self._written += 1
         if self._written % _LOOK_EVERY == 0:
             self._make_space()
