@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...profiling.base.errors import UsageError
-from ..spec.weights import HIGHEST, LOWEST, MAX_PRIORITY
+from ..spec.amounts import HIGHEST, LOWEST, MAX_PRIORITY
 from .terminal import Known, client_of, reader_of, say, settings_of
 
 if TYPE_CHECKING:

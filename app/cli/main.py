@@ -84,8 +84,22 @@ Environment = Annotated[
 ]
 
 
+LimitsText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="The limits of studies that give none, as in device_hours=2,deadline=3600.",
+    ),
+]
+
+
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
-def run(script: Script, arguments: Arguments = None, environment: Environment = None) -> None:
+def run(
+    script: Script,
+    arguments: Arguments = None,
+    environment: Environment = None,
+    limits: LimitsText = None,
+) -> None:
     """Run a script or a study's YAML file, watch its studies, and print their results.
 
     Ctrl-C ends the watching, not the study.
@@ -96,7 +110,7 @@ def run(script: Script, arguments: Arguments = None, environment: Environment = 
     since = psutil.Process().create_time()
     studies: list[StudyHandle] = []
     try:
-        _run(script, arguments or [], studies, environment, detach=False)
+        _run(script, arguments or [], studies, environment, limits, detach=False)
         _check_any(script, studies)
     finally:
         failed = _show_outcomes(studies, began, since)
@@ -105,11 +119,16 @@ def run(script: Script, arguments: Arguments = None, environment: Environment = 
 
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
-def submit(script: Script, arguments: Arguments = None, environment: Environment = None) -> None:
+def submit(
+    script: Script,
+    arguments: Arguments = None,
+    environment: Environment = None,
+    limits: LimitsText = None,
+) -> None:
     """Submit a script's studies, or that of a YAML file, to run in the background."""
     studies: list[StudyHandle] = []
     try:
-        _run(script, arguments or [], studies, environment, detach=True)
+        _run(script, arguments or [], studies, environment, limits, detach=True)
         _check_any(script, studies)
     except PenstockError as error:
         from ..optuna_bridge.frozen_trials import NoTrial
@@ -278,27 +297,30 @@ def _run(
     arguments: list[str],
     studies: list[StudyHandle],
     environment: str | None,
+    limits: str | None,
     *,
     detach: bool,
 ) -> None:
     """Run a user's script, or a study's file; ``studies`` fills with those it submits."""
     from ...scheduler.model.environment import check_environment
-    from ..study.handle import DETACH, ENVIRONMENT, SUBMITTED
+    from ..spec.options import parse_limits
+    from ..study.handle import DETACH, ENVIRONMENT, LIMITS, SUBMITTED
 
     check_environment(environment)
-
+    given = None if limits is None else parse_limits(limits)
     runs: Callable[[Path, Sequence[str]], None]
     if script.suffix in STUDY_FILES:
         from ..study.study_file import run_study_file as runs
     else:
         from ..study.script import run_script as runs
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
-    named = ENVIRONMENT.set(environment)
+    named, limited = ENVIRONMENT.set(environment), LIMITS.set(given)
     try:
         with _services_ahead(script) if script.suffix == ".py" else nullcontext():
             runs(script, arguments)
     finally:
         ENVIRONMENT.reset(named)
+        LIMITS.reset(limited)
         DETACH.reset(detached)
         SUBMITTED.reset(collected)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import platform
 import re
@@ -20,6 +21,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
+from ...profiling.devices.device import KINDS
 from . import permissions
 
 PREFIX = "PENSTOCK_"
@@ -65,6 +67,21 @@ def _store(url: str) -> str:
     if scheme in ("file", "local") and not rest.startswith("/"):
         raise ValueError("a relative path")
     return url
+
+
+def _prices(text: str) -> str:
+    """Prices as they are written, one a kind; ``Settings.price_list`` reads them."""
+    found = _price_list(text)
+    if len({kind for kind, _ in found}) < len(found):
+        raise ValueError("a kind of device has two prices")
+    if not all(kind in KINDS and 0 <= price < math.inf for kind, price in found):
+        raise ValueError("not a kind of device, or not a price")
+    return text
+
+
+def _price_list(text: str) -> tuple[tuple[str, float], ...]:
+    pairs = (each.partition("=") for each in text.split(","))
+    return tuple((kind.strip(), float(price)) for kind, _, price in pairs)
 
 
 def _absolute(path: Path) -> Path:
@@ -122,6 +139,11 @@ class Settings(BaseSettings):
         " *<lanes>x<seats>",
     )
     policy: str = Field(default="waterfill", min_length=1, description="a scheduling policy's name")
+    prices: Annotated[str, AfterValidator(_prices)] | None = Field(
+        default=None,
+        description="KIND=PRICE of a device-hour, 0 or more, for cpu, cuda or both with a comma"
+        " between them, or unset",
+    )
     lease_ms: int = Field(default=5000, ge=300, le=600_000, description="300 to 600000 ms")
     claim_timeout: float = Field(
         default=6.0, ge=0.1, le=3600.0, description="0.1 to 3600 seconds until a task is claimed"
@@ -147,6 +169,11 @@ class Settings(BaseSettings):
     backup_every: float = Field(
         default=3600.0, ge=1.0, le=1e9, description="1 to 1e9 seconds between two backups"
     )
+
+    @property
+    def price_list(self) -> tuple[tuple[str, float], ...]:
+        """The price of a device-hour by kind of device; empty where none is set."""
+        return () if self.prices is None else _price_list(self.prices)
 
     @property
     def log_age_s(self) -> float:

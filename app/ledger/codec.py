@@ -24,13 +24,13 @@ from ...profiling.base.errors import BackendError, UsageError
 from ...scheduler.model import events
 from ...scheduler.model.events import Event
 from ...scheduler.model.snapshot import Plan, Snapshot
-from ...scheduler.model.study import StudySpec
+from ...scheduler.model.study import NOTHING_SPENT, Spent, StudySpec
 
 if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 20
+VERSION = 21
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS = {"shuffle": False}
@@ -78,6 +78,7 @@ KINDS: dict[str, type[Event]] = {
     "Planned": events.Planned,
     "PolicyFailed": events.PolicyFailed,
     "PolicyChosen": events.PolicyChosen,
+    "PricesChosen": events.PricesChosen,
     "WindowsMeasured": events.WindowsMeasured,
     "WidthsMeasured": events.WidthsMeasured,
     "Profiled": events.Profiled,
@@ -123,6 +124,19 @@ def spec_from_json(text: str) -> StudySpec:
     except ValueError as error:
         raise UsageError(f"a malformed study is refused: {_why(error)}") from error
     return spec
+
+
+def spent_to_json(spent: Spent) -> str:
+    """``spent`` as JSON text; empty if nothing is."""
+    return "" if spent == NOTHING_SPENT else _dump(spent)
+
+
+def spent_from_json(text: str) -> Spent:
+    """What a study has spent. Raises ``ValueError`` when the text is malformed."""
+    if not text:
+        return NOTHING_SPENT
+    found: Spent = _load(Spent, text)
+    return found
 
 
 def state_to_json(state: EngineState) -> str:

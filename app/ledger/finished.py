@@ -61,6 +61,7 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
     spec = codec.spec_from_json(head.spec)
     merges = has_prefixes(spec)
     trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
+    spent = codec.spent_from_json(head.spent)
     past = FinishedStudy(
         created_at=head.created_at,
         trials=tuple(
@@ -70,8 +71,10 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
             )
             for row in trials
         ),
+        spent=spent,
     )
-    return StudyRecord(spec, head.status, head.created_at, head.finished_at, head.message), past
+    times = head.created_at, head.finished_at
+    return StudyRecord(spec, head.status, *times, head.message, spent), past
 
 
 def read_earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:

@@ -16,7 +16,7 @@ from ...profiling.costs.segment_costs import SegmentStart
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from ...scheduler.model.segment_length import LengthReason, SegmentLength
-from ...scheduler.model.study import ENDLESS, Objective, Scalar
+from ...scheduler.model.study import ENDLESS, NOTHING_SPENT, Objective, Scalar, Spent
 from ...scheduler.state.state import DeviceRecord
 from . import codec
 
@@ -85,6 +85,8 @@ class StudyRow:
     #: What its user calls the values of its objectives, by ``set_metric_names``; empty where nobody
     #: has asked (``Reader.with_names``), or they have the names of the metrics.
     names: tuple[str, ...] = ()
+    #: What it has had of devices; without limits it is known once the study is over.
+    spent: Spent = NOTHING_SPENT
 
     @property
     def response(self) -> float | None:
@@ -272,6 +274,7 @@ def study_of(row: Row[Any]) -> StudyRow:
         further=spec.further,
         observations=len(spec.observations),
         environment=spec.environment,
+        spent=codec.spent_from_json(row.spent),
     )
 
 

@@ -181,6 +181,7 @@ def _study(record: StudyRecord) -> dict[str, Any]:
         "finished_at": record.finished_at,
         "message": record.message,
         "spec": codec.spec_to_json(record.spec),
+        "spent": codec.spent_to_json(record.spent),
     }
 
 

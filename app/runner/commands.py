@@ -47,12 +47,18 @@ from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY, reply_name
 from ..common.validation import finite, whole
 from ..ledger.codec import decode, spec_from_json
+from ..spec.amounts import (
+    check_can_hold,
+    check_limits,
+    check_metered,
+    check_priority,
+    check_weight,
+)
 from ..spec.build import check_name
 from ..spec.contracts import check_data_token, check_replicated
 from ..spec.objectives import DIRECTIONS, check_strategy
 from ..spec.sampler_options import LOCAL, OWN, SAMPLERS, check_space
 from ..spec.space import check_params, grid_size, parameter
-from ..spec.weights import check_metered, check_priority, check_weight
 from . import user_commands
 from .imports import check_imported
 
@@ -178,6 +184,7 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
         raise UsageError.refuse("sampler", spec.sampler, f"{LOCAL} where users train")
     limit = [each.device for each in state.devices.values()]
     check_metered(spec.energy_weight, limit)
+    check_can_hold(spec, state.prices, limit, at)
     enqueued = tuple(
         check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
     )
@@ -333,6 +340,7 @@ def _check_known(spec: StudySpec) -> None:
     check_data_token(spec)
     check_weight(spec.weight)
     check_priority(spec.priority)
+    check_limits(spec)
     _check_plan(spec.strategy)
     make_strategy(spec)
     if spec.further:

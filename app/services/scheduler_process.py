@@ -18,7 +18,7 @@ from importlib.metadata import version
 
 from ...profiling.base.errors import LASTING, BackendError, LedgerDamaged
 from ...scheduler.engine.engine import Engine
-from ...scheduler.model.events import PolicyChosen
+from ...scheduler.model.events import PolicyChosen, PricesChosen
 from ..advice.policy_host import check_policy
 from ..broker import installation, presence, server
 from ..broker.ownership import BrokerTaken, check_free, owner
@@ -227,13 +227,14 @@ class Scheduler:
         at, restored = self._clock.now(), self._settings.restored
         policy = self._settings.policy
         chosen = PolicyChosen(at=at, policy=policy, cross_study=self._cross_study)
+        prices = PricesChosen(at=at, prices=self._settings.price_list)
         last_error = ""
         while not stop.is_set():
             try:
                 if restored.exists():
                     runner.restored()
                     restored.unlink()
-                runner.start(chosen)
+                runner.start(chosen, prices)
             except BackendError as error:
                 if str(error) != last_error:
                     log.warning("%s", error)

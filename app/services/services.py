@@ -53,7 +53,7 @@ CHANGE_NOTICE_AFTER = 1.0
 #: Settings that a scheduler reads only when it starts.
 READ_AT_START = {
     "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
-    "backups", "backup_every",
+    "backups", "backup_every", "prices",
 }  # fmt: skip
 #: Seconds that ``penstock up`` waits for a scheduler to serve or to say why it does not.
 START_REPORT_TIMEOUT = 20.0

@@ -27,6 +27,7 @@ from ...scheduler.model.study import (
 )
 from ...tasks.contracts.code import Reference, refer, with_imports, working_folder
 from ..common.validation import whole
+from .amounts import ENERGY_ALLOWED, ENERGY_FIELD
 from .conditions import parse_conditions
 from .contracts import (
     NAMES,
@@ -52,7 +53,6 @@ from .sampler_options import (
 )
 from .space import Categorical, Space, grid_size, parameter, parse_space
 from .steps import expanded
-from .weights import ENERGY_ALLOWED, ENERGY_FIELD
 
 #: Scripts that run a notebook: a study is never named after them.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")

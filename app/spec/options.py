@@ -11,15 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_knobs
 from ...profiling.knobs.racing import check_probing
-from ...scheduler.model.study import EXACTNESS, ON_SIGNATURE_CHANGE, SYSTEM, StudySpec
+from ...scheduler.model.study import (
+    EXACTNESS,
+    ON_SIGNATURE_CHANGE,
+    SYSTEM,
+    StudySpec,
+)
 from ..common.text import near
 from ..common.validation import seconds, whole
-from .weights import check_energy_weight, check_priority, check_weight
+from .amounts import (
+    AMOUNTS,
+    check_amount,
+    check_at_limit,
+    check_deadline,
+    check_energy_weight,
+    check_priority,
+    check_weight,
+)
 
 #: The most characters of a data token.
 _LONGEST_TOKEN = 200
@@ -113,7 +127,10 @@ class Resources(_Group):
 
 @dataclass(frozen=True, slots=True)
 class Limits(_Group):
-    """What bounds a study's trials and what they leave: ``create_study(limits=...)``."""
+    """What bounds a study, its trials and what they leave: ``create_study(limits=...)``.
+
+    At ``device_hours``, ``kwh``, ``money`` and ``deadline`` no trial begins another epoch.
+    """
 
     #: Seconds above 0 that an epoch may take; None: no limit. Loading code and data is no part of
     #: an epoch; it may take 120 s, or as long as an epoch where that is more.
@@ -126,10 +143,30 @@ class Limits(_Group):
     #: After so many trials, 0 or more, that all failed with one exception in one line of the code,
     #: before any other ended or reported, the study fails and says so. 0: it goes on.
     fail_early: int = 3
+    #: The most device-hours, above 0: time for which trials hold devices, of a device that several
+    #: share a part. None: no limit.
+    device_hours: float | None = None
+    #: The most kilowatt-hours, above 0, measured in epochs; only devices with a meter are used.
+    #: None: no limit.
+    kwh: float | None = None
+    #: The most money, above 0, by the prices in ``PENSTOCK_PRICES``; only devices with a price are
+    #: used. None: no limit.
+    money: float | None = None
+    #: When it should be over: seconds above 0 since its submission, or a point in time with a time
+    #: zone, as a ``datetime`` or as text in ISO 8601. It is kept as seconds; those since 1970 are
+    #: 1e9 or more. None: no limit.
+    deadline: float | str | datetime | None = None
+    #: What it does when it reaches one of these four. ``stop``: what runs ends its epoch, and the
+    #: study is over. ``pause``: as by ``Study.pause``. ``finish_best``: as ``stop``, but the best
+    #: trial so far goes on to its target.
+    at_limit: str = "stop"
 
     def _checked(self) -> dict[str, Any]:
         limit = self.epoch_timeout
         return {
+            **{name: check_amount(name, getattr(self, name)) for name in AMOUNTS},
+            "deadline": check_deadline(self.deadline),
+            "at_limit": check_at_limit(self.at_limit),
             "epoch_timeout": None if limit is None else seconds("limits.epoch_timeout", limit),
             "retries": whole("limits.retries", self.retries, low=0),
             "keep_checkpoints": whole("limits.keep_checkpoints", self.keep_checkpoints, low=0),
@@ -193,6 +230,20 @@ class SystemTuning(_Group):
         weight = check_energy_weight(self.energy_weight, mode, self.probing)
         knobs = check_knobs(self.knobs, weight, probes=mode == "tune")
         return {"knobs": knobs, "energy_weight": weight}
+
+
+def parse_limits(text: str) -> Limits:
+    """The limits in ``device_hours=2,deadline=3600``. Raises UsageError."""
+    given: dict[str, Any] = {}
+    for each in text.split(","):
+        name, mark, value = (part.strip() for part in each.partition("="))
+        if not mark or name in given:
+            raise UsageError.refuse("--limits", text, "NAME=VALUE, with commas, each name once")
+        try:
+            given[name] = int(value) if value.isdecimal() else float(value)
+        except ValueError:
+            given[name] = value
+    return Limits(**given)
 
 
 #: The groups by their argument of ``create_study``.

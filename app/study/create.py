@@ -24,7 +24,15 @@ from ..spec.objectives import parse_objectives
 from ..spec.options import Limits, Resources, Share, SystemTuning
 from ..spec.plan import StudyPlan
 from ..spec.sampler_options import LOCAL, NOT_OPTUNAS, OWN
-from .handle import AS_OPTUNA, ENVIRONMENT, SENT_FOR, StudyHandle, in_trainer, refuse_in_trainer
+from .handle import (
+    AS_OPTUNA,
+    ENVIRONMENT,
+    LIMITS,
+    SENT_FOR,
+    StudyHandle,
+    in_trainer,
+    refuse_in_trainer,
+)
 from .renamed_arguments import in_groups
 from .storage import open_storage
 from .study import Study
@@ -94,7 +102,9 @@ def create_study(
             where that is faster and has the same bits (docs/density.md). ``off``: they are not.
         resources: what a trial may take, and whether it has the same bits on all of it:
             ``penstock.Resources(max_width=, shards=, memory=, exactness=)``.
-        limits: ``penstock.Limits(epoch_timeout=, retries=, keep_checkpoints=)``.
+        limits: of its trials ``penstock.Limits(epoch_timeout=, retries=, keep_checkpoints=)``, and
+            of all that it takes ``device_hours=``, ``kwh=``, ``money=``, ``deadline=``. None:
+            none, or what ``penstock submit --limits`` says.
         system: how system parameters of a ``TorchTrainable``'s trials are tuned while they run:
             ``reuse``, ``tune`` or ``off``, or ``penstock.SystemTuning(...)``.
         share: of the devices beside other studies, and whether epochs are taken over from them:
@@ -119,7 +129,7 @@ def create_study(
         replicates=replicates,
         fuse=fuse,
         resources=resources,
-        limits=limits,
+        limits=LIMITS.get() if limits is None else limits,
         system=system,
         share=share,
         environment=ENVIRONMENT.get() if environment is None else environment,

@@ -11,6 +11,7 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import Observation, StudySpec
 from ...tasks.process.lifeline import MARK_VARIABLE
 from ..host.settings import Settings
+from ..spec.options import Limits
 from ..spec.plan import StudyPlan
 from ..spec.warm_start import fitting
 
@@ -31,6 +32,8 @@ DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
 AS_OPTUNA: ContextVar[bool] = ContextVar("AS_OPTUNA", default=False)
 #: Set by the command line: the environment of studies that name none.
 ENVIRONMENT: ContextVar[str | None] = ContextVar("ENVIRONMENT", default=None)
+#: Set by the command line: the limits of studies that give none.
+LIMITS: ContextVar[Limits | None] = ContextVar("LIMITS", default=None)
 #: The id of the study for which code is sent: where the code refers to it, it is the trainer's.
 SENT_FOR: ContextVar[str | None] = ContextVar("SENT_FOR", default=None)
 #: Set by the command line to a list, to which every study that a script submits is added.

@@ -18,13 +18,13 @@ from ...scheduler.model.study import ENDLESS, Params, StudySpec
 from ...tasks.contracts.code import Reference, refer_to_value
 from ..common.validation import whole
 from ..host.devices import devices_of, metered
+from ..spec.amounts import check_metered
 from ..spec.build import make_asked_spec, make_local_spec, make_spec, new_id, refer_to
 from ..spec.changes import differences
 from ..spec.contracts import check_data_token, check_one_replicate, contract_of
 from ..spec.sampler_options import LOCAL
 from ..spec.space import check_params
 from ..spec.warm_start import of_frozen
-from ..spec.weights import check_metered
 from .handle import StudyHandle
 from .results import ReadableStudy
 

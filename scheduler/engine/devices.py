@@ -143,7 +143,7 @@ class Devices:
         for study in self._state.studies.values():
             if study.refused.pop(name, None) is not None:
                 study.machines.pop(name, None)
-            exclude_unable(study, [event.device])
+            exclude_unable(study, [event.device], self._state.prices)
         self._device_changed(name)
 
     def on_device_draining(self, event: DeviceDraining) -> None:

@@ -41,6 +41,7 @@ from ..model.events import (
     Planned,
     PolicyChosen,
     PolicyFailed,
+    PricesChosen,
     Profiled,
     Proposed,
     Remarked,
@@ -95,6 +96,7 @@ from .devices import Devices
 from .dispatch import Dispatcher
 from .epochs import Epochs
 from .lifecycle import Lifecycle
+from .limits import LimitKeeper
 from .proposals import Proposals
 from .signatures import Signatures
 from .trials import Trials
@@ -148,6 +150,12 @@ class Engine:
             dispatcher=dispatcher,
             shortages=Shortages(core),
         )
+        self._devices = devices = Devices(
+            core, proposals=proposals, dispatcher=dispatcher, attempts=attempts
+        )
+        self._limits = limits = LimitKeeper(
+            core, proposals=proposals, dispatcher=dispatcher, devices=devices
+        )
         self._epochs = Epochs(
             core,
             checkpoints=checkpoints,
@@ -162,8 +170,8 @@ class Engine:
             dispatcher=dispatcher,
             attempts=attempts,
             architectures=architectures,
+            limits=limits,
         )
-        self._devices = Devices(core, proposals=proposals, dispatcher=dispatcher, attempts=attempts)
         self._lifecycle = Lifecycle(
             core,
             proposals=proposals,
@@ -203,6 +211,8 @@ class Engine:
         core.begin(event)
         try:
             handler(event)
+            if core.charged:
+                self._limits.enforce()
             self._advance_companions()
         except Exception:
             core.undo()
@@ -273,12 +283,14 @@ class Engine:
         if (planned := self._planning.wake_at()) is not None:
             deadlines.append(planned)
         deadlines += self._devices.deadlines()
+        deadlines += self._limits.deadlines()
         return min(deadlines, default=None)
 
     def _table(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""
         return {
             PolicyChosen: self._dispatcher.on_policy_chosen,
+            PricesChosen: self._limits.on_prices_chosen,
             Planned: self._dispatcher.on_planned,
             PolicyFailed: self._dispatcher.on_policy_failed,
             StudySubmitted: self._lifecycle.on_study_submitted,
@@ -307,7 +319,7 @@ class Engine:
             DevicesTakenOut: self._devices.on_devices_taken_out,
             DevicesGivenBack: self._devices.on_devices_given_back,
             LedgerRestored: self._devices.on_ledger_restored,
-            Tick: self._devices.on_tick,
+            Tick: self._limits.on_tick,
             EpochReported: self._epochs.on_epoch_reported,
             Remarked: self._epochs.on_remarked,
             Derived: self._epochs.on_remarked,

@@ -30,6 +30,7 @@ from ..tuning.tuning import Tuning
 from .attempts import Attempts
 from .checkpoints import Checkpoints
 from .dispatch import Dispatcher
+from .limits import LimitKeeper
 from .proposals import Proposals
 from .signatures import Signatures
 
@@ -53,6 +54,7 @@ class Epochs:
         dispatcher: Dispatcher,
         attempts: Attempts,
         architectures: Architectures,
+        limits: LimitKeeper,
     ) -> None:
         self._core = core
         self._state = core.state
@@ -68,6 +70,7 @@ class Epochs:
         self._dispatcher = dispatcher
         self._attempts = attempts
         self._architectures = architectures
+        self._limits = limits
 
     def on_epoch_reported(self, event: EpochReported) -> None:
         trial = self._core.trial(event.trial)
@@ -97,6 +100,7 @@ class Epochs:
         is_new_here = bool(study.spec.data_token and not study.signature)
         self._signatures.record(study, trial, event.epoch, event.signature)
         capacity_changed = self._accept(study, trial, event, value)
+        self._limits.enforce()
         if is_new_here:
             self._proposals.take_over_waiting(study)
         if event.closes:
@@ -148,6 +152,7 @@ class Epochs:
         observe_company(self._state, study, attempt, event)
         settle(self._state, attempt, self._core.at)
         attempt.epoch_from = attempt.in_turn
+        self._core.charge(attempt, event.joules or 0.0)
         self._planning.count_epoch(trial, len(members))
         self._tuning.observe_training(study, trial, event.seconds)
         self._state.tally.observe("accepted")
@@ -211,6 +216,10 @@ class Epochs:
 
     def _continue_trial(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
         """Dispatch the next segment on the same slots if the plan stands, else queue the trial."""
+        if study.ends(trial):
+            self._proposals.wait(trial)
+            self._dispatcher.fill()
+            return
         members = attempt.segment.members
         held = self._giving_way.should_give_way(trial)
         preempted = held or self._shares.should_yield(study, trial, attempt.part * len(members))

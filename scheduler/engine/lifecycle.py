@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ...profiling.devices.signature import machine_of
-from ..model.decisions import Cut
 from ..model.events import (
     StudyCancelled,
     StudyExtended,
@@ -79,12 +78,8 @@ class Lifecycle:
         study = self._core.study(event.study)
         if study.status == "paused":
             raise Refused(f"{event.study} is paused already")
-        study.status = "paused"
-        for fence, attempt in self._state.attempts.items():
-            if attempt.study == event.study:
-                attempt.cut = True
-                self._core.decide(Cut, trial=attempt.segment.trial, fence=fence)
-        self._changed(study)
+        self._core.pause(study)
+        self._dispatcher.fill()
 
     def on_study_resumed(self, event: StudyResumed) -> None:
         study = self._core.study(event.study)
@@ -102,7 +97,11 @@ class Lifecycle:
         for name in list(study.refused):
             if study.machines.get(name, study.signature) == study.signature:
                 del study.refused[name]
-        exclude_unable(study, [each.device for each in self._state.devices.values()])
+        self._exclude_unable(study)
+
+    def _exclude_unable(self, study: StudyState) -> None:
+        devices = [each.device for each in self._state.devices.values()]
+        exclude_unable(study, devices, self._state.prices)
 
     def on_study_weighed(self, event: StudyWeighed) -> None:
         study = self._core.study(event.study)
@@ -127,6 +126,7 @@ class Lifecycle:
             else:
                 study.held_back += spec.n_trials - study.spec.n_trials
             study.spec = spec
+            study.ending, study.finishes = False, ""
         study.extended_at = event.at
         self._proposals.settle(study)
         self._changed(study)
@@ -186,7 +186,8 @@ class Lifecycle:
         study.succeeded = sum(_has_succeeded(spec, trial) for trial in trials)
         study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
         study.best = best_completed(trials, spec)
-        exclude_unable(study, [each.device for each in self._state.devices.values()])
+        study.spent = past.spent
+        self._exclude_unable(study)
         self._state.studies[spec.id] = study
         for trial in trials:
             self._state.trials[trial.id] = self._core.changes.trials[trial.id] = trial
@@ -203,7 +204,7 @@ class Lifecycle:
         study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
         study.enqueued = list(event.enqueued)
         self._prefixes.others.take_in(study, event.earlier)
-        exclude_unable(study, [each.device for each in self._state.devices.values()])
+        self._exclude_unable(study)
         self._state.studies[spec.id] = study
         self._core.touch_study(study)
         if spec.sampler in ORDER_FREE and spec.contract != "ask":

@@ -30,6 +30,7 @@ from .checkpoints import Checkpoints
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 _ENDED_WITH_STUDY = (TrialState.PAUSED, TrialState.PROPOSED)
+_NOT_AT_WORK = (TrialState.WAITING, TrialState.PROPOSED)
 
 
 class Proposals:
@@ -42,7 +43,7 @@ class Proposals:
         self._prefixes = prefixes
 
     def enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:
-        entries = deque(group)
+        entries = deque(() if study.ending else group)
         while entries:
             entry = entries.popleft()
             if isinstance(entry, Fork):
@@ -127,6 +128,10 @@ class Proposals:
         self.ask(study, 1, fork=fork)
 
     def wait(self, trial: Trial, *, first: bool = False) -> None:
+        study = self._state.studies[trial.study]
+        if study.ends(trial):
+            self._end_early(study, trial)
+            return
         if first:
             # It was interrupted and is not new: it goes first, and keeps its time of arrival.
             self._state.ready.insert(0, trial.id)
@@ -134,6 +139,11 @@ class Proposals:
             trial.since = self._core.at
             self._state.ready.append(trial.id)
         self._core.invalidate_plan()
+
+    def _end_early(self, study: StudyState, trial: Trial) -> None:
+        """End a trial on its way to its target, because its study has reached a limit."""
+        self._core.move(study, trial, Step.STOP if trial.epoch > trial.begin else Step.CANCEL)
+        self._core.decide(Release, trial=trial.id)
 
     def pull(self, free: int) -> bool:
         """Ask the strategies for work for ``free`` slots; returns whether trials were entered."""
@@ -163,7 +173,7 @@ class Proposals:
                 self.pull_study(study, 1)
 
     def pull_study(self, study: StudyState, free: int) -> Pull:
-        if len(study.companions) >= MAX_COMPANIONS:
+        if study.ending or len(study.companions) >= MAX_COMPANIONS:
             return Pull()
         ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
         pull = study.strategy.pull(free, ahead)
@@ -223,6 +233,9 @@ class Proposals:
             if study.spec.id in self._state.studies:
                 self.finish(study, study.status)
             return
+        if study.ending:
+            self._settle_ending(study)
+            return
         if study.at_work or study.asks or study.spec.contract == "ask":
             return
         free = max(1, len(free_slots(self._state)))
@@ -233,6 +246,16 @@ class Proposals:
             pull = self.pull_study(study, free)
         if not pull.group and not pull.ask:
             self.finish(study, "complete" if study.succeeded else "failed")
+
+    def _settle_ending(self, study: StudyState) -> None:
+        """End the trials that wait. Without one at work the study is over."""
+        users = {*study.waiting, *study.handed_out}
+        for trial in self._core.trials_of(study):
+            if trial.state in _NOT_AT_WORK and study.ends(trial) and trial.id not in users:
+                self._end_early(study, trial)
+        if not study.at_work:
+            has_result = any(trial.value is not None for trial in self._core.trials_of(study))
+            self.finish(study, "complete" if has_result else "cancelled")
 
     def _report_exhausted(self, study: StudyState) -> None:
         """Say in the study's message that its grid had fewer points than it asked for trials."""

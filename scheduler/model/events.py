@@ -38,6 +38,16 @@ class PolicyChosen(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PricesChosen(Event):
+    """The operator's prices of a device-hour, by kind of device, apply from now on.
+
+    They are an event so that a replay comes to the same money.
+    """
+
+    prices: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRestored(Event):
     """The ledger was restored from an older copy. What was sent after that copy is unknown."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...profiling.knobs.knobs import SystemConfig
 from .decisions import Member, Parent
-from .study import Metrics, Params, study_of_trial, trial_id
+from .study import NOTHING_SPENT, Metrics, Params, Spent, study_of_trial, trial_id
 from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 
@@ -88,6 +88,7 @@ class FinishedStudy:
 
     created_at: float
     trials: tuple[Trial, ...]
+    spent: Spent = NOTHING_SPENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,11 @@ SYSTEM = ("off", "reuse", "tune")
 SEEDING = ("trial", "shared")
 #: Whether trials of one structure may be trained together (``scheduler.state.fusing``).
 FUSE = ("auto", "off")
+#: What a study does when it reaches one of its limits (``scheduler.engine.limits``).
+AT_LIMIT = ("stop", "pause", "finish_best")
+#: From so many seconds on a deadline is a point in time since 1970, below it counts from the
+#: submission.
+POINT_IN_TIME = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +226,22 @@ class StudySpec:
     #: The environment that its trainers run in (``scheduler.model.environment``); empty: that of
     #: the worker.
     environment: str = ""
+    #: The most device-hours of the study; None for no limit. So of the next two.
+    device_hours: float | None = None
+    #: The most kilowatt-hours.
+    kwh: float | None = None
+    #: The most money, by the prices of devices (``PricesChosen``).
+    money: float | None = None
+    #: Seconds until it should be over, or a point in time (``POINT_IN_TIME``); None for no limit.
+    deadline: float | None = None
+    #: One of ``AT_LIMIT``.
+    at_limit: str = "stop"
+
+    @property
+    def limited(self) -> bool:
+        """Whether it has a limit of devices' time, energy, money or time."""
+        limits = (self.device_hours, self.kwh, self.money, self.deadline)
+        return any(each is not None for each in limits)
 
     @property
     def local(self) -> bool:
@@ -271,6 +292,24 @@ OVER = ("complete", "cancelled", "failed")
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What a study has had of devices until now, and which of its limits that has reached."""
+
+    #: Time in turn times the part of the device, added over devices (seconds).
+    device_seconds: float = 0.0
+    #: The energy of its accepted epochs, as far as it was measured.
+    joules: float = 0.0
+    #: What ``device_seconds`` cost, by the prices at the time.
+    money: float = 0.0
+    #: The limits that were reached, by their names in ``StudySpec``. Each acts once.
+    reached: tuple[str, ...] = ()
+
+
+#: What a study has had that has just begun.
+NOTHING_SPENT = Spent()
+
+
+@dataclass(frozen=True, slots=True)
 class StudyRecord:
     """A study and its status: ``running``, ``paused`` or one of ``OVER``.
 
@@ -282,6 +321,7 @@ class StudyRecord:
     created_at: float
     finished_at: float | None = None
     message: str = ""
+    spent: Spent = NOTHING_SPENT
 
 
 #: The fewest examples of a shard under the rule of ``shards_of``.

@@ -3,9 +3,10 @@
 Theory of operation. A trial is one configuration. The strategy enters it in TrialGroups; each entry
 names an absolute epoch to reach (its *target*). The trial is WAITING for a slot, RUNNING on a slot,
 and PAUSED at its target. A paused trial is entered again (promotion), or it is STOPPED when the
-study ends or a forked trial takes its place. A trial is COMPLETED when it reaches the strategy's
-last epoch or its objective returns, however early. An objective that prunes its trial leaves it
-STOPPED. The diagram in the docs is drawn from the table below.
+study ends or a forked trial takes its place. A waiting one is STOPPED where its study ends at a
+limit. A trial is COMPLETED when it reaches the strategy's last epoch or its objective returns,
+however early. An objective that prunes its trial leaves it STOPPED. The diagram in the docs is
+drawn from the table below.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Step(StrEnum):
     REACH = "reach"  # it reached its target, by itself or by epochs that it took over
     FINISH = "finish"  # it reached the last epoch, or its objective returned
     PRUNE = "prune"  # its objective raised TrialPruned
-    STOP = "stop"  # the study ended without promoting it, or a forked trial took its place
+    STOP = "stop"  # the study ended before its target, or a forked trial took its place
     FAIL = "fail"  # its code failed for good
     CANCEL = "cancel"  # the user cancelled
 
@@ -66,6 +67,7 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.WAITING, _T.DISPATCH): _S.RUNNING,
     (_S.WAITING, _T.REACH): _S.PAUSED,
     (_S.WAITING, _T.FINISH): _S.COMPLETED,
+    (_S.WAITING, _T.STOP): _S.STOPPED,
     (_S.WAITING, _T.CANCEL): _S.CANCELLED,
     (_S.RUNNING, _T.YIELD): _S.WAITING,
     (_S.RUNNING, _T.LOSE): _S.WAITING,

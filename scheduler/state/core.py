@@ -8,6 +8,7 @@ owns. State that several parts change is changed by a method of the core.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ..model.decisions import Cut, Decision, Revoke
@@ -16,6 +17,7 @@ from ..model.study import Metrics, Params, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..strategies.base import Strategy
 from .lane_time import divide_lane, lane_seconds, settle
+from .spending import charged
 from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
 
 #: Steps of a trial kept in memory for exceptions.
@@ -44,6 +46,8 @@ class Core:
         self.moved: dict[str, None] = {}
         #: Studies of which a trial has other parameters than it was proposed with.
         self.reparametrised: set[str] = set()
+        #: Studies with limits that have spent something, or whose deadline has come, in order.
+        self.charged: dict[str, None] = {}
 
     def begin(self, event: Event) -> None:
         """Begin an event. It is counted before it is handled, so that decisions can name it."""
@@ -52,6 +56,7 @@ class Core:
         self.event = event
         self.touched.clear()
         self.moved.clear()
+        self.charged.clear()
         self.state.seq += 1
 
     def undo(self) -> None:
@@ -117,6 +122,7 @@ class Core:
     def close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)
         settle(self.state, attempt, self.at)
+        self.charge(attempt)
         members, seconds = attempt.segment.members, self.at - attempt.dispatched_at
         used = len(members) * lane_seconds(attempt, self.at)
         self.state.studies[attempt.study].used += used
@@ -132,6 +138,21 @@ class Core:
                 self.note_device(member.device)
         trial.fence = 0
         return attempt
+
+    def charge(self, attempt: Attempt, joules: float = 0.0) -> None:
+        """Count what the attempt has had of devices, and the joules of an epoch, for its study.
+
+        Of a study with limits all attempts are counted, so that none begins an epoch beyond one.
+        """
+        study = self.state.studies[attempt.study]
+        study.spent = charged(self.state, study.spent, attempt, self.at)
+        if joules:
+            study.spent = replace(study.spent, joules=study.spent.joules + joules)
+        if study.spec.limited:
+            self.charged[attempt.study] = None
+            for other in self.state.attempts.values():
+                if other.study == attempt.study:
+                    study.spent = charged(self.state, study.spent, other, self.at)
 
     def touch(self, device: DeviceState) -> None:
         """Note that an attempt began or ended there: other trials may share the device now."""
@@ -183,6 +204,16 @@ class Core:
             attempt = self.state.attempts[fence]
             attempt.cut = True
             self.decide(Cut, trial=attempt.segment.trial, fence=fence)
+
+    def pause(self, study: StudyState) -> None:
+        """The study takes no new segment, and what runs of it is cut at the end of its epoch."""
+        study.status = "paused"
+        for fence, attempt in self.state.attempts.items():
+            if attempt.study == study.spec.id:
+                attempt.cut = True
+                self.decide(Cut, trial=attempt.segment.trial, fence=fence)
+        self.touch_study(study)
+        self.invalidate_plan()
 
     def note_device(self, name: str, reason: str = "") -> None:
         known = self.state.devices[name]

@@ -17,7 +17,7 @@ from ..model.decisions import Ask, AskPlan, Parent, Segment
 from ..model.finished import EarlierTrial
 from ..model.segment_length import SegmentLength
 from ..model.snapshot import WidthPlan, WindowPlan
-from ..model.study import Params, StudyRecord, StudySpec
+from ..model.study import NOTHING_SPENT, Params, Spent, StudyRecord, StudySpec
 from ..model.trial import AcceptedEpoch, Trial
 from ..strategies.asha import Asha
 from ..strategies.full import FullBudget
@@ -121,6 +121,12 @@ class StudyState:
     readers: int = 0
     #: Epochs in a row that were trained alone beside others of the study.
     singles: int = 0
+    #: What it has had of devices (``scheduler.state.spending``).
+    spent: Spent = NOTHING_SPENT
+    #: Whether it has reached a limit at which it ends: no trial but ``finishes`` goes on.
+    ending: bool = False
+    #: The trial that goes on to its target all the same; empty if none does.
+    finishes: str = ""
 
     @property
     def at_work(self) -> int:
@@ -133,6 +139,10 @@ class StudyState:
         self.strategy.asked += n
         self.strategy.n_trials += n
         self.spec = replace(self.spec, n_trials=self.strategy.n_trials)
+
+    def ends(self, trial: Trial) -> bool:
+        """Whether the trial is trained no more, because its study has reached a limit."""
+        return self.ending and trial.id != self.finishes
 
     @property
     def runnable(self) -> bool:
@@ -147,7 +157,12 @@ class StudyState:
             reason = next(reversed(self.undurable.values()))
             messages.append(f"the newest checkpoint of {trials} could not be written: {reason}")
         return StudyRecord(
-            self.spec, self.status, self.created_at, self.finished_at, "; ".join(messages)
+            self.spec,
+            self.status,
+            self.created_at,
+            self.finished_at,
+            "; ".join(messages),
+            self.spent,
         )
 
 
@@ -261,6 +276,8 @@ class Attempt:
     between: float = 0.0
     #: How many epochs were chosen for it, and why; None where it measures widths.
     length: SegmentLength | None = None
+    #: Of its time of a slot or lane, how much is in its study's ``spent`` (seconds).
+    charged: float = 0.0
     #: The weight of its turns. This and the fields below are kept where lanes have several seats.
     weight: float = 1.0
     #: Which part of its lane's time it is taken to have (``scheduler.state.lane_time``).
@@ -347,6 +364,8 @@ class EngineState:
     tuned: dict[str, WorkloadTuning] = field(default_factory=dict)
     #: How trials slow each other down on one device.
     sharing: SharingTable = field(default_factory=SharingTable)
+    #: The price of a device-hour, by kind of device.
+    prices: dict[str, float] = field(default_factory=dict)
 
     def features(self, trial: Trial) -> tuple[float, ...]:
         """The numbers by which the cost table knows the trial.

@@ -186,7 +186,8 @@ def test_the_new_form_that_is_shown_is_taken(settings):
         "priority": -1,
         "sampler_options": {"multivariate": True},
     }
-    assert {*option_paths()} - {"energy_weight", "fail_early", "data_token"} <= {*old}
+    newer = {"device_hours", "kwh", "money", "deadline", "at_limit", "fail_early", "data_token"}
+    assert {*option_paths()} - {"energy_weight"} - newer <= {*old}
     with pytest.raises(UsageError) as refusal:
         create_study(**old)
     _, _, new = str(refusal.value).partition(": now ")
@@ -385,6 +386,11 @@ USUAL = {
     "data_token": None,
     "fail_early": 3,
     "environment": "",
+    "device_hours": None,
+    "kwh": None,
+    "money": None,
+    "deadline": None,
+    "at_limit": "stop",
     "tools": None,
 }
 STRATEGY = {

@@ -132,6 +132,11 @@ def submit(tmp_path):
             "system: {mode: off, knobs: [threads]}",
             "line 3: system.knobs = ['threads'] is refused: allowed is None with mode=\"off\"",
         ),
+        (
+            "study_name: mine",
+            "limits: {device_hours: 2, deadline: -1}",
+            "line 3: limits.deadline = -1 is refused: allowed is seconds above 0 since",
+        ),
         ("study_name: mine", "share: {weight: 0}", "line 3: share.weight = 0 is refused"),
         (
             "study_name: mine",

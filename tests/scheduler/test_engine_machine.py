@@ -41,6 +41,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial
 from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.study import (
+    AT_LIMIT,
     FUSE,
     OVER,
     SEEDING,
@@ -68,6 +69,8 @@ PLANS = [
     StrategySpec("pbt", max_epochs=5, min_epochs=2, quantile=0.5),
     StrategySpec("pbt", max_epochs=6, quantile=0.34),
 ]
+#: What is reached within some epochs.
+LIMITS = [{"device_hours": 3.0 / 3600}, {"deadline": 5.0}, {"device_hours": 9.0 / 3600}]
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -125,10 +128,13 @@ class EngineMachine(RuleBasedStateMachine):
         seeding=st.sampled_from(SEEDING),
         fuse=st.sampled_from(FUSE),
         token=st.sampled_from([None, "data"]),
+        limits=st.sampled_from([{}] * 3 + LIMITS),
+        at_limit=st.sampled_from(AT_LIMIT),
     )
     def submit(
-        self, plan, n, sampler, retries, width, change, exactness, contract, seeding, fuse, token
-    ):
+        self, plan, n, sampler, retries, width, change, exactness, contract, seeding, fuse, token,
+        limits, at_limit,
+    ):  # fmt: skip
         self.studies += 1
         name = f"s-{self.studies}"
         if change == "record":
@@ -147,6 +153,8 @@ class EngineMachine(RuleBasedStateMachine):
             seeding=seeding,
             fuse=fuse,
             data_token=token,
+            **limits,
+            at_limit=at_limit,
             # PBT forks what has states, and only what has steps is trained together.
             contract="torch" if plan.name == "pbt" or fuse == "auto" else contract,
         )
@@ -495,7 +503,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.at += 100
         self.world.join("cpu.fresh.0")
         turns = 0
-        while self.world.open and turns < 5000:
+        while (self.world.open or self.goes_on_after_a_limit()) and turns < 5000:
             turns += 1
             fence = min(self.world.open)
             dispatch = self.world.open[fence]
@@ -515,6 +523,13 @@ class EngineMachine(RuleBasedStateMachine):
                 event = self.world.epoch(dispatch, epoch, closes=closes)
                 self.world.send(replace(event, signature=dispatch.signature or "sig"))
         assert not self.world.engine.state.studies, "a study did not come to its end"
+
+    def goes_on_after_a_limit(self):
+        """Whether what a limit has paused meanwhile goes on."""
+        studies = self.world.engine.state.studies.items()
+        for name in [name for name, study in studies if study.status == "paused"]:
+            self.world.send(StudyResumed(at=self.world.at, study=name))
+        return bool(self.world.open)
 
 
 TestEngineMachine = EngineMachine.TestCase

@@ -15,6 +15,7 @@ from penstock.scheduler.engine import (
     engine,
     epochs,
     lifecycle,
+    limits,
     proposals,
     signatures,
     trials,
@@ -32,6 +33,7 @@ PARTS = (
     *(
         giving_way,
         lifecycle,
+        limits,
         packing,
         planning,
         prefixes,
@@ -71,6 +73,7 @@ WRITERS = {
     "ended": {"checkpoints", "lifecycle"},
     "trials": {"lifecycle", "proposals", "trials"},
     "policy": {"planning"},
+    "prices": {"limits"},
     "cross_study": {"planning"},
     "hold": {"giving_way", "planning"},
     "packed": {"planning"},
@@ -92,6 +95,7 @@ SETTERS = {
     "cut_windows": {"attempts"},
     "companions": {"proposals"},
     "apart": {"prefixes"},
+    "ending": {"lifecycle", "limits"},
     "taken": {"prefixes"},
 }
 

@@ -28,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration whose result is exactly these tables.
-HEAD = "0013"
+HEAD = "0014"
 
 
 def _digest() -> Column[int]:
@@ -68,6 +68,8 @@ STUDY = Table(
     Column("finished_at", Float),
     Column("message", TEXT, nullable=False),
     Column("spec", TEXT, nullable=False),
+    # JSON: what it has had of devices; empty for nothing.
+    Column("spent", TEXT, nullable=False, server_default=""),
     _digest(),
 )
 

@@ -1,0 +1,60 @@
+"""How near a study is to its limits, and where a limit could not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...profiling.devices.device import Device
+from ..model.study import POINT_IN_TIME, Spent, StudySpec
+
+#: Seconds of an hour, and joules of a kilowatt-hour.
+HOUR, KWH = 3600.0, 3.6e6
+
+
+class Limit(NamedTuple):
+    """A limit of a study: its name in ``StudySpec``, what is used of it, and what may be used.
+
+    The units are device-hours, kilowatt-hours, money, or of a deadline seconds from submission.
+    """
+
+    name: str
+    used: float
+    most: float
+
+    @property
+    def is_reached(self) -> bool:
+        return self.used >= self.most
+
+
+def deadline_of(spec: StudySpec, created_at: float) -> float | None:
+    """When the study should be over (the runner's clock); None if it has no deadline."""
+    if spec.deadline is None or spec.deadline >= POINT_IN_TIME:
+        return spec.deadline
+    return created_at + spec.deadline
+
+
+def limits_of(spec: StudySpec, spent: Spent, created_at: float, at: float) -> list[Limit]:
+    """The limits that the study has, as they stand at ``at`` (the runner's clock)."""
+    end = deadline_of(spec, created_at)
+    found = (
+        ("device_hours", spent.device_seconds / HOUR, spec.device_hours),
+        ("kwh", spent.joules / KWH, spec.kwh),
+        ("money", spent.money, spec.money),
+        ("deadline", at - created_at, None if end is None else end - created_at),
+    )
+    return [Limit(name, used, most) for name, used, most in found if most is not None]
+
+
+def no_price(kind: str) -> str:
+    """Why a device of this kind takes no trial of a study with a limit of money."""
+    return f"devices of kind {kind} have no price (PENSTOCK_PRICES), and the study limits money"
+
+
+def unaccountable(spec: StudySpec, prices: Mapping[str, float], device: Device) -> str:
+    """Why a limit of the study could not hold on the device; empty if all can."""
+    if spec.money is not None and device.kind not in prices:
+        return no_price(device.kind)
+    if spec.kwh is not None and device.unmetered:
+        return f"its energy is not measured ({device.unmetered}), and the study limits energy"
+    return ""

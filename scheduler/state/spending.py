@@ -1,0 +1,39 @@
+"""What a study spends: device-seconds, joules and money.
+
+Theory of operation. An attempt holds a slot, or a part of a lane's time, from its dispatch to its
+end: with start-up, with lost epochs, and on each of its devices if it is a gang. That time is
+counted at each accepted epoch and at the end. Where several lanes of a device are in use at that
+moment, the attempt is taken to have had one of so many equal parts of the device. So what studies
+spend on a device adds up to about the time in which it was in use. Money is device-seconds by the
+price of the device's kind. Joules are those that epochs report.
+"""
+
+from __future__ import annotations
+
+from ..model.study import Spent
+from .lane_time import lane_seconds
+from .limits import HOUR
+from .state import Attempt, EngineState
+
+
+def charged(state: EngineState, spent: Spent, attempt: Attempt, at: float) -> Spent:
+    """``spent`` with what the attempt has had since it was last counted, until ``at``.
+
+    Called while the attempt holds its slots.
+    """
+    seconds = lane_seconds(attempt, at) - attempt.charged
+    if seconds <= 0.0:  # mostly an attempt ends with an epoch that was counted just now
+        return spent
+    attempt.charged += seconds
+    device_seconds = money = 0.0
+    members = attempt.segment.members
+    for member in members:
+        known = state.devices[member.device]
+        shared = len(members) == 1 and known.device.lanes > 1
+        part = seconds / len(known.lanes_in_use()) if shared else seconds
+        device_seconds += part
+        if state.prices:
+            money += part / HOUR * state.prices.get(known.device.kind, 0.0)
+    return Spent(
+        spent.device_seconds + device_seconds, spent.joules, spent.money + money, spent.reached
+    )
