@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,14 @@ from ...profiling.knobs.knobs import Value
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import StudyImported
 from ...scheduler.model.finished import FinishedTrial
-from ...scheduler.model.study import Scalar, StudyRecord, number_of, trial_id
+from ...scheduler.model.study import (
+    NOTHING_SPENT,
+    Scalar,
+    Spent,
+    StudyRecord,
+    number_of,
+    trial_id,
+)
 from ...scheduler.model.trial import AcceptedEpoch, Failure, Origin, TrialState
 from ..common.versioned_file import Body, Kind, read_own
 from ..ledger.codec import spec_from_json
@@ -116,6 +124,19 @@ class TrialBody(Body):
     written: str = ""
 
 
+#: What is spent of devices; 0 or more.
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class SpentBody(Body):
+    """What a study has had of devices, with the fields of ``scheduler.model.study.Spent``."""
+
+    device_seconds: Amount
+    joules: Amount
+    money: Amount
+    reached: list[str]
+
+
 class Archive(Body):
     """A study in an export."""
 
@@ -136,6 +157,8 @@ class Archive(Body):
     #: The study's attributes by key, as JSON texts: its users', and those of Optuna's own code.
     user_attrs: dict[str, str] = Field(default={})
     system_attrs: dict[str, str] = Field(default={})
+    #: What it has had of devices, as far as the ledger knows.
+    spent: SpentBody | None = None
 
 
 def archive_of(reader: Reader, study_id: str) -> Archive:
@@ -169,6 +192,7 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         ],
         user_attrs=user_attrs,
         system_attrs=system_attrs,
+        spent=SpentBody(**asdict(study.spent) | {"reached": list(study.spent.reached)}),
     )
 
 
@@ -187,9 +211,11 @@ def to_event(archive: Archive) -> StudyImported:
             f"up to {MAX_EPOCHS} in all, so that the scheduler is not busy for too long",
         )
     spec = spec_from_json(json.dumps(archive.spec))
-    record = StudyRecord(
-        spec, archive.status, archive.created_at, archive.finished_at, archive.message
-    )
+    found, spent = archive.spent, NOTHING_SPENT
+    if found is not None:
+        spent = Spent(found.device_seconds, found.joules, found.money, tuple(found.reached))
+    times = archive.created_at, archive.finished_at
+    record = StudyRecord(spec, archive.status, *times, archive.message, spent)
     trials = tuple(_past(spec.id, trial) for trial in archive.trials)
     return StudyImported(
         at=archive.exported_at,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
@@ -31,6 +32,7 @@ from ...scheduler.engine.engine import Engine
 from ...scheduler.model.study import OVER
 from ...scheduler.model.trial import TrialState
 from ...scheduler.outlook.autoscale import device_demand
+from ...scheduler.state.limits import HOUR, KWH, limits_of
 from ...scheduler.state.state import EngineState
 from ..broker import connection, presence, protocol, server
 from ..broker.dropped import counted
@@ -91,6 +93,7 @@ class Collector:
         """The metrics from the ledger, and the queues of each device that is there."""
         state = self._newest()
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
+        families += _spending(state, time.time())
         self._delays.update(self._reader)
         families += self._delays.families()
         if self._demand is None or self._demand[0] != state.seq:
@@ -175,6 +178,23 @@ class Collector:
         for labels, count in dropped.items():
             family.add_metric(labels, count)
         yield family
+
+
+def _spending(state: EngineState, now: float) -> Iterable[Metric]:
+    """What each study that is not over has spent, and what its limits leave, at ``now``."""
+    words = "What a study that is not over has had of devices: device-hours, kWh, money."
+    spent = GaugeMetricFamily("penstock_study_spent", words, labels=["study", "amount"])
+    words = "What is left of a study's limit: device-hours, kWh, money, seconds to its deadline."
+    left = GaugeMetricFamily("penstock_study_left", words, labels=["study", "limit"])
+    for study in state.studies.values():
+        had, name = study.spent, study.spec.name
+        spent.add_metric([name, "device_hours"], had.device_seconds / HOUR)
+        spent.add_metric([name, "kwh"], had.joules / KWH)
+        spent.add_metric([name, "money"], had.money)
+        for limit in limits_of(study.spec, had, study.created_at, now):
+            left.add_metric([name, limit.name], max(0.0, limit.most - limit.used))
+    yield spent
+    yield left
 
 
 def _tally(tally: Tally) -> Iterable[Metric]:

@@ -18,7 +18,7 @@ from ...profiling.base.extras import missing_extra
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model.study import number_of, study_of_trial
 from ..common.plain import encodable, plain
-from ..views.energy import joules_of
+from ..views.spending import joules_of
 
 if TYPE_CHECKING:
     from .archive import Archive, Epoch, TrialBody

@@ -23,7 +23,6 @@ from ..ledger.codec import spec_from_json
 from ..optuna_bridge.importances import LEAST, Importances, importances
 from ..prefixes.common import study_prefixes
 from ..views.delays import delay_words, delays_of, summary
-from ..views.energy import energy_words
 from ..views.progress import (
     StudyProgress,
     best_who,
@@ -36,6 +35,7 @@ from ..views.progress import (
     signature_changes,
     study_progress,
 )
+from ..views.spending import energy_words, spent_words
 from ..views.utilisation import beside, usage_of, words
 from . import architectures, device_sharing, figures, lineage, parameter_figures, prefixes
 from .html import Markup, pairs, table
@@ -172,7 +172,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "best_title": best_words(study).capitalize(),
         "best": _front(study, progress.front) if study.further else _best(study, progress, epochs),
         "pareto": PARETO if study.further else "",
-        "facts": _facts(study, spec, trials, epochs, used, energy) + written,
+        "facts": _facts(study, spec, trials, epochs, used, energy, end) + written,
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
         "gallery": gallery,
@@ -296,6 +296,7 @@ def _facts(  # noqa: PLR0917 - all that it tells of
     epochs: Sequence[EpochRow],
     used: Usage | None,
     energy: str,
+    end: float,
 ) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
@@ -319,6 +320,7 @@ def _facts(  # noqa: PLR0917 - all that it tells of
             else {}
         ),
         **({"Energy": energy} if energy else {}),
+        **({"Spent": spent} if (spent := spent_words(study, end)) else {}),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)

@@ -18,6 +18,7 @@ from ..views.delays import Delays, delay_words, delays_of, summary
 from ..views.live import Watcher
 from ..views.progress import View, failure_words
 from ..views.screen import STATUS_STYLE, study_screen
+from ..views.spending import spent_facts, spent_words
 from ..views.utilisation import usage_of, words
 from .failure_logs import failure_logs
 
@@ -160,6 +161,7 @@ def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> F
         "waits": waits,
         "environment": study.environment or None,
         "all_trials": [_trial(trial) for trial in view.trials],
+        "spent": spent_facts(view.study, time.time()),
         "usage": None if found is None else asdict(found) | {"share": found.share},
         "delays": None if delays is None else asdict(delays),
     }
@@ -184,6 +186,8 @@ def status_view(
         parts.append(Text(f"its trials run in {study.environment}", style="dim"))
     if waits:
         parts.append(Text(waits, style="yellow"))
+    if spent := spent_words(view.study, time.time()):
+        parts.append(Text(spent, style="dim"))
     if (found := usage_of(reader, study)) is not None:
         parts.append(Text(words(found), style="dim"))
     if (delays := _delays(reader, study, view)) is not None:

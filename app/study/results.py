@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -54,6 +55,20 @@ class ReadableStudy(optuna.Study):
         """``running``, ``paused``, ``complete``, ``cancelled`` or ``failed``."""
         self._handle.check_submitted()
         return self._handle.reader().study(self.id).status
+
+    @property
+    @to_the_user
+    def spent(self) -> dict[str, Any]:
+        """What it has had of devices: ``device_hours``, ``kwh`` and ``money``, and its ``limits``.
+
+        ``limits`` holds of each limit what is ``used``, the ``most`` that may be, what is ``left``,
+        and whether it was ``reached``; of a ``deadline`` in seconds since the submission. Of a
+        study without limits the amounts are known once it is over; until then they are None.
+        """
+        from ..views.spending import spent_facts
+
+        self._handle.check_submitted()
+        return spent_facts(self._handle.reader().study(self.id), time.time())
 
     @property
     @to_the_user

@@ -14,8 +14,8 @@ from ...profiling.base.errors import UsageError
 from ...tasks.checkpoints.stores import open_store
 from ..common.text import number
 from ..common.timeouts import within
-from .energy import energy_words, joules_of
 from .progress import final_metrics, front_of, mean_of, reached, so_far
+from .spending import energy_words, joules_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

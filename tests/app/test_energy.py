@@ -13,7 +13,7 @@ from penstock.app.exports.tables import epoch_table, trial_table
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.rows import EpochRow
 from penstock.app.runner.reports import to_events
-from penstock.app.views.energy import energy_words, joules_of
+from penstock.app.views.spending import energy_words, joules_of
 from penstock.profiling.counters.energy import Energy
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.state.state import DeviceRecord

@@ -12,9 +12,9 @@ from penstock.app.report.device_sharing import shared_spans
 from penstock.app.report.figures import timeline
 from penstock.app.simulation.experiment import run, simulated_devices
 from penstock.app.simulation.recorded import recorded
-from penstock.app.views.energy import energy_words, joules_of
 from penstock.app.views.plan import plan_view
 from penstock.app.views.progress import study_progress
+from penstock.app.views.spending import energy_words, joules_of
 from penstock.app.views.utilisation import usage, usage_of
 from penstock.scheduler.model.events import StudyPaused
 from penstock.scheduler.outlook.outlook import outlook

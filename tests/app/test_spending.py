@@ -1,0 +1,94 @@
+"""What studies have spent of devices, and what their limits leave, as readers see it."""
+
+from __future__ import annotations
+
+import pytest
+from penstock.app.exports.archive import archive_of, to_event
+from penstock.app.exports.prometheus import Collector
+from penstock.app.host.settings import load
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.restore import restore
+from penstock.app.report.report import write_report
+from penstock.app.status.listing import status_facts
+from penstock.app.views.spending import spent_facts, spent_words
+from penstock.scheduler.model.study import Spent
+from study_ledger import START, make_study, study_spec
+
+#: Half a second of device time: some epochs of the studies of ``make_study``.
+LITTLE = 0.5 / 3600
+
+
+def test_what_is_used_and_left_is_in_the_ledger_while_the_study_runs(tmp_path):
+    limited = study_spec(device_hours=2 * LITTLE, deadline=3600.0, at_limit="pause")
+    reader = make_study(tmp_path / "home", limited, turns=8)
+    [study] = reader.studies()
+    facts = spent_facts(study, START + 60.0)
+    used = facts["limits"]["device_hours"]
+    assert 0 < used["used"] < 2 * LITTLE == used["most"]
+    assert used["left"] == pytest.approx(used["most"] - used["used"])
+    assert facts["limits"]["deadline"] == {
+        "used": 60.0,
+        "most": 3600.0,
+        "left": 3540.0,
+        "reached": False,
+    }
+    words = spent_words(study, START + 60.0)
+    assert words.startswith("used 0.000")
+    assert "left; its deadline is in 59 min 00 s; at a limit it is paused" in words
+    assert status_facts(reader, study)["spent"]["at_limit"] == "pause"
+    # What follows the ledger counts the same.
+    families = Collector(load(home=tmp_path / "home"))._ledger()[0]
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    assert samples["penstock_study_spent", "digits", "device_hours"] == used["used"]
+    assert samples["penstock_study_left", "digits", "device_hours"] == used["left"]
+    assert ("penstock_study_left", "digits", "money") not in samples
+
+
+def test_what_was_used_is_in_the_ledger_and_the_report_when_the_study_is_over(tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(device_hours=LITTLE))
+    [study] = reader.studies()
+    assert study.status == "complete"
+    assert study.message.startswith("it has reached its limit: 0.000")
+    facts = spent_facts(study, START)
+    assert facts["limits"]["device_hours"]["reached"]
+    # Two devices, each with an epoch of 0.1 s under way.
+    assert LITTLE <= facts["device_hours"] < LITTLE + 0.25 / 3600
+    page = write_report(reader, study.id, tmp_path / "report.html").read_text()
+    assert "<dt>Spent</dt><dd>used 0.000" in page
+    free = make_study(tmp_path / "free", study_spec())
+    [other] = free.studies()
+    assert spent_facts(other, START)["device_hours"] > 2 * facts["device_hours"]
+    assert spent_words(other, START).endswith("device-hours")
+
+
+def test_a_study_without_limits_says_what_it_has_had_once_it_is_over(tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(), turns=8)
+    [study] = reader.studies()
+    assert spent_facts(study, START)["device_hours"] is None
+    assert not spent_words(study, START)
+
+
+def test_a_study_that_is_extended_keeps_what_it_has_spent(tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(device_hours=LITTLE))
+    [study] = reader.studies()
+    ledger = SqlLedger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.db'}")
+    try:
+        record, past = ledger.past(study.id)
+        assert record.spent == past.spent == study.spent
+        assert past.spent.reached == ("device_hours",)
+        assert study.id in restore(ledger).state.finished
+    finally:
+        ledger.close()
+
+
+def test_what_was_spent_goes_with_an_export(tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(device_hours=LITTLE))
+    [study] = reader.studies()
+    archive = archive_of(reader, study.id)
+    assert to_event(archive).record.spent == study.spent
+    older = archive.model_copy(update={"spent": None})
+    assert to_event(older).record.spent == Spent()
