@@ -112,7 +112,7 @@ class MemoryLedger:
         trials = sorted(
             (t for t in self.trials.values() if t.study == study), key=attrgetter("number")
         )
-        return record, FinishedStudy(record.created_at, tuple(trials))
+        return record, FinishedStudy(record.created_at, tuple(trials), record.spent)
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
         group = group_of(spec)

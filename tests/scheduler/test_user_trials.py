@@ -70,7 +70,8 @@ class Kept(World):
         return segment.trial
 
     def past(self):
-        return FinishedStudy(0.0, tuple(self.trials[name] for name in sorted(self.trials)))
+        trials = tuple(self.trials[name] for name in sorted(self.trials))
+        return FinishedStudy(0.0, trials, self.records["s-1"].spent)
 
     def reopen(self, **fields):
         """As the runner does; ``status="running"`` as in ledgers of format 11."""

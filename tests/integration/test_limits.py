@@ -1,0 +1,45 @@
+"""Limits of studies that real workers train."""
+
+from __future__ import annotations
+
+import pytest
+from penstock import Float, FullBudget, Limits, create_study
+from users_trainables import Paced
+
+pytestmark = pytest.mark.integration
+
+LR = Float(1e-3, 1e-1, log=True)
+#: Of which much more would be trained than any limit here allows.
+KIND = {"metric": "loss", "sampler": "random", "strategy": FullBudget(200)}
+
+
+def space(tmp_path):
+    return {"lr": LR, "pace": [0.3], "until": [str(tmp_path / "never")]}
+
+
+def test_at_a_limit_of_device_hours_each_trial_ends_its_epoch_and_the_study_is_over(site, tmp_path):
+    limits = Limits(device_hours=1.0 / 3600)  # less than one epoch takes
+    study = create_study(study_name="limited", limits=limits, **KIND)
+    study.optimize(Paced, space(tmp_path), 6, show_progress=False)
+    row = site.reader.study("limited")
+    assert row.status == "complete"
+    assert row.message == "it has reached its limit: 0.000277778 device-hours"
+    assert study.spent["limits"]["device_hours"]["reached"]
+    trials = site.reader.trials(study.id)
+    assert max(trial.epoch for trial in trials) == 1, "each ends the epoch that it is in"
+    assert {trial.state for trial in trials} == {"stopped", "cancelled"}
+    assert "of 0.000277778 device-hours, 0 left" in site.penstock("status", "limited")
+
+
+def test_a_deadline_pauses_a_study_that_nobody_watches_and_its_user_resumes_it(site, tmp_path):
+    limits = Limits(deadline=3.0, at_limit="pause")
+    study = create_study(study_name="until", limits=limits, **KIND)
+    study.submit(Paced, space(tmp_path), 6)
+    site.until(lambda: study.status == "paused", "its deadline")
+    assert site.reader.study("until").message == "it has reached its limit: its deadline"
+    site.until(lambda: not site.reader.running(), "what ran ends its epoch")
+    before = len(site.reader.epochs(study.id))
+    study.resume()
+    site.until(lambda: len(site.reader.epochs(study.id)) > before + 2, "it goes on")
+    assert study.status == "running"
+    study.cancel()
