@@ -1,0 +1,180 @@
+"""How far studies go beyond their limits: simulated, with the real engine and runner.
+
+    python -m benchmarks.limits --json FILE [--quick] [--studies N] [--seed TEXT]
+
+Each instance is a random study on random devices: its strategy, the number of its trials, how long
+they take. It runs once without a limit, and then with a limit of device-hours and with a deadline,
+each at a random share of what it took, once with ``stop`` and once with ``finish_best``. The trace
+is replayed to find when the limit was passed, to the second, with what open attempts had had by
+then. An epoch that ends later overshoots: of each trial, 1 is the epoch that it was in. The trial
+that ``finish_best`` lets go on is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from penstock.app.simulation.simulator import Simulated, simulate
+from penstock.app.simulation.workload import (
+    SimulatedTraining,
+    StudyWork,
+    TrialWork,
+    Workload,
+    study_spec,
+)
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.study import StrategySpec, StudySpec
+from penstock.scheduler.state.limits import HOUR, deadline_of
+from penstock.scheduler.state.spending import charged
+
+STRATEGIES = (
+    StrategySpec("full", max_epochs=27),
+    StrategySpec("full", max_epochs=200),
+    StrategySpec("asha", max_epochs=27),
+    StrategySpec("halving", max_epochs=27),
+    StrategySpec("hyperband", max_epochs=27),
+    StrategySpec("median", max_epochs=27),
+    StrategySpec("pbt", max_epochs=20, min_epochs=4),
+)
+#: Lanes and seats of a device.
+SHAPES = ((1, 1), (1, 1), (2, 1), (1, 4))
+LIMITS = ("device_hours", "deadline")
+
+
+class Instance:
+    """A random study, its devices, and how long it takes without a limit."""
+
+    def __init__(self, seed: str) -> None:
+        self.rng = rng = Random(f"penstock limits {seed}")
+        lanes, seats = rng.choice(SHAPES)
+        self.devices = [
+            Device(f"d{k}", "n", "cpu", (k,), None, lanes * seats, seats=seats)
+            for k in range(rng.choice((1, 2, 3, 8, 16)))
+        ]
+        trials = rng.choice((4, 9, 27, 60))
+        strategy = rng.choice(STRATEGIES)
+        level = math.exp(rng.gauss(math.log(20.0), 1.5))
+        self.spec = study_spec(f"limits {seed}", trials, 1, strategy=strategy)
+        work = tuple(self._trial(level) for _ in range(trials))
+        self.workload = Workload("limits", (StudyWork(self.spec, work),), sharing=(1.3,))
+        self.free = self.run(self.spec)
+
+    def _trial(self, level: float) -> TrialWork:
+        """A trial whose loss falls to a floor of its own, and whose epochs scatter a little."""
+        level *= math.exp(self.rng.gauss(0.0, 0.4))
+        floor, rate = self.rng.random(), self.rng.uniform(0.05, 0.5)
+        levels = tuple(level * math.exp(self.rng.gauss(0.0, 0.03)) for _ in range(40))
+        values = tuple(floor + math.exp(-rate * epoch) for epoch in range(1, 201))
+        return TrialWork(level, ((1, 1.0),), levels=levels, values=values)
+
+    def run(self, spec: StudySpec) -> Simulated:
+        """The study under this specification."""
+        return simulate([spec], self.devices, SimulatedTraining(self.workload))
+
+    def limited(self, limit: str, at_limit: str) -> StudySpec:
+        """The study with a limit at a random share of what it took without one."""
+        share = self.rng.uniform(0.05, 0.95)
+        took = self.free.makespan
+        if limit == "device_hours":
+            took = sum(row.at - row.begin for row in self.free.epochs) / HOUR
+        return replace(self.spec, **{limit: share * took, "at_limit": at_limit})
+
+
+def passed(done: Simulated, spec: StudySpec) -> tuple[float, str]:
+    """When the study passed its limit (seconds), and which trial then went on, if any did.
+
+    Infinite if it never did.
+    """
+    engine, before = Engine(), (0.0, 0.0)
+    passed_at, most = math.inf, (spec.device_hours or math.inf) * HOUR
+    finishes = ""
+    for event in done.trace:
+        engine.handle(event)
+        study = engine.state.studies.get(spec.id)
+        if study is None:
+            continue
+        finishes = study.finishes or finishes
+        if spec.deadline is not None:
+            passed_at = deadline_of(spec, study.created_at) or math.inf
+            continue
+        spent = study.spent
+        for attempt in engine.state.attempts.values():
+            spent = charged(engine.state, spent, replace(attempt), event.at)
+        now = (event.at, spent.device_seconds)
+        if now[1] >= most and passed_at == math.inf:
+            # Between two events devices are held at a constant rate.
+            part = (most - before[1]) / (now[1] - before[1])
+            passed_at = before[0] + part * (now[0] - before[0])
+        before = now
+    return passed_at, finishes
+
+
+def overshoots(done: Simulated, spec: StudySpec) -> list[int]:
+    """Of each trial, how many of its epochs ended after the limit was passed."""
+    at, finishes = passed(done, spec)
+    late = Counter(
+        row.trial for row in done.epochs if row.at > at * (1 + 1e-9) and row.trial != finishes
+    )
+    return list(late.values())
+
+
+def figures_of(seeds: Sequence[str]) -> dict[str, float]:
+    """All figures over the instances of these seeds."""
+    late: dict[str, list[int]] = {}
+    reached = 0
+    for seed in seeds:
+        instance = Instance(seed)
+        for limit in LIMITS:
+            for at_limit in ("stop", "finish_best"):
+                spec = instance.limited(limit, at_limit)
+                found = overshoots(instance.run(spec), spec)
+                reached += bool(found)
+                late.setdefault(f"{limit}.{at_limit}", []).extend(found)
+    every = [each for found in late.values() for each in found]
+    figures: dict[str, float] = {
+        "studies": len(seeds),
+        "runs": len(seeds) * len(LIMITS) * 2,
+        "runs_with_an_epoch_under_way": reached,
+        "overshoot_epochs.max": max(every, default=0),
+        "overshoot_epochs.mean": fmean(every) if every else 0.0,
+    }
+    return figures | {
+        f"overshoot_epochs.{name}.max": max(found, default=0) for name, found in late.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="12 studies instead of 100")
+    parser.add_argument("--studies", type=int, help="how many random studies")
+    parser.add_argument("--seed", default="", help="draws other studies")
+    given = parser.parse_args()
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    studies = given.studies or (12 if given.quick else 100)
+    figures = figures_of([f"{given.seed}{number}" for number in range(studies)])
+    figures |= {
+        "seconds": time.perf_counter() - began,
+        "load_before": load,
+        "load_after": os.getloadavg()[0],
+    }
+    print("simulated")
+    for name, value in figures.items():
+        print(f"{name:40} {value:10.3f}")
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
