@@ -7,6 +7,7 @@ remain.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,3 +24,10 @@ class PlainConsole(console.Console):
         """As rich's, cleaned."""
         for part in super().render(*given, **more):
             yield part if part.control else part._replace(text=plain(part.text))
+
+
+def text_of(shown: console.RenderableType, width: int = 120) -> str:
+    """``shown`` as plain text, laid out ``width`` characters wide."""
+    file = io.StringIO()
+    PlainConsole(file=file, width=width, color_system=None).print(shown, highlight=False)
+    return file.getvalue()

@@ -51,7 +51,7 @@ def _guarded(app: Application) -> Application:
     """``app``, limited to reading requests that address it by a name of this machine."""
 
     def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-        if not _is_ours(environ.get("HTTP_HOST", "")):
+        if not is_ours(environ.get("HTTP_HOST", "")):
             start("400 Bad Request", [("Content-Type", "application/json")])
             return [WRONG_HOST]
         if environ["REQUEST_METHOD"] in READING:
@@ -62,7 +62,7 @@ def _guarded(app: Application) -> Application:
     return answer
 
 
-def _is_ours(host: str) -> bool:
+def is_ours(host: str) -> bool:
     """Whether a ``Host`` header, with or without a port, names this machine."""
     try:
         return urlsplit(f"//{host}").hostname in HOSTS and "@" not in host

@@ -71,13 +71,13 @@ def table(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow
         return '<p class="none">No trial was proposed yet.</p>'
     order = ranked(study, trials)
     listed = {trial.id for trial in order}
-    columns = _columns(study, trials, epochs)
+    columns = trial_columns(study, trials, epochs)
     heads = "".join(
         column.head(chosen=bool(listed) and index == 2) for index, column in enumerate(columns)
     )
     best = front_of(study, trials)
-    rows = [_row(trial, columns, best=trial in best) for trial in order]
-    rows += [_row(trial, columns) for trial in trials if trial.id not in listed]
+    rows = [table_row(trial, columns, best=trial in best) for trial in order]
+    rows += [table_row(trial, columns) for trial in trials if trial.id not in listed]
     states = [state for state in TrialState if any(trial.state == state for trial in trials)]
     chips = "".join(
         f'<button data-state="{state}" aria-pressed="false">{state}</button>'
@@ -94,25 +94,30 @@ def table(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow
     )
 
 
-def _row(trial: TrialRow, columns: Sequence[Column], *, best: bool = False) -> str:
+def table_row(trial: TrialRow, columns: Sequence[Column], *, best: bool = False) -> str:
+    """The trial as a row of the table; ``best`` ones stand out."""
     top = ' class="top"' if best else ""
     cells = "".join(column.cell(trial) for column in columns)
     return f'<tr{top} data-of="{trial.state}">{cells}</tr>'
 
 
-def _columns(
-    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+def trial_columns(
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    name: Callable[[TrialRow], str] = lambda trial: str(trial.number),
 ) -> list[Column]:
+    """The columns of the table of ``trials``; ``name`` is the HTML that names one."""
     seconds: defaultdict[str, float] = defaultdict(float)
     of_trial: defaultdict[str, list[EpochRow]] = defaultdict(list)
     for row in epochs:
         seconds[row.trial] += row.seconds
         of_trial[row.trial].append(row)
-    joules = {name: joules_of(rows) for name, rows in of_trial.items()}
+    joules = {of: joules_of(rows) for of, rows in of_trial.items()}
     colour = colours(study, trials)
 
     def named(trial: TrialRow) -> str:
-        return f'<i class="swatch" style="background:{colour[trial.id]}"></i>{trial.number}'
+        return f'<i class="swatch" style="background:{colour[trial.id]}"></i>{name(trial)}'
 
     def trained(trial: TrialRow) -> str:
         return duration(seconds[trial.id]) if trial.id in seconds else NOTHING
@@ -123,9 +128,9 @@ def _columns(
         *(_objective(index, each) for index, each in enumerate(study.objectives)),
         Column("Epochs", lambda t: t.epoch, lambda t: str(t.epoch), "n", "descending"),
     ]
-    for name in dict.fromkeys(name for trial in trials for name in trial.params):
-        numeric = all(_numeric(trial.params.get(name)) for trial in trials)
-        columns.append(_parameter(name, "n" if numeric else ""))
+    for param in dict.fromkeys(each for trial in trials for each in trial.params):
+        numeric = all(_numeric(trial.params.get(param)) for trial in trials)
+        columns.append(_parameter(param, "n" if numeric else ""))
     columns += [
         Column("Training", lambda t: seconds.get(t.id), trained, "n", "descending"),
         Column("Device", lambda t: t.device or None, lambda t: escape(t.device) or NOTHING),

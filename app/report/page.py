@@ -25,27 +25,46 @@ def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now
     """
     library, size = "", ""
     if charts:
-        from plotly.offline import get_plotlyjs
-
-        library = get_plotlyjs()
+        library = plotly_script()
         size = (
             f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
             " so that it opens without a network."
         )
     known = {
-        "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in SCALE),
+        "style": style_sheet(),
+        "charts": charts_script(),
         "figures": script_json(charts),
         "plotly": library,
         "footer": f"Made by Penstock on {moment(now.timestamp())}.{size}",
         **parts,
     }
-    frame, body = (
-        Path(__file__).with_name(name).read_text(encoding="utf-8")
-        for name in ("frame.html", template)
-    )
+    frame, body = _beside("frame.html"), _beside(template)
     # One pass: inserted text is never searched for placeholders.
     whole = frame.replace("{{body}}", body)
     return encodable(re.sub(r"\{\{(\w+)\}\}", lambda match: known[match[1]], whole))
+
+
+def style_sheet() -> str:
+    """The style of all pages, light and dark."""
+    scale = ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in SCALE)
+    return _beside("report.css").replace("{{scale}}", scale)
+
+
+def charts_script() -> str:
+    """JavaScript with which a page draws its figures; it needs ``plotly_script``."""
+    return _beside("charts.js")
+
+
+def plotly_script() -> str:
+    """The library plotly.js, as the installed plotly has it."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+def _beside(name: str) -> str:
+    """The text of a file next to this module."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def script_json(value: Any) -> str:

@@ -71,6 +71,12 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     The file is written completely or not at all. Raises UsageError if the study is unknown or the
     file cannot be written.
     """
+    write_atomic(path, report_text(reader, study_id), "report")
+    return path
+
+
+def report_text(reader: Reader, study_id: str) -> str:
+    """The report of ``study_id`` as of now. Raises UsageError if the study is unknown."""
     study = reader.study(study_id)
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
     shares = _importances(reader, study, trials, epochs)
@@ -83,13 +89,12 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     gallery = architectures.section(study, trials, derived)
     energy = energy_words(epochs, reader.devices())
     written = _attributes(reader, study)
-    now = datetime.now(UTC)
-    text = render(
+    return render(
         reader.with_names(study),
         trials,
         epochs,
         shares,
-        now,
+        datetime.now(UTC),
         used,
         system,
         energy,
@@ -98,8 +103,6 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
         common,
         gallery,
     )
-    write_atomic(path, text, "report")
-    return path
 
 
 def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:
@@ -166,13 +169,13 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "title": f"{escape(study.name)} · Penstock",
         "name": escape(study.name),
         "status": escape(study.status),
-        "lead": _lead(study, spec),
+        "lead": lead(study, spec),
         "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
-        "tiles": _tiles(study, spec.strategy, progress, epochs, end),
+        "tiles": tiles(study, spec.strategy, progress, epochs, end),
         "best_title": best_words(study).capitalize(),
-        "best": _front(study, progress.front) if study.further else _best(study, progress, epochs),
+        "best": best_card(study, progress, epochs),
         "pareto": PARETO if study.further else "",
-        "facts": _facts(study, spec, trials, epochs, used, energy, end) + written,
+        "facts": facts_list(study, spec, trials, epochs, used, energy, end) + written,
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
         "gallery": gallery,
@@ -182,7 +185,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     return page("report.html", parts, charts, now)
 
 
-def _lead(study: StudyRow, spec: StudySpec) -> str:
+def lead(study: StudyRow, spec: StudySpec) -> str:
     """One sentence: what the study did."""
     planned = "" if study.n_trials >= ENDLESS else f"{study.n_trials} "
     words = [
@@ -215,14 +218,17 @@ def strategy_words(spec: StudySpec) -> str:
     return f"{name} from {plan.min_epochs} to {plan.max_epochs} epochs (eta {plan.eta})"
 
 
-def _tiles(
+def tiles(
     study: StudyRow,
     plan: StrategySpec,
     progress: StudyProgress,
     epochs: Sequence[EpochRow],
     end: float,
 ) -> str:
-    """Four numbers: trials, epochs, time on the clock, time spent training."""
+    """Four numbers: trials, epochs, time on the clock, time spent training.
+
+    The clock stops at ``end`` (seconds since 1970).
+    """
     states = ", ".join(f"{progress.counts[s]} {s}" for s in TrialState if progress.counts[s])
     full = study.n_trials * plan.max_epochs if plan.max_epochs and not study.endless else None
     share = f"{100 * progress.epochs / full:.0f} % of the full budget of {full}" if full else ""
@@ -230,7 +236,7 @@ def _tiles(
     training = end - (progress.started or end)
     busy = f"{100 * progress.busy / (slots * training):.0f} %" if training > 0 else ""
     since = f", {busy} of their time since then" if busy else ""
-    tiles = (
+    four = (
         (
             str(progress.counts.total()),
             "trials",
@@ -242,7 +248,7 @@ def _tiles(
     )
     return "".join(
         f"<div class='tile'><b>{value}</b><span>{label}</span><small>{more}</small></div>"
-        for value, label, more in (tiles if progress.epochs else tiles[:3])
+        for value, label, more in (four if progress.epochs else four[:3])
     )
 
 
@@ -252,7 +258,10 @@ def _waited(study: StudyRow, progress: StudyProgress) -> str:
     return f"first epoch began after {duration(max(0.0, progress.started - study.created_at))}"
 
 
-def _best(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRow]) -> str:
+def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRow]) -> str:
+    """The best trial with its value, parameters and other metrics, or the Pareto front."""
+    if study.further:
+        return _front(study, progress.front)
     best = progress.best
     if best is None:
         return '<p class="none">No trial has a result.</p>'
@@ -289,7 +298,7 @@ def _shares(study: StudyRow, shares: Importances | None) -> str:
     )
 
 
-def _facts(  # noqa: PLR0917 - all that it tells of
+def facts_list(  # noqa: PLR0917 - all that it tells of
     study: StudyRow,
     spec: StudySpec,
     trials: Sequence[TrialRow],
@@ -298,6 +307,7 @@ def _facts(  # noqa: PLR0917 - all that it tells of
     energy: str,
     end: float,
 ) -> str:
+    """What the study is and what it used, as a list; ``used`` and ``energy`` where known."""
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     delays = summary(delays_of(study, spec.strategy, trials, epochs))

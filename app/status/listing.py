@@ -35,10 +35,11 @@ METRIC = 5
 
 def study_facts(reader: Reader, study: StudyRow) -> Facts:
     """A study in one row: its identity and its progress. Times are seconds since 1970."""
-    return _facts(Watcher(reader, study.id).poll())
+    return view_facts(Watcher(reader, study.id).poll())
 
 
-def _facts(view: View) -> Facts:
+def view_facts(view: View) -> Facts:
+    """As ``study_facts``, of a study that was read already."""
     study, progress = view.study, view.progress
     best = progress.best
     return {
@@ -157,7 +158,7 @@ def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> F
     view = Watcher(reader, study.id).poll()
     found = usage_of(reader, study)
     delays = _delays(reader, study, view)
-    return _facts(view) | {
+    return view_facts(view) | {
         "waits": waits,
         "environment": study.environment or None,
         "all_trials": [_trial(trial) for trial in view.trials],

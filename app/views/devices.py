@@ -31,7 +31,8 @@ _POLL_INTERVAL = 0.1
 SHOWN_AFTER = 86_400.0
 #: Spaces between two columns of the table.
 GAP = 3
-_GONE = ("left", "held")
+#: The states of a device that is not here.
+GONE = ("left", "held")
 _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
 
 
@@ -44,7 +45,7 @@ def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
     works = reader.running() if served else {}
     found = [_facts(record, works) for record in reader.devices()]
     for facts in found if not served else ():
-        if facts["state"] not in _GONE:
+        if facts["state"] not in GONE:
             facts |= {
                 "state": "left",
                 "since": None,
@@ -92,12 +93,17 @@ def device_table(devices: list[Facts]) -> RenderableType:
             "there is no device yet: start workers with `penstock up` or `penstock worker`", "dim"
         )
     now = time.time()
-    shown = [facts for facts in devices if not _left_long_ago(facts, now)]
-    order = sorted(shown, key=lambda facts: facts["state"] in _GONE)
-    table = _Fitting({title: [cell(facts, now) for facts in order] for title, cell in _COLUMNS})
+    shown = shown_devices(devices, now)
+    table = _Fitting({title: [cell(facts, now) for facts in shown] for title, cell in COLUMNS})
     forgotten = len(devices) - len(shown)
     words = f"and {forgotten} that left more than a day ago: --json has them"
     return Group(*([table] if shown else []), *([Text(words, "dim")] if forgotten else []))
+
+
+def shown_devices(devices: Sequence[Facts], now: float) -> list[Facts]:
+    """Those that are here or left within ``SHOWN_AFTER`` seconds; what is gone comes last."""
+    shown = [facts for facts in devices if not _left_long_ago(facts, now)]
+    return sorted(shown, key=lambda facts: facts["state"] in GONE)
 
 
 def _left_long_ago(facts: Facts, now: float) -> bool:
@@ -120,7 +126,7 @@ class _Fitting:
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
         for title in shown:
             # Only the last column may wrap, and only if it has to.
-            justify: Literal["left", "right"] = "right" if title in _NUMBERS else "left"
+            justify: Literal["left", "right"] = "right" if title in NUMBERS else "left"
             table.add_column(title, justify=justify, no_wrap=title != "runs", overflow="fold")
         for row in zip(*(self._cells[title] for title in shown), strict=True):
             table.add_row(*row)
@@ -159,7 +165,8 @@ def _runs(facts: Facts, now: float) -> Text:
     return text
 
 
-_COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
+#: The columns: title, and the cell of a device at a moment (seconds since 1970).
+COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
     ("device", lambda facts, _: Text(facts["name"], style="bold")),
     ("node", lambda facts, _: Text(facts["node"])),
     ("kind", lambda facts, _: Text(facts["kind"])),
@@ -170,7 +177,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
     ("state", _state),
     ("runs", _runs),
 )
-_NUMBERS = {"cores", "memory", "slots"}
+#: The columns that hold numbers.
+NUMBERS = {"cores", "memory", "slots"}
 #: The columns that a narrow terminal omits, in this order. A device's name holds node and kind.
 _DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 

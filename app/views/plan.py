@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -18,12 +19,22 @@ Facts = dict[str, Any]
 NO_TARGET = "none"
 
 
+#: The columns of a plan's rows.
+COLUMNS = ("trial", "where", "epoch", "target", "free in", "why")
+
+
 def plan_view(plan: Facts) -> RenderableType:
     """What runs, what waits, and when the next slot is expected to be free."""
     if not plan["studies"]:
-        trouble = f"; {_trouble(plan)}" if plan["trouble"] else ""
-        return Text(f"no study is running: there is nothing to plan{trouble}", style="dim")
-    parts: list[RenderableType] = [Text(_head(plan)), Text()]
+        return Text(head_words(plan), style="dim")
+    rows = plan_rows(plan)
+    parts: list[RenderableType] = [Text(head_words(plan)), Text()]
+    parts += [_Rows(rows), Text()] if rows else []
+    return Group(*parts, *(Text(line, style="dim") for line in detail_words(plan)))
+
+
+def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
+    """A row of ``COLUMNS`` for each trial that runs, then for each that waits."""
     rows = [
         (*_first(row, ", ".join(row["slots"])), _time(row["ends"]), row["why"])
         for row in plan["running"]
@@ -31,13 +42,23 @@ def plan_view(plan: Facts) -> RenderableType:
     for row in plan["waiting"]:
         where = "waits" if row["width"] == 1 else f"waits for {row['width']} devices"
         rows.append((*_first(row, where), "", row["why"]))
-    if rows:
-        parts += [_Rows(rows), Text()]
+    return rows
+
+
+def head_words(plan: Facts) -> str:
+    """The policy, how old its plan is, and when a slot is free; or that nothing is planned."""
+    if plan["studies"]:
+        return _head(plan)
+    trouble = f"; {_trouble(plan)}" if plan["trouble"] else ""
+    return f"no study is running: there is nothing to plan{trouble}"
+
+
+def detail_words(plan: Facts) -> Iterator[str]:
+    """A line for each shared device, each of its lanes, and each study."""
     for row in plan["shared"]:
-        parts.append(Text(_shared(row), style="dim"))
-        parts += [Text(_lane(lane), style="dim") for lane in row.get("lanes", ())]
-    parts += [Text(_study(row), style="dim") for row in plan["studies"]]
-    return Group(*parts)
+        yield _shared(row)
+        yield from (_lane(lane) for lane in row.get("lanes", ()))
+    yield from (_study(row) for row in plan["studies"])
 
 
 class _Rows:
@@ -48,7 +69,7 @@ class _Rows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-        for title in ("trial", "where", "epoch", "target", "free in", "why"):
+        for title in COLUMNS:
             table.add_column(title)
         for row in self._rows:
             table.add_row(*row)

@@ -1,0 +1,30 @@
+// Draws the figures of app/report/charts.py with plotly.js, in the colours of the page.
+"use strict";
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// Charts carry the trials' colours; everything else comes from the page's own, light or dark.
+function draw(place, figure) {
+  if (!figure) { place.innerHTML = '<p class="none">Nothing to draw yet.</p>'; place.style.minHeight = 0; return; }
+  if (!place.classList.contains("js-plotly-plot")) { place.replaceChildren(); place.style.minHeight = ""; }
+  const ink = css("--ink"), soft = css("--soft"), grid = css("--grid"), card = css("--card");
+  const axis = given => Object.assign({gridcolor: grid, linecolor: css("--rule"), zeroline: false, tickfont: {color: soft}, ticks: "", automargin: true}, given,
+    given && given.title ? {title: {text: given.title.text, font: {size: 13, color: soft}, standoff: 12}} : {});
+  const layout = Object.assign({}, figure.layout, {
+    xaxis: axis(figure.layout.xaxis), yaxis: axis(figure.layout.yaxis),
+    font: {family: css("--sans"), size: 12.5, color: ink},
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+    margin: place.dataset.figure === "parallel" ? {l: 70, r: 60, t: 56, b: 24} : {l: 62, r: 16, t: 30, b: 48},
+    modebar: {bgcolor: "rgba(0,0,0,0)", color: css("--rule"), activecolor: css("--accent")},
+    hoverlabel: {bgcolor: card, bordercolor: css("--rule"), font: {family: css("--sans"), size: 12.5, color: ink}, align: "left"}});
+  const traces = figure.data.map(trace => {
+    trace = structuredClone(trace);
+    if (trace.line && trace.line.color === "ink") trace.line.color = ink;
+    if (trace.mode === "markers") trace.marker.line = {width: 1, color: card};
+    if (trace.type === "bar") { trace.marker.line = {width: 1, color: card}; trace.insidetextfont = {size: 11}; }
+    if (trace.type === "parcoords") { trace.labelfont = {color: ink, size: 13}; trace.tickfont = {color: soft, size: 11.5}; trace.rangefont = {color: "rgba(0,0,0,0)", size: 1};
+      trace.unselected = {line: {color: css("--faint"), opacity: .12}}; }
+    return trace;
+  });
+  Plotly.react(place, traces, layout, {responsive: true, displaylogo: false, displayModeBar: place.dataset.figure === "parallel" ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]});
+}
