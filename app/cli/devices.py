@@ -64,9 +64,10 @@ def drain(names: Names, within: Within = None) -> None:
 
     Their workers stay up. With --within, what still runs then is revoked, and the command waits.
     """
+    from ..study import control
+
     if within is None:
-        drained = client_of().drain(names)
-        say(f"taken out: {', '.join(drained)}")
+        say(control.drain(settings_of(), names))
     else:
         _wait_free(lambda client: client.drain(names, within), within)
 
@@ -74,8 +75,9 @@ def drain(names: Names, within: Within = None) -> None:
 @capacity.command()
 def undrain(names: Names) -> None:
     """Return devices that were drained or freed."""
-    given = client_of().undrain(names)
-    say(f"given back: {', '.join(given)}")
+    from ..study import control
+
+    say(control.undrain(settings_of(), names))
 
 
 @capacity.command()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..host.settings import Settings
     from ..ledger.reader import Reader
     from ..ledger.rows import StudyRow
+    from ..study.control import Control
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -187,13 +188,17 @@ def study_of(reader: Reader, name: str | None) -> StudyRow:
 
 def client_of(settings: Settings | None = None) -> Client:
     """Who sends commands, and a scheduler that hears them."""
-    from ..broker.client import Client
-    from ..services.services import ensure_up
+    from ..study import control
 
-    settings = settings or settings_of()
-    if settings.broker is None and not scheduler_runs(settings):
-        ensure_up(settings)  # only a scheduler can act, and nobody else would start ours
-    return Client(settings)
+    return control.client_of(settings or settings_of())
+
+
+def control_of() -> Control:
+    """What can be done to studies."""
+    from ..study.control import Control
+
+    settings = settings_of()
+    return Control(settings, reader_of(settings))
 
 
 def scheduler_runs(settings: Settings) -> bool:

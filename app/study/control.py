@@ -1,0 +1,103 @@
+"""Controls studies and devices by name, for the command line and the pages in the browser.
+
+Each function here says in a sentence what was done. It raises UsageError for what is refused, and
+BackendError if no scheduler answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from ..ledger.codec import spec_from_json
+from ..services.services import ensure_up, scheduler_answers
+from ..spec.space import check_params
+
+if TYPE_CHECKING:
+    from ..broker.client import Client
+    from ..host.settings import Settings
+    from ..ledger.reader import Reader
+    from ..ledger.rows import StudyRow
+
+
+class Control:
+    """What can be done to the studies of ``reader``, by the scheduler of ``settings``."""
+
+    def __init__(self, settings: Settings, reader: Reader) -> None:
+        self._settings = settings
+        self._reader = reader
+
+    def pause(self, name: str) -> str:
+        """Pause a study: running trials end their epoch."""
+        study = self._unfinished(name)
+        client_of(self._settings).pause(study.id)
+        return f"{study.name} is paused: penstock resume {study.id}"
+
+    def resume(self, name: str) -> str:
+        """Continue a paused study."""
+        study = self._unfinished(name)
+        client_of(self._settings).resume(study.id)
+        return f"{study.name} goes on: penstock watch {study.id}"
+
+    def cancel(self, name: str) -> str:
+        """Cancel a study. Its results so far stay readable."""
+        study = self._unfinished(name)
+        client_of(self._settings).cancel(study.id)
+        return f"{study.name} is cancelled"
+
+    def set_weight(self, name: str, weight: float | None, priority: int | None) -> str:
+        """Change a study's share of the devices; what is None stays, and one of both is given."""
+        study = self._unfinished(name)
+        if weight is None and priority is None:
+            raise UsageError(
+                f"{study.name} has weight {study.weight:g} and priority {study.priority}: give"
+                " another weight, as in penstock weight STUDY 2, or --priority"
+            )
+        weight = study.weight if weight is None else weight
+        priority = study.priority if priority is None else priority
+        client_of(self._settings).set_weight(study.id, weight, priority)
+        return f"{study.name} has weight {weight:g} and priority {priority}"
+
+    def extend(self, name: str, by: int | None, to: int | None) -> str:
+        """Add trials to a study, even if it is over: ``by`` so many, or up to ``to``."""
+        study = self._reader.study(name)
+        n_trials = client_of(self._settings).extend(study.id, by=by, to=to)
+        return f"{study.name} goes on to {n_trials} trials: penstock watch {study.id}"
+
+    def enqueue(self, name: str, params: Mapping[str, Any]) -> str:
+        """Have a configuration tried next; what it leaves out is drawn."""
+        study = self._unfinished(name)
+        spec = spec_from_json(study.spec_json)
+        if spec.local:
+            raise UsageError(
+                f"{study.name} is sampled beside its objective: call study.enqueue_trial()"
+            )
+        checked = check_params(spec.space, params, spec.conditions)
+        client_of(self._settings).enqueue(study.id, checked)
+        return f"{study.name} tries that configuration next"
+
+    def _unfinished(self, name: str) -> StudyRow:
+        study = self._reader.study(name)
+        if study.finished_at is not None:
+            raise UsageError(f"{study.name} is {study.status} already")
+        return study
+
+
+def drain(settings: Settings, names: Sequence[str]) -> str:
+    """Drain devices: what runs there ends its epoch, and nothing new starts."""
+    return f"taken out: {', '.join(client_of(settings).drain(names))}"
+
+
+def undrain(settings: Settings, names: Sequence[str]) -> str:
+    """Return devices that were drained or freed."""
+    return f"given back: {', '.join(client_of(settings).undrain(names))}"
+
+
+def client_of(settings: Settings) -> Client:
+    """Who sends commands, and a scheduler that hears them: ours is started if none runs."""
+    from ..broker.client import Client
+
+    if settings.broker is None and not scheduler_answers(settings):
+        ensure_up(settings)  # only a scheduler can act, and nobody else would start ours
+    return Client(settings)
