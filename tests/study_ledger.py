@@ -83,21 +83,27 @@ def study_spec(name: str = "digits", n_trials: int = 9, **fields) -> StudySpec:
     return StudySpec(name=name, n_trials=n_trials, **{**given, **fields})
 
 
+def start_study(
+    home: Path, *specs: StudySpec, fails=(), devices=SomeFail
+) -> tuple[Runner, SqlLedger]:
+    """A runner of these studies in ``home/ledger.db``, and its ledger, which is to be closed."""
+    home.mkdir(parents=True, exist_ok=True)
+    ledger, clock = SqlLedger.open(f"sqlite:///{home / 'ledger.db'}"), SimulatedClock(START)
+    two = [Device(f"cpu.node.{n}", "node", "cpu", (n,), None) for n in range(2)]
+    transport = devices(clock, two, Curves())
+    transport.fails = fails
+    runner = Runner(restore(ledger), ledger, transport, SamplerHost(), clock)
+    runner.start(*(StudySubmitted(at=clock.now(), study=spec) for spec in specs))
+    return runner, ledger
+
+
 def make_study(
     home: Path, *specs: StudySpec, fails=(), turns: int | None = None, devices=SomeFail
 ) -> Reader:
     """Run studies (to their end, or for some turns) in ``home/ledger.db``; a reader of it."""
-    home.mkdir(parents=True, exist_ok=True)
-    url = f"sqlite:///{home / 'ledger.db'}"
-    ledger, clock = SqlLedger.open(url), SimulatedClock(START)
-    two = [Device(f"cpu.node.{n}", "node", "cpu", (n,), None) for n in range(2)]
-    transport = devices(clock, two, Curves())
-    transport.fails = fails
-    engine = restore(ledger)
-    runner = Runner(engine, ledger, transport, SamplerHost(), clock)
-    runner.start(*(StudySubmitted(at=clock.now(), study=spec) for spec in specs))
-    while engine.state.studies and turns != 0:
+    runner, ledger = start_study(home, *specs, fails=fails, devices=devices)
+    while runner.engine.state.studies and turns != 0:
         runner.turn(1.0)
         turns = None if turns is None else turns - 1
     ledger.close()
-    return Reader(url)
+    return Reader(f"sqlite:///{home / 'ledger.db'}")

@@ -21,7 +21,20 @@ from .devices import capacity
 from .environments import environments
 from .history import history, similar
 from .life import cancel, extend, pause, resume, weight
-from .machine import backup, dashboard, doctor, down, flower, gc, metrics, plan, restore, up, worker
+from .machine import (
+    backup,
+    dashboard,
+    doctor,
+    down,
+    flower,
+    gc,
+    metrics,
+    plan,
+    restore,
+    ui,
+    up,
+    worker,
+)
 from .results import best, export, import_study, memory, prefixes
 from .simulate import simulate
 from .terminal import (
@@ -267,7 +280,20 @@ for command, does in (
     app.command(command, rich_help_panel=STUDIES)(does)
 
 
-for of_machine in (doctor, plan, gc, backup, restore, up, down, worker, flower, metrics, dashboard):
+for of_machine in (
+    ui,
+    doctor,
+    plan,
+    gc,
+    backup,
+    restore,
+    up,
+    down,
+    worker,
+    flower,
+    metrics,
+    dashboard,
+):
     app.command(rich_help_panel=MACHINE)(of_machine)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 app.add_typer(history, name="history", rich_help_panel=MACHINE)

@@ -233,6 +233,14 @@ class Reader(EventLog):
         [row] = self._rows(select(func.max(EVENT.c.seq)))
         return row[0] or 0
 
+    def changed(self, after: int) -> set[str]:
+        """The ids of the studies that events after number ``after`` are about.
+
+        Digests are not compared: it tells readers of a study that there is something to read.
+        """
+        query = select(EVENT.c.study).where(EVENT.c.seq > after, EVENT.c.study.is_not(None))
+        return {row.study for row in self._rows(query.distinct())}
+
     def named(self, uris: Sequence[str]) -> set[str]:
         """Those of ``uris``, some hundreds at most, that something names and so needs.
 

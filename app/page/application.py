@@ -1,0 +1,145 @@
+"""The pages as a web application: which address shows what, and what is said of errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ...profiling.base.errors import PenstockError, UsageError
+from ..report.report import report_text
+from .actions import carry_out
+from .devices import devices_page, plan_page
+from .follower import Follower, Pictures
+from .frame import Page, asset, framed
+from .gate import REPORT_POLICY
+from .site import Site
+from .studies import studies_page
+from .study import memory_page, study_page
+from .trials import trial_page
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ..host.settings import Settings
+    from ..ledger.reader import Reader
+
+log = logging.getLogger(__name__)
+
+#: By address: what draws the page.
+PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
+    "": studies_page,
+    "study": study_page,
+    "trial": trial_page,
+    "memory": memory_page,
+    "devices": devices_page,
+    "plan": plan_page,
+}
+#: What a page that was told of a change says when it asks for itself again.
+LIVE = "x-penstock-live"
+#: The most bytes of a form.
+FORM_BYTES = 1 << 20
+
+
+def application(settings: Settings, reader: Reader) -> Starlette:
+    """The pages of the installation of ``settings``, behind no gate yet."""
+    site = Site(settings, reader)
+    follower = Follower(reader, site.scheduler)
+    pictures = Pictures(follower)
+
+    def show(request: Request) -> Response:
+        name, live = request.url.path.rpartition("/")[2], LIVE in request.headers
+        query = request.query_params
+        try:
+            text = pictures.picture(
+                f"{name}?{query}", lambda: _picture(site, name, query), live=live
+            )
+        except PenstockError as error:
+            status = 404 if isinstance(error, UsageError) else 503
+            return _message("It cannot be shown", error, status)
+        return HTMLResponse(text)
+
+    def report(request: Request) -> Response:
+        try:
+            study = reader.study(request.query_params.get("id", ""))
+            text = report_text(reader, study.id)
+        except PenstockError as error:
+            return _message("It cannot be shown", error, 404)
+        return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
+
+    async def act(request: Request) -> Response:
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > FORM_BYTES:
+                return PlainTextResponse("The form is too long.", 413)
+        fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+        try:
+            words = await run_in_threadpool(carry_out, site, fields)
+        except PenstockError as error:
+            status = 422 if isinstance(error, UsageError) else 503
+            return _message("It was not done", error, status)
+        follower.hurry()
+        return _message("Done", words, 200)
+
+    async def events(request: Request) -> Response:
+        seen = request.query_params.get("seen", "")
+        number = int(seen) if seen.isascii() and seen.isdecimal() and len(seen) < 20 else 0
+        # A proxy that buffers would hold the events back.
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(
+            follower.messages(number), media_type="text/event-stream", headers=headers
+        )
+
+    def file(request: Request) -> Response:
+        found = asset(request.path_params["name"])
+        if found is None:
+            return _message("It cannot be shown", "There is no such page here.", 404)
+        # Its address changes with its content.
+        headers = {"Cache-Control": "private, max-age=31536000, immutable"}
+        return Response(found[0], media_type=found[1], headers=headers)
+
+    def unexpected(request: Request, error: Exception) -> Response:
+        log.error("%s could not be answered", request.url.path, exc_info=error)
+        words = "This is an error of Penstock's: its traceback is where penstock ui runs."
+        return _message("It cannot be shown", words, 500)
+
+    @asynccontextmanager
+    async def following(_: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(follower.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    routes = [
+        *(Route(f"/{name}", show) for name in PAGES),
+        Route("/report", report),
+        Route("/events", events),
+        Route("/act", act, methods=["POST"]),
+        Route("/{name}", file),
+    ]
+    return Starlette(routes=routes, lifespan=following, exception_handlers={Exception: unexpected})
+
+
+def _picture(site: Site, name: str, query: Mapping[str, str]) -> str:
+    seen = site.newest()  # read first: what comes meanwhile is announced
+    return framed(PAGES[name](site, query), name or "./", seen)
+
+
+def _message(title: str, words: object, status: int) -> Response:
+    """A page that says ``words``."""
+    main = f'<p class="message" id="words">{escape(str(words))}</p><p><a href="./">Studies</a></p>'
+    page = Page(title, f"<h1>{escape(title)}</h1>", main, topics=())
+    return HTMLResponse(framed(page, "", 0), status)

@@ -1,0 +1,180 @@
+"""Notices what changes, once for all open pages, and tells them which of them it concerns.
+
+Theory of operation. Each open page keeps one stream of server-sent events. While there is one, a
+single task looks twice a second: for events of the ledger that are new, and for which scheduler
+runs, which no event tells. What it finds goes to every stream as a set of topics. A page that one
+of them concerns asks for itself again, and shows what differs. A stream whose page is slow only
+collects topics, of which there are as many as studies.
+
+Pages that ask again for the same address between two announcements are drawn once
+(``Pictures``). And the next announcement waits for ``REST`` times as long as drawing has
+taken since the last one. So live pages take a part of one core, however many are open and however
+large the studies are: what grows is the time between two pictures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+
+from ...profiling.base.errors import PenstockError
+
+if TYPE_CHECKING:
+    from ..ledger.reader import Reader
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the ledger.
+PERIOD = 0.5
+#: Seconds after which pages that show times until now are told that time has passed.
+TICK = 10.0
+#: Seconds of rest for each second of drawing.
+REST = 4.0
+#: How many pictures are kept.
+KEPT = 64
+#: Topics: all has changed; time has passed. A study's topic is ``study:`` and its id.
+ALL, TIME = "all", "time"
+
+
+def topic_of(study_id: str) -> str:
+    """The topic of pages about this study."""
+    return f"study:{study_id}"
+
+
+class _Stream:
+    """What one open page is still to be told."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.changed = asyncio.Event()
+
+
+class Follower:
+    """Follows the ledger of ``reader``; ``scheduler`` gives another value if it comes or goes."""
+
+    def __init__(self, reader: Reader, scheduler: Callable[[], object]) -> None:
+        self._reader = reader
+        self._scheduler = scheduler
+        #: How many announcements there were. A picture drawn since the last one is good enough.
+        self.announced = 0
+        #: Seconds of drawing since the last announcement.
+        self.drawing = 0.0
+        self._newest = 0
+        self._served: object = None
+        self._streams: set[_Stream] = set()
+        self._wake = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Look now: something was just changed from a page."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look and tell, for as long as the server runs."""
+        loop = asyncio.get_running_loop()
+        ticked = loop.time()
+        while True:
+            if not self._streams:
+                await self._pause(None)  # nobody listens, so nothing is read
+            topics = await self._look()
+            if loop.time() - ticked >= TICK:
+                topics.add(TIME)
+                ticked = loop.time()
+            rest, self.drawing = REST * self.drawing, 0.0
+            if topics:
+                self._tell(topics)
+            await self._pause(max(PERIOD, rest))
+
+    async def _pause(self, seconds: float | None) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        self._wake.clear()
+
+    async def _look(self) -> set[str]:
+        try:
+            return await run_in_threadpool(self.look)
+        except Exception:  # one look that fails must not be the last one
+            log.exception("what has changed could not be read")
+            return set()
+
+    def look(self) -> set[str]:
+        """The topics of what has changed since the last look."""
+        before, self._served = self._served, self._scheduler()
+        topics = set() if before in (None, self._served) else {ALL}
+        try:
+            newest = self._reader.newest()
+            if newest < self._newest:  # an older ledger was restored
+                topics.add(ALL)
+            elif newest > self._newest:
+                topics |= {topic_of(study) for study in self._reader.changed(self._newest)}
+        except PenstockError:
+            return topics  # the pages say what is wrong when they ask
+        self._newest = newest
+        return topics
+
+    def _tell(self, topics: set[str]) -> None:
+        self.announced += 1
+        for stream in self._streams:
+            stream.topics |= topics
+            stream.changed.set()
+
+    async def messages(self, seen: int) -> AsyncIterator[str]:
+        """The stream of a page that has shown the ledger as of event number ``seen``."""
+        stream = _Stream()
+        self._streams.add(stream)
+        if len(self._streams) == 1:
+            self._newest = seen
+            self._wake.set()
+        elif seen != self._newest:
+            # The others were told already of what this page may lack.
+            stream.topics.add(ALL)
+            stream.changed.set()
+        try:
+            yield "retry: 1000\n\n"
+            while True:
+                await stream.changed.wait()
+                stream.changed.clear()
+                topics, stream.topics = sorted(stream.topics), set()
+                yield f"data: {json.dumps(topics)}\n\n"
+        finally:
+            self._streams.discard(stream)
+
+
+class Pictures:
+    """The pictures of pages, each drawn anew after an announcement of ``follower``.
+
+    They are drawn one at a time, in any thread.
+    """
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._lock = threading.Lock()
+        #: By address: how many announcements there were when it was drawn, and the picture.
+        self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
+
+    def picture(self, address: str, draw: Callable[[], str], *, live: bool) -> str:
+        """What ``draw`` gives, or has given to another page of this ``address``.
+
+        ``live`` is a page that was told of a change. Any other one is drawn anew.
+        """
+        with self._lock:
+            announced, kept = self._kept.pop(address, (-1, ""))
+            if not live or announced != self._follower.announced:
+                announced = self._follower.announced  # what comes from here on is announced
+                began = time.thread_time()
+                try:
+                    kept = draw()
+                finally:
+                    self._follower.drawing += time.thread_time() - began
+            self._kept[address] = announced, kept
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return kept

@@ -1,0 +1,91 @@
+"""Puts a page into the common frame: style, scripts, the way to other pages, and what is live.
+
+All pages are in one folder and link to each other without a path before, so that they work behind
+a proxy at any path. Users' text enters a page as in a report: escaped, or as JSON for the charts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..common.plain import encodable
+from ..report.page import charts_script, plotly_script, script_json, style_sheet
+
+SCRIPT, STYLE = "text/javascript", "text/css"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its title as text, its head and main part as HTML, the figures of its charts."""
+
+    title: str
+    head: str
+    main: str
+    #: None: it never has a chart.
+    figures: Mapping[str, Any] | None = None
+    #: What it shows (``app.page.follower``); None: it changes with anything.
+    topics: tuple[str, ...] | None = None
+
+
+def framed(page: Page, here: str, seen: int) -> str:
+    """``page`` as text, at the address ``here``; it shows the ledger as of event ``seen``."""
+    names = ("plotly.js", "charts.js", "page.js") if page.figures is not None else ("page.js",)
+    topics = "" if page.topics is None else escape(json.dumps(page.topics))
+    known = {
+        "title": f"{escape(page.title)} · Penstock",
+        "report.css": asset_url("report.css"),
+        "page.css": asset_url("page.css"),
+        "scripts": "".join(f'<script defer src="{asset_url(name)}"></script>' for name in names),
+        "seen": str(seen),
+        "topics": topics and f' data-topics="{topics}"',
+        "head": page.head,
+        "main": page.main,
+        "figures": script_json(page.figures or {}),
+        **{
+            f"at {name}": ' aria-current="page"' if name == here else ""
+            for name in ("./", "devices", "plan")
+        },
+    }
+    # One pass: inserted text is never searched for placeholders.
+    whole = re.sub(r"\{\{([^{}]+)\}\}", lambda match: known[match[1]], _beside("frame.html"))
+    return encodable(whole)
+
+
+def asset_url(name: str) -> str:
+    """The address of a style sheet or script, which changes with its content."""
+    return f"{name}?v={_mark(name)}"
+
+
+def asset(name: str) -> tuple[str, str] | None:
+    """The text and the media type of a style sheet or script; None if there is no such one."""
+    read = _ASSETS.get(name)
+    return None if read is None else (read(), SCRIPT if name.endswith(".js") else STYLE)
+
+
+@cache
+def _mark(name: str) -> str:
+    if name == "plotly.js":  # its content is read when it is asked for
+        return version("plotly")
+    return hashlib.sha256(_ASSETS[name]().encode()).hexdigest()[:12]
+
+
+def _beside(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+_ASSETS: dict[str, Callable[[], str]] = {
+    "report.css": style_sheet,
+    "page.css": lambda: _beside("page.css"),
+    "plotly.js": plotly_script,
+    "charts.js": charts_script,
+    "page.js": lambda: _beside("page.js"),
+}

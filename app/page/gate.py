@@ -1,0 +1,163 @@
+"""Lets in whoever has the token, from pages of our own only, and forbids what a page may not do.
+
+Theory of operation. The pages show studies and control them, and any web page in the same browser
+can send requests to this machine. So four things are asked of a request. Its ``Host`` is a name of
+this machine, or the proxy's: a web page whose own name was pointed here (DNS rebinding) has
+another one. It has the token, which the printed address carries once; from then on a cookie does
+that scripts cannot read and that no other site's request carries. What changes something is a POST
+whose ``Origin`` is our own. And each answer says that its page may load and run nothing but what
+this server sends.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...profiling.base.errors import UsageError
+from ..optuna_bridge.dashboard import is_ours
+
+#: The SHA-256 of an empty style element, to which plotly.js adds its rules.
+_EMPTY = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+#: What our pages may do. Style attributes colour what a trial's colour is; they load nothing.
+POLICY = (
+    f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY}; style-src-attr"
+    " 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
+)
+#: A report brings scripts of its own. It runs them as a page of nowhere: without our cookie.
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval';"
+    " style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # A form's request has no Origin under "no-referrer".
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+READING = ("GET", "HEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Where a proxy shows the pages: its origin, and the path before all of them (or empty)."""
+
+    origin: str = ""
+    path: str = ""
+
+    @classmethod
+    def of(cls, url: str) -> Proxy:
+        """The proxy at ``url``. Raises UsageError if it is not an address of a web page."""
+        allowed = "an address as https://example.org/penstock"
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname
+        except ValueError:
+            raise UsageError.refuse("--proxy", url, allowed) from None
+        clean = not (parts.query or parts.fragment or "@" in parts.netloc)
+        if parts.scheme not in ("http", "https") or not host or not clean or not url.isascii():
+            raise UsageError.refuse("--proxy", url, allowed)
+        return cls(f"{parts.scheme}://{parts.netloc}".lower(), parts.path.rstrip("/"))
+
+    @property
+    def host(self) -> str:
+        """Its name, with a port if it has one."""
+        return self.origin.partition("://")[2]
+
+
+class Gate:
+    """``app`` for those who have ``token``, at ``port`` of this machine or behind ``proxy``."""
+
+    def __init__(self, app: ASGIApp, token: str, port: int, proxy: Proxy) -> None:
+        self._app = app
+        self._token = token
+        self._proxy = proxy
+        # Cookies are not kept apart by port.
+        self._cookie = f"penstock-{port}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or hand it to the application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope = self._without_prefix(scope)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("Content-Security-Policy", POLICY)
+                headers.setdefault("Cache-Control", "no-store")
+                headers.update(_HEADERS)
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (self._app if refusal is None else refusal)(scope, receive, guarded)
+
+    def _without_prefix(self, scope: Scope) -> Scope:
+        """``scope`` as it is behind a proxy that takes off its path; some do not."""
+        path, prefix = scope["path"], self._proxy.path
+        if prefix and path.startswith(f"{prefix}/"):
+            return {**scope, "path": path[len(prefix) :]}
+        return scope
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """What is answered instead of the page; None if the request is let in."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if not is_ours(host) and (not self._proxy.host or host != self._proxy.host):
+            return _words(400, "This page answers only to its own address, as it was printed.")
+        if self._proxy.path and scope["path"] == self._proxy.path:
+            query = scope["query_string"].decode("latin-1")
+            return RedirectResponse(f"{self._proxy.path}/?{query}", 307)  # links are relative
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        if scope["method"] in READING and (given := query.pop("token", [])):
+            return self._enter(scope, given[0], query)
+        if not self._is_token(cookie_parser(headers.get("cookie", "")).get(self._cookie, "")):
+            return _words(
+                401, "Open the address that <code>penstock ui</code> has printed: it lets you in."
+            )
+        if scope["method"] not in READING and not self._is_own(headers, host):
+            return _words(403, "This request does not come from this page.")
+        return None
+
+    def _enter(self, scope: Scope, given: str, query: dict[str, list[str]]) -> Response:
+        """Keep the token in a cookie, and go to the same page without it."""
+        if not self._is_token(given):
+            return _words(
+                403, "This token is not the one that was printed: the server has a new one."
+            )
+        rest = urlencode(query, doseq=True)
+        # Relative, since only the browser knows the path before it.
+        page = f"./{scope['path'].rpartition('/')[2]}"
+        response = RedirectResponse(f"{page}?{rest}" if rest else page, 303)
+        response.set_cookie(
+            self._cookie,
+            self._token,
+            path=self._proxy.path or "/",
+            secure=self._proxy.origin.startswith("https://"),
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    def _is_token(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self._token.encode())
+
+    def _is_own(self, headers: Headers, host: str) -> bool:
+        """Whether a page of this server sends the request, by this name or the proxy's."""
+        origin = headers.get("origin", "").lower()
+        return origin == f"http://{host}" or (bool(origin) and origin == self._proxy.origin)
+
+
+def _words(status: int, markup: str) -> Response:
+    text = f"<!doctype html><html lang=en><title>Penstock</title><p>{markup}</p>"
+    return HTMLResponse(text, status)

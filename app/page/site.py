@@ -1,0 +1,67 @@
+"""What all pages are drawn from: the ledger, the studies read so far, and the scheduler."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import PenstockError
+from ..host import locks
+from ..services.services import scheduler_answers
+from ..study.control import Control
+from ..views.live import Watcher
+
+if TYPE_CHECKING:
+    from ..host.settings import Settings
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow
+    from ..views.progress import View
+
+#: How many studies are kept as they were read last.
+KEPT = 16
+
+
+class Site:
+    """The installation of ``settings``, whose ledger is that of ``reader``.
+
+    Pages are drawn by one thread at a time (``app.page.follower``).
+    """
+
+    def __init__(self, settings: Settings, reader: Reader) -> None:
+        self.settings = settings
+        self.reader = reader
+        self.control = Control(settings, reader)
+        #: Rows of the list of studies that are over, by id, status and end.
+        self.over: dict[tuple[str, str, float | None], dict[str, Any]] = {}
+        self._watchers: OrderedDict[str, Watcher] = OrderedDict()
+        self._newest = 0
+
+    def serves(self) -> bool:
+        """Whether a scheduler runs."""
+        return scheduler_answers(self.settings)
+
+    def scheduler(self) -> tuple[bool, int | None]:
+        """Whether one runs, and the process of one on this machine: another one is a new one."""
+        return self.serves(), locks.pid_of(self.settings.run, "scheduler")
+
+    def newest(self) -> int:
+        """The number of the newest event; 0 where there is none, or the ledger does not answer."""
+        try:
+            newest = 0 if self.reader.is_empty() else self.reader.newest()
+        except PenstockError:
+            return 0
+        if newest < self._newest:  # an older ledger was restored
+            self._watchers.clear()
+            self.over.clear()
+        self._newest = newest
+        return newest
+
+    def look(self, study_id: str) -> tuple[View, Sequence[EpochRow]]:
+        """The study now, with all its epochs in the order of their acceptance."""
+        watcher = self._watchers.pop(study_id, None) or Watcher(self.reader, study_id)
+        view = watcher.poll()
+        self._watchers[study_id] = watcher
+        while len(self._watchers) > KEPT:
+            self._watchers.popitem(last=False)
+        return view, watcher.epochs

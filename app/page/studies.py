@@ -1,0 +1,73 @@
+"""Draws the list of studies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ...scheduler.model.trial import FINAL, TrialState
+from ..common.text import duration, number, share_words
+from ..status.listing import view_facts
+from .frame import Page
+from .pieces import cells, link, live, page_of, pager, table
+
+if TYPE_CHECKING:
+    from ..ledger.rows import StudyRow
+    from .site import Site
+
+#: How many studies a page lists.
+LISTED = 100
+#: The columns; those in ``NUMBERS`` hold numbers.
+COLUMNS = ("study", "status", "trials", "epochs", "took", "best", "metric")
+NUMBERS = ("trials", "epochs", "took", "best")
+
+
+def studies_page(site: Site, query: Mapping[str, str]) -> Page:
+    """All studies, the newest first."""
+    studies = [] if site.reader.is_empty() else site.reader.studies()[::-1]
+    page = page_of(query)
+    shown = studies[(page - 1) * LISTED : page * LISTED]
+    rows = [cells(_cells(_facts(site, row)), COLUMNS, NUMBERS) for row in shown]
+    listed = (
+        table(COLUMNS, NUMBERS, rows)
+        if rows
+        else '<p class="none">There is no study here: start one with'
+        " <code>penstock run SCRIPT</code>.</p>"
+    )
+    part = live("studies", listed + pager("./", {}, page, len(studies), LISTED))
+    return Page("Studies", "<h1>Studies</h1>", f"<section>{part}</section>")
+
+
+def _facts(site: Site, row: StudyRow) -> dict[str, Any]:
+    """The study's row of the list. One that is over is read once."""
+    key = row.id, row.status, row.finished_at
+    if key in site.over:
+        return site.over[key]
+    facts = view_facts(site.look(row.id)[0])
+    if row.finished_at is not None:
+        site.over[key] = facts
+    return facts
+
+
+def _cells(facts: dict[str, Any]) -> tuple[str, ...]:
+    proposed, planned, best = sum(facts["trials"].values()), facts["n_trials"], facts["best"]
+    done = sum(n for state, n in facts["trials"].items() if TrialState(state) in FINAL)
+    share = share_words(facts["weight"], facts["priority"]) if not facts["finished_at"] else ""
+    front = f"front of {len(facts['front'])}" if facts["front"] else ""
+    return (
+        link("study", facts["name"], id=facts["id"]) + (share and f" <small>{share}</small>"),
+        status(facts["status"]),
+        str(done) if planned is None else f"{done}/{max(proposed, planned)}",
+        f"{facts['epochs']}/{facts['epochs_expected']}"
+        if facts["epochs_expected"]
+        else str(facts["epochs"]),
+        "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
+        escape(number(best["value"])) if best else front,
+        escape(", ".join(each["metric"] for each in facts["objectives"])),
+    )
+
+
+def status(word: str) -> str:
+    """A study's status, in its colour."""
+    return f'<span class="status {escape(word)}">{escape(word)}</span>'

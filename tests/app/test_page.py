@@ -1,0 +1,424 @@
+"""The pages of ``penstock ui``: who is let in, what they show, and that markup stays text."""
+
+import json
+import re
+import signal
+from html import escape
+from html.parser import HTMLParser
+from urllib.parse import quote
+
+import pytest
+from ledger_batches import SPEC, epoch_batch, first_batch
+from page_server import PageServer, figures
+from patience import PATIENCE
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.page.follower import KEPT, Follower, Pictures
+from penstock.app.page.gate import Proxy
+from penstock.app.page.server import serve
+from penstock.app.page.study import CHARTED
+from penstock.app.page.trials import LISTED
+from penstock.app.report import figures as drawings
+from penstock.app.stories.story import find_trial, trial_story
+from penstock.profiling.base.errors import UsageError
+from study_ledger import make_study, start_study, study_spec
+
+NAME = '"><script>alert(1)</script>{{main}}</title>&amp;'
+HOSTILE = study_spec(NAME, n_trials=3, id="hostile-1a2b", metric="<b>acc</b>")
+PATHS = ("/", "/study?id=digits", "/trial?id=digits&n=3", "/memory?id=digits", "/devices", "/plan")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A state folder with two studies that are over; a trial of the first one failed."""
+    folder = tmp_path_factory.mktemp("home")
+    make_study(folder, study_spec(n_trials=9), HOSTILE, fails=(3,))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reader(home):
+    return Reader(f"sqlite:///{home / 'ledger.db'}")
+
+
+@pytest.fixture(scope="module")
+def opened(home):
+    server = PageServer(home)
+    server.enter()
+    yield server
+    server.close()
+
+
+class Elements(HTMLParser):
+    """What a page would load or run: addresses, handlers, and scripts with a text of their own."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.addresses, self.handlers, self.inline, self._script = [], [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.handlers += [name for name in given if name.startswith("on")]
+        self.addresses += [v for name, v in given.items() if name in ("src", "href", "action")]
+        self._script = tag == "script" and given.get("type") != "application/json"
+
+    def handle_endtag(self, tag):
+        self._script = False
+
+    def handle_data(self, data):
+        if self._script and data.strip():
+            self.inline.append(data)
+
+
+# -- who is let in
+
+
+def test_nobody_is_let_in_without_the_token(opened):
+    for path in (*PATHS, "/report?id=digits", "/events?seen=0", "/page.js"):
+        assert opened.ask(path, Cookie="")[0] == 401, path
+        assert opened.ask(path, Cookie=f"penstock-{opened.port}=guess")[0] == 401, path
+    assert opened.ask("/?token=guess", Cookie="")[0] == 403
+    assert opened.ask("/act", "POST", "action=pause", Cookie="")[0] == 401
+
+
+def test_the_printed_address_gives_a_cookie_that_no_script_and_no_other_site_has(opened):
+    status, headers, _ = opened.ask(f"/study?id=digits&token={opened.token}", Cookie="")
+    assert (status, headers["location"]) == (303, "./study?id=digits")
+    name, *flags = headers["set-cookie"].split("; ")
+    assert name == f"penstock-{opened.port}={opened.token}"
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(flags)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil@localhost", ""])
+def test_a_name_that_was_pointed_here_is_refused(opened, host):
+    assert opened.ask("/", Host=host)[0] == 400
+    assert opened.ask(f"/?token={opened.token}", Host=host)[0] == 400
+
+
+def test_a_tunnel_from_another_port_is_let_in(opened):
+    assert opened.ask("/", Host="localhost:9000")[0] == 200
+    status, _, text = opened.ask(
+        "/act", "POST", "", Host="localhost:9000", Origin="http://localhost:9000"
+    )
+    assert (status, "action = " in text) == (422, True)
+
+
+@pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "https://127.0.0.1:1"])
+def test_what_changes_something_comes_from_a_page_of_ours(opened, origin):
+    status, _, text = opened.ask("/act", "POST", "action=cancel&study=digits", Origin=origin)
+    assert (status, "does not come from this page" in text) == (403, True)
+
+
+def test_behind_a_proxy_with_a_path(home):
+    server = PageServer(home, "--proxy", "https://Example.org/a/penstock/")
+    try:
+        assert server.url == f"https://example.org/a/penstock/?token={server.token}"
+        cookie = server.enter(Host="example.org")["set-cookie"].split("; ")
+        assert {"Path=/a/penstock", "Secure"} <= set(cookie)
+        for path in ("/devices", "/a/penstock/devices"):
+            assert server.ask(path, Host="example.org")[0] == 200
+        assert server.ask("/a/penstock")[1]["location"].startswith("/a/penstock/?")
+        for origin, status in (("https://example.org", 422), ("http://example.org", 403)):
+            assert server.ask("/act", "POST", Origin=origin)[0] == status
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "example.org",
+        "ftp://example.org",
+        "https://",
+        "https://u:p@h/",
+        "https://h/?a",
+        "http://[",
+        "https://é.org",
+    ],
+)
+def test_a_proxys_address_that_is_none_is_refused(url):
+    with pytest.raises(UsageError, match="--proxy"):
+        Proxy.of(url)
+
+
+def test_a_port_that_is_taken_is_refused(opened, settings, reader):
+    with pytest.raises(UsageError, match=f"--port = {opened.port}"):
+        serve(settings, reader, opened.port, None, print)
+
+
+# -- what is shown
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_loads_and_runs_nothing_but_what_this_server_sends(opened, path):
+    status, headers, text = opened.ask(path)
+    assert status == 200
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self';" in policy
+    assert "unsafe-eval" not in policy
+    assert headers["cache-control"] == "no-store"
+    page = Elements(text)
+    assert (page.handlers, page.inline) == ([], [])
+    assert not [each for each in page.addresses if "//" in each or each.startswith("/")]
+
+
+def test_styles_and_scripts_are_there_and_named_by_their_content(opened):
+    page = Elements(opened.page("/study?id=digits"))
+    files = [each for each in page.addresses if re.search(r"\.(js|css)\?v=", each)]
+    assert [each.partition("?")[0] for each in files] == [
+        "report.css",
+        "page.css",
+        "plotly.js",
+        "charts.js",
+        "page.js",
+    ]
+    for each in files:
+        status, headers, text = opened.ask(f"/{each}")
+        assert (status, bool(text)) == (200, True)
+        assert "immutable" in headers["cache-control"]
+        assert "{{" not in text or each.startswith("plotly")
+    assert opened.ask("/nothing.js")[0] == 404
+
+
+def test_the_list_has_each_study_with_its_progress(opened, reader):
+    text = opened.page("/")
+    assert 'href="study?id=digits-1a2b"' in text
+    study = reader.study("digits")
+    assert f"{len(reader.trials(study.id))}/9" in text
+    assert f"{len(reader.epochs(study.id))}/" in text
+
+
+def test_a_studys_pictures_are_the_reports(opened, reader):
+    text = opened.page("/study?id=digits")
+    study, trials, epochs = (
+        reader.study("digits"),
+        reader.trials("digits-1a2b"),
+        reader.epochs("digits-1a2b"),
+    )
+    assert figures(text) == json.loads(
+        json.dumps(
+            {
+                "curves": drawings.learning_curves(study, trials, epochs),
+                "history_time": drawings.history(study, trials, epochs, by="time"),
+                "timeline": drawings.timeline(study, trials, epochs),
+            }
+        )
+    )
+    assert "Best trial" in text
+    assert "9 configurations by random sampling" in text
+    assert "/secret" not in text
+    for trial in trials:
+        assert f'href="trial?id=digits-1a2b&amp;n={trial.number}"' in text
+
+
+def test_a_trial_has_its_story_and_its_traceback(opened, reader):
+    story = trial_story(reader, *find_trial(reader, "digits/3"))
+    text = opened.page("/trial?id=digits&n=3")
+    for line in story.lines:
+        assert escape(line.what) in text
+    assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in text
+    assert "<b>no</b>" not in text
+
+
+def test_a_report_runs_its_scripts_as_a_page_of_nowhere(opened):
+    status, headers, text = opened.ask("/report?id=digits")
+    assert (status, "Learning curves" in text) == (200, True)
+    assert headers["content-security-policy"].startswith("sandbox allow-scripts;")
+
+
+@pytest.mark.parametrize("path", ["/", "/study?id=", "/trial?n=1&id=", "/memory?id="])
+def test_names_full_of_markup_are_text(opened, path):
+    text = opened.page(path + (quote(NAME) if path.endswith("=") else ""))
+    assert "<script>alert" not in text
+    assert escape(NAME) in text
+    assert "<b>acc</b>" not in text
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/study?id=digit", "there is no study 'digit'; there are: "),
+        ("/study", "there is no study ''"),
+        ("/trial?id=digits&n=99", "there is no trial 'digits/99'"),
+        ("/trial?id=digits&n=<i>", "trial = "),
+        ("/report?id=nobody", "there is no study 'nobody'"),
+    ],
+)
+def test_what_is_not_there_is_said_in_words(opened, path, words):
+    status, _, text = opened.ask(path.replace("<i>", "%3Ci%3E"))
+    assert status == 404
+    assert escape(words) in text
+    assert "<i>" not in text
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", 9),
+        ("&state=failed", 1),
+        ("&page=2", 0),
+        ("&page=x&order=x&state=x", 9),
+        ("&page=" + "9" * 30, 9),
+    ],
+)
+def test_trials_are_listed_as_is_asked_for(opened, query, shown):
+    assert opened.page(f"/study?id=digits{query}").count(' data-of="') == shown
+
+
+def test_a_study_of_10000_trials_is_shown_a_page_at_a_time(tmp_path):
+    ledger = SqlLedger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.commit(first_batch(10_000))
+    ledger.commit(epoch_batch(10_000, first_seq=2, epoch=1))
+    ledger.close()
+    server = PageServer(tmp_path)
+    try:
+        server.enter()
+        text = server.page(f"/study?id={SPEC.id}&page=200&order=oldest")
+        numbers = [int(n) for n in re.findall(r"trial\?id=digits-1&amp;n=(\d+)", text)]
+        assert numbers == list(range(9950, 10_000))
+        assert "page 200 of 200" in text
+        assert len(numbers) == LISTED
+        assert len(figures(text)["curves"]["data"]) == CHARTED
+        assert "Of 10000 trials, 400 are drawn" in text
+    finally:
+        server.close()
+
+
+def test_where_nothing_has_run_yet_pages_say_so(tmp_path):
+    server = PageServer(tmp_path)
+    try:
+        server.enter()
+        assert "penstock run SCRIPT" in server.page("/")
+        assert "There is no device yet" in server.page("/devices")
+        assert "no scheduler runs" in server.page("/plan")
+        assert server.ask("/study?id=x")[0] == 503
+    finally:
+        server.close()
+
+
+# -- what is live
+
+
+def messages(stream):
+    """The topics of each message of a stream of events, as they come."""
+    for line in stream:
+        if line.startswith(b"data: "):
+            yield set(json.loads(line[6:]))
+
+
+def topics(stream, wanted):
+    """What comes up to the first message about ``wanted``."""
+    found = set()
+    for each in messages(stream):
+        found |= each
+        if wanted in each:
+            return found
+    raise AssertionError(f"the stream ended without {wanted}: {found}")
+
+
+def test_pages_are_told_which_study_has_changed_and_show_it(tmp_path):
+    other = study_spec("other", id="other-1a2b", n_trials=1)
+    make_study(tmp_path, other)
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    server = PageServer(tmp_path)
+    try:
+        server.enter()
+        text = server.page("/study?id=digits")
+        assert 'data-topics="[&quot;study:digits-1a2b&quot;, &quot;time&quot;]"' in text
+        seen = re.search(r'data-seen="(\d+)"', text)[1]
+        streams = [server.connect(f"/events?seen={seen}") for _ in range(100)]
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+        for stream in streams:
+            assert "study:other-1a2b" not in topics(stream, "study:digits-1a2b")
+            stream.close()
+        live = server.page("/study?id=digits", X_Penstock_Live="1")
+        assert figures(live) != figures(text)
+        assert '<span class="status complete">' in live
+        with server.connect(f"/events?seen={seen}") as late:
+            assert topics(late, "all"), "it was drawn before what the others were told of"
+    finally:
+        server.close()
+        ledger.close()
+
+
+def test_a_picture_is_drawn_once_for_all_who_were_told_of_the_same_change():
+    follower = Follower(None, lambda: True)
+    pictures, drawn = Pictures(follower), []
+
+    def draw():
+        drawn.append(len(drawn))
+        return str(len(drawn))
+
+    assert pictures.picture("a", draw, live=True) == "1"
+    assert {pictures.picture("a", draw, live=True) for _ in range(100)} == {"1"}
+    assert pictures.picture("a", draw, live=False) == "2", "its user asks for the present state"
+    assert pictures.picture("a", draw, live=True) == "2"
+    follower.announced += 1
+    assert pictures.picture("a", draw, live=True) == "3"
+    for number in range(KEPT):
+        pictures.picture(f"b{number}", draw, live=True)
+    assert pictures.picture("a", draw, live=True) == str(4 + KEPT), "only some are kept"
+    assert follower.drawing > 0
+
+
+def test_an_older_ledger_that_was_restored_is_all_new():
+    class Restored:
+        def newest(self):
+            return 3
+
+    follower = Follower(Restored(), lambda: True)
+    follower._newest = 7
+    assert follower.look() == {"all"}
+    assert follower.look() == set()
+
+
+def test_a_scheduler_that_ends_is_told_of_though_no_event_says_so():
+    class Still:
+        def newest(self):
+            return 0
+
+    runs = [True]
+    follower = Follower(Still(), lambda: runs[0])
+    assert follower.look() == set()
+    runs[0] = False
+    assert follower.look() == {"all"}
+    assert follower.look() == set()
+
+
+# -- what can be done
+
+
+@pytest.mark.parametrize(
+    ("action", "fields", "words"),
+    [
+        ("pause", {"study": "digits"}, "digits is complete already"),
+        ("cancel", {"study": "nobody"}, "there is no study 'nobody'"),
+        ("weight", {"study": "digits", "weight": "much", "priority": "0"}, "weight = 'much'"),
+        ("weight", {"study": "digits", "weight": "1", "priority": "0.5"}, "priority = '0.5'"),
+        ("extend", {"study": "digits", "by": ""}, "by = ''"),
+        ("enqueue", {"study": "digits", "param.x": "?"}, "params['x'] = '?'"),
+        ("enqueue", {"study": "digits", "param.activation": "2"}, "params['activation'] = '2'"),
+        ("format", {}, "action = 'format'"),
+    ],
+)
+def test_what_is_refused_is_said_in_words(opened, action, fields, words):
+    status, said = opened.act(action, **fields)
+    assert status == 422
+    assert words in said
+
+
+def test_a_form_that_is_too_long_is_refused(opened):
+    origin = f"http://127.0.0.1:{opened.port}"
+    assert opened.ask("/act", "POST", "a" * (2 << 20), Origin=origin)[0] == 413
+
+
+def test_it_ends_when_told_though_pages_are_open(home):
+    server = PageServer(home)
+    server.enter()
+    with server.connect("/events?seen=0") as stream:
+        assert stream.readline() == b"retry: 1000\n"
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(PATIENCE) == 130
+    server.close()

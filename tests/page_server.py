@@ -1,0 +1,88 @@
+"""``penstock ui`` as its user has it: a process, the address that it prints, and requests to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+from patience import PATIENCE
+
+
+class PageServer:
+    """The pages of the installation in ``home``; ``close`` ends them."""
+
+    def __init__(self, home: Path, *arguments: str, environment: dict[str, str] | None = None):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.process = subprocess.Popen(
+            [*(sys.executable, "-P", "-m", "penstock", "ui"), f"--port={self.port}", *arguments],
+            env={**os.environ, "PENSTOCK_HOME": str(home), **(environment or {})},
+            cwd=home,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.url = self.process.stdout.readline().strip()
+        assert self.url, "penstock ui ended before it printed an address"
+        self.cookie = ""
+        self._connections: list[http.client.HTTPConnection] = []
+
+    @property
+    def token(self) -> str:
+        return urlsplit(self.url).query.removeprefix("token=")
+
+    def enter(self, **headers: str) -> dict[str, str]:
+        """Open the printed address, and keep the cookie; the headers of the answer."""
+        status, found, _ = self.ask(f"/?token={self.token}", **headers)
+        assert status == 303
+        self.cookie = found["set-cookie"].partition(";")[0]
+        return found
+
+    def connect(self, path: str, method: str = "GET", body: str = "", **headers: str):
+        """An answer whose body is still to be read."""
+        given = {"Host": f"127.0.0.1:{self.port}", "Cookie": self.cookie}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        self._connections.append(connection)
+        connection.request(method, path, body.encode(), given)
+        return connection.getresponse()
+
+    def ask(self, path: str, method: str = "GET", body: str = "", **headers: str):
+        """Status, headers and text of an answer."""
+        with self.connect(path, method, body, **headers) as answer:
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            text = answer.read().decode()
+        self._connections.pop().close()
+        return answer.status, found, text
+
+    def page(self, path: str, **headers: str) -> str:
+        """The text of a page that is there."""
+        status, _, text = self.ask(path, **headers)
+        assert status == 200, text
+        return text
+
+    def act(self, action: str, **fields: object) -> tuple[int, str]:
+        """Send a form as a page does: the status, and what is said."""
+        body = urlencode({"action": action, **fields})
+        origin = f"http://127.0.0.1:{self.port}"
+        status, _, text = self.ask("/act", "POST", body, Origin=origin)
+        return status, unescape(re.search(r'id="words">(.*?)</p>', text, re.DOTALL)[1])
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+        self.process.stdout.close()
+
+
+def figures(text: str) -> dict:
+    """The figures of a page's charts."""
+    return json.loads(re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)[1])
