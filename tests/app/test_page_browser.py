@@ -1,0 +1,154 @@
+"""The pages of ``penstock ui`` in headless Chromium, used as a person uses them."""
+
+import pytest
+from browser import Browser
+from page_server import PageServer
+from penstock.app.ledger.reader import Reader
+from study_ledger import make_study, start_study, study_spec
+
+NAME = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
+PHONE, DESK = (390, 844), (1280, 900)
+CURVES = "document.querySelectorAll('#curves .scatterlayer .trace').length"
+#: plotly.js brings a style for maps, which these pages do not have, and their policy refuses it.
+MAPS = "Applying inline style violates"
+FIELD = "document.querySelector('[name=\"param.x\"]')"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """The browser; a page that complains of anything fails the test."""
+    browser.leave()
+    browser.complaints.clear()
+    browser.size(*DESK)
+    yield browser
+    assert [each for each in browser.complaints if not each.startswith(MAPS)] == []
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The pages of a study that is over and of one whose name and metric are markup."""
+    home = tmp_path_factory.mktemp("home")
+    hostile = study_spec(NAME, n_trials=3, id="hostile-1a2b", metric="<img src=x onerror=alert(2)>")
+    make_study(home, study_spec(n_trials=9), hostile, fails=(3,))
+    server = PageServer(home)
+    yield server
+    server.close()
+
+
+def test_a_person_opens_the_address_and_follows_links_to_a_trials_story(tab, server):
+    tab.open(server.url)
+    assert tab.value("location.search") == "", "the token is no longer in the address"
+    tab.value(
+        "[...document.querySelectorAll('main a')].find(a => a.innerText === 'digits').click()"
+    )
+    tab.until(f"location.pathname === '/study' && {CURVES}")
+    assert tab.value(CURVES) == 8, "one of nine failed before its first epoch"
+    assert tab.value("getComputedStyle(document.querySelector('#curves .main-svg')).position") == (
+        "absolute"
+    ), "the rules that plotly.js adds are in force"
+    assert "complete" in tab.text()
+    tab.value("[...document.querySelectorAll('#table a')].find(a => a.innerText === '3').click()")
+    tab.until("location.pathname === '/trial' && document.querySelector('.story')")
+    assert "ValueError: <b>no</b>" in tab.text()
+    tab.value("document.querySelector('.story summary').click()")
+    assert "Traceback (most recent call last)" in tab.text()
+
+
+def test_a_page_grows_with_its_study_and_keeps_what_its_reader_does(tab, tmp_path):
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    reader = Reader(f"sqlite:///{tmp_path / 'ledger.db'}")
+    server = PageServer(tmp_path)
+    try:
+        tab.open(server.url)
+        tab.open(f"http://127.0.0.1:{server.port}/study?id=digits")
+        assert tab.value(CURVES) == 0
+        assert "Nothing to draw yet." in tab.text()
+        tab.value("document.querySelector('#forms summary').click()")
+        tab.value(f"{FIELD}.focus()")
+        tab.send("Input.insertText", text="0.25")
+        for trained in (1, 3, 5):
+            while len({row.trial for row in reader.epochs("digits-1a2b")}) < trained:
+                runner.turn(1.0)
+            assert runner.engine.state.studies, "it still runs"
+            tab.until(f"{CURVES} >= {trained}")
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+        tab.until("document.querySelector('#progress .status').innerText === 'complete'")
+        assert tab.value(CURVES) == 9
+        assert tab.value("document.querySelectorAll('#table tbody tr').length") == 9
+        assert tab.value(f"{FIELD}.value") == "0.25"
+        assert tab.value(f"document.activeElement === {FIELD}")
+    finally:
+        server.close()
+        ledger.close()
+
+
+def test_names_full_of_markup_are_read_and_do_nothing(tab, server):
+    tab.open(server.url)
+    assert NAME in tab.text()
+    tab.open(f"http://127.0.0.1:{server.port}/study?id=hostile-1a2b")
+    tab.until(CURVES)
+    assert tab.value("document.querySelector('h1').innerText") == NAME
+    assert tab.value("document.querySelectorAll('img').length") == 0
+    assert "<img src=x onerror=alert(2)>" in tab.value(
+        "document.querySelector('#curves .ytitle').textContent"
+    )
+
+
+@pytest.mark.parametrize("path", ["", "study?id=digits", "trial?id=digits&n=3", "devices", "plan"])
+def test_a_page_fits_a_phone(tab, server, path):
+    tab.open(server.url)
+    tab.size(*PHONE)
+    tab.open(f"http://127.0.0.1:{server.port}/{path}")
+    tab.until("document.querySelector('nav')")
+    assert tab.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_page_is_used_with_the_keyboard_alone(tab, server):
+    tab.open(server.url)
+    tab.open(f"http://127.0.0.1:{server.port}/")
+    tab.key("Tab", windowsVirtualKeyCode=9)
+    assert tab.value("document.activeElement.innerText") == "Skip to the content"
+    assert tab.value("document.activeElement.getBoundingClientRect().left >= 0"), "it is seen"
+    tab.key("Enter", windowsVirtualKeyCode=13, text="\r")
+    tab.until("location.hash === '#main'")
+    for _ in range(9):
+        tab.key("Tab", windowsVirtualKeyCode=9)
+        if tab.value("document.activeElement.innerText") == "digits":
+            break
+    assert tab.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    tab.key("Enter", windowsVirtualKeyCode=13, text="\r")
+    tab.until("location.pathname === '/study'")
+
+
+def test_a_page_is_dark_where_its_reader_wants_it(tab, server):
+    tab.open(server.url)
+    colours = []
+    for dark in (False, True):
+        tab.size(*DESK, dark=dark)
+        colours.append(tab.value("getComputedStyle(document.body).backgroundColor"))
+    assert colours == ["rgb(246, 247, 249)", "rgb(15, 20, 26)"]
+
+
+def test_what_was_refused_is_said_and_that_the_server_is_gone(tab, tmp_path):
+    make_study(tmp_path, study_spec(n_trials=3))
+    server = PageServer(tmp_path)
+    try:
+        tab.open(server.url)
+        tab.open(f"http://127.0.0.1:{server.port}/study?id=digits")
+        tab.value("document.querySelector('#forms [name=study]').value = '<i>nobody'")
+        tab.value("document.querySelector('#forms button').click()")
+        tab.until("document.getElementById('said').className === 'refused'")
+        assert "there is no study '<i>nobody'" in tab.text()
+        tab.complaints.clear()  # the browser itself tells of an answer 422
+    finally:
+        server.close()
+    tab.until("document.getElementById('connection').innerText.startsWith('Not connected')")
+    tab.complaints.clear()  # and of a server that is gone
