@@ -48,7 +48,9 @@ def study_page(site: Site, query: Mapping[str, str]) -> Page:
     waits = StallMonitor(site.settings, site.reader).now(study)
     end = study.finished_at or time.time()
     tiles = report.tiles(study, spec.strategy, view.progress, epochs, end)
-    used, energy = usage_of(site.reader, study), energy_words(epochs, view.devices)
+    # It reads the epochs of all studies beside it: too much while this is drawn again and again.
+    used = usage_of(site.reader, study) if study.finished_at else None
+    energy = energy_words(epochs, view.devices)
     common = ""
     if spec.seeding == "shared":
         common = prefixes.section(study_prefixes(spec, trials, epochs))
