@@ -11,16 +11,20 @@ import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch
 from page_server import PageServer, figures
 from patience import PATIENCE
+from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.page.follower import KEPT, Follower, Pictures
+from penstock.app.page.forms import study_forms
 from penstock.app.page.gate import Proxy
 from penstock.app.page.server import serve
 from penstock.app.page.study import CHARTED
 from penstock.app.page.trials import LISTED
 from penstock.app.report import figures as drawings
 from penstock.app.stories.story import find_trial, trial_story
+from penstock.app.study.control import Control
 from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, start_study, study_spec
 
 NAME = '"><script>alert(1)</script>{{main}}</title>&amp;'
@@ -343,6 +347,11 @@ def test_pages_are_told_which_study_has_changed_and_show_it(tmp_path):
         ledger.close()
 
 
+def test_a_reader_knows_which_studies_events_are_about(reader):
+    assert reader.changed(0) == {"digits-1a2b", "hostile-1a2b"}
+    assert reader.changed(reader.newest()) == set()
+
+
 def test_a_picture_is_drawn_once_for_all_who_were_told_of_the_same_change():
     follower = Follower(None, lambda: True)
     pictures, drawn = Pictures(follower), []
@@ -407,6 +416,17 @@ def test_what_is_refused_is_said_in_words(opened, action, fields, words):
     status, said = opened.act(action, **fields)
     assert status == 422
     assert words in said
+
+
+def test_a_study_that_is_sampled_beside_its_objective_has_no_form_that_enqueues(tmp_path, settings):
+    plan = StrategySpec("full", max_epochs=None)
+    spec = study_spec(sampler="optuna", contract="objective", strategy=plan, space=None)
+    reader = make_study(tmp_path, spec, turns=0)
+    study = reader.study("digits")
+    forms = study_forms(study, spec_from_json(study.spec_json))
+    assert re.findall(r"<button>(\w+)", forms) == ["pause", "cancel", "weight", "extend"]
+    with pytest.raises(UsageError, match=r"call study\.enqueue_trial"):
+        Control(settings, reader).enqueue("digits", {"x": 0.5})
 
 
 def test_a_form_that_is_too_long_is_refused(opened):
