@@ -8,12 +8,18 @@ import signal
 from contextlib import contextmanager
 
 import pytest
+from browser import Browser
 from page_server import PageServer
 from penstock import Float, FullBudget, create_study
 from penstock.app.host import locks
 from users_trainables import Paced
 
 pytestmark = pytest.mark.integration
+
+BUTTONS = "[...document.querySelectorAll('#forms button')].map(each => each.innerText)"
+PRESS = "[...document.querySelectorAll('#forms button')].find(b => b.innerText === '{}').click()"
+SAID = "document.getElementById('said').innerText"
+STATUS = "document.querySelector('#progress .status').innerText"
 
 
 @contextmanager
@@ -81,6 +87,36 @@ def test_a_study_is_controlled_from_its_page_and_its_scheduler_dies_and_comes_ba
         pages.act("extend", study="paged", by="1")
         assert pages.act("cancel", study="paged") == (200, "paged is cancelled")
         assert '<span class="status cancelled">' in pages.page("/study?id=paged")
+
+
+def test_a_person_presses_the_buttons_and_watches_the_page_follow(site, tmp_path):
+    go = tmp_path / "go"
+    space = {"lr": Float(1e-3, 1e-1, log=True), "pace": [0.2], "until": [str(go)]}
+    study = create_study(
+        study_name="pressed", metric="loss", sampler="random", strategy=FullBudget(60), seed=5
+    )
+    study.submit(Paced, space, 2)
+    site.until(site.reader.running, "a trial runs")
+    browser = Browser(tmp_path / "profile")
+    with pages_of(site) as pages:
+        try:
+            browser.open(pages.url)
+            browser.open(f"http://127.0.0.1:{pages.port}/study?id=pressed")
+            browser.value(PRESS.format("pause"))
+            browser.until(f"{SAID}.startsWith('pressed is paused')")
+            browser.until(f"{STATUS} === 'paused'")
+            browser.until(f"{BUTTONS}.includes('resume')")
+            pid = locks.pid_of(site.settings.run, "scheduler")
+            os.kill(pid, signal.SIGKILL)
+            site.until(lambda: locks.pid_of(site.settings.run, "scheduler") not in (None, pid))
+            go.touch()
+            browser.value(PRESS.format("resume"))
+            browser.until(f"{SAID}.startsWith('pressed goes on')")
+            browser.until(f"{STATUS} === 'complete'")
+            browser.until(f"{BUTTONS}.join() === 'extend'")
+            assert browser.value("document.querySelectorAll('#curves .trace').length") == 2
+        finally:
+            browser.close()
 
 
 def _told_all(stream) -> bool:
