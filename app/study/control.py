@@ -13,6 +13,7 @@ from ...profiling.base.errors import UsageError
 from ..ledger.codec import spec_from_json
 from ..services.services import ensure_up, scheduler_answers
 from ..spec.space import check_params
+from ..spec.weights import check_priority, check_weight
 
 if TYPE_CHECKING:
     from ..broker.client import Client
@@ -54,8 +55,8 @@ class Control:
                 f"{study.name} has weight {study.weight:g} and priority {study.priority}: give"
                 " another weight, as in penstock weight STUDY 2, or --priority"
             )
-        weight = study.weight if weight is None else weight
-        priority = study.priority if priority is None else priority
+        weight = study.weight if weight is None else check_weight(weight)
+        priority = study.priority if priority is None else check_priority(priority)
         client_of(self._settings).set_weight(study.id, weight, priority)
         return f"{study.name} has weight {weight:g} and priority {priority}"
 

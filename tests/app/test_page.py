@@ -1,6 +1,7 @@
 """The pages of ``penstock ui``: who is let in, what they show, and that markup stays text."""
 
 import json
+import math
 import re
 import signal
 from html import escape
@@ -427,6 +428,8 @@ def test_a_study_that_is_sampled_beside_its_objective_has_no_form_that_enqueues(
     assert re.findall(r"<button>(\w+)", forms) == ["pause", "cancel", "weight", "extend"]
     with pytest.raises(UsageError, match=r"call study\.enqueue_trial"):
         Control(settings, reader).enqueue("digits", {"x": 0.5})
+    with pytest.raises(UsageError, match="weight = nan"):
+        Control(settings, reader).set_weight("digits", math.nan, 0)
 
 
 def test_a_form_that_is_too_long_is_refused(opened):
