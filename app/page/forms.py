@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..spec.space import Categorical, parameter
 from ..spec.amounts import HIGHEST, LOWEST, MAX_PRIORITY
+from ..spec.space import Categorical, parameter
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec

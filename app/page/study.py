@@ -15,10 +15,10 @@ from ..ledger.codec import spec_from_json
 from ..prefixes.common import study_prefixes
 from ..report import device_sharing, figures, lineage, prefixes, report
 from ..status.stall_monitor import StallMonitor
-from ..views.spending import energy_words
 from ..views.memory import memory_of, memory_view
 from ..views.progress import best_words, ranked
 from ..views.screen import progress_words
+from ..views.spending import energy_words
 from ..views.utilisation import usage_of
 from .follower import TIME, topic_of
 from .forms import study_forms
@@ -55,6 +55,7 @@ def study_page(site: Site, query: Mapping[str, str]) -> Page:
     if spec.seeding == "shared":
         common = prefixes.section(study_prefixes(spec, trials, epochs))
     sections, drawings = _charts(study, trials, epochs)
+    end = study.finished_at or time.time()
     main = (
         live("progress", _progress(view, waits, tiles)),
         f'<section id="actions" class="plain">{live("forms", study_forms(study, spec))}</section>',
@@ -65,7 +66,7 @@ def study_page(site: Site, query: Mapping[str, str]) -> Page:
             + report.best_card(study, view.progress, epochs),
         ),
         '</section><section><div class="head"><h2>Study</h2></div>',
-        live("facts", report.facts_list(study, spec, trials, epochs, used, energy)),
+        live("facts", report.facts_list(study, spec, trials, epochs, used, energy, end)),
         "</section></div>",
         *sections,
         live("common", common),

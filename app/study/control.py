@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import UsageError
 from ..ledger.codec import spec_from_json
 from ..services.services import ensure_up, scheduler_answers
+from ..spec.amounts import check_priority, check_weight
 from ..spec.space import check_params
-from ..spec.weights import check_priority, check_weight
 
 if TYPE_CHECKING:
     from ..broker.client import Client

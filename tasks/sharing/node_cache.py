@@ -190,7 +190,7 @@ def _made(described: Any, file: BinaryIO) -> Any:
     ((kind, of),) = described.items()
     if kind == "x":
         tensor = torch.empty(of[1], dtype=getattr(torch, of[0]))
-        into = memoryview(bytes_of(tensor).numpy())
+        into = bytes_of(tensor).numpy().data
         if tensor.nbytes and file.readinto(into) < tensor.nbytes:  # type: ignore[attr-defined]
             raise ValueError("the file has been cut")
         return tensor

@@ -75,8 +75,9 @@ class Segments:
         self._descriptions = Descriptions()
         self._lockstep = Lockstep()
         self._streams = Streams(warm_capacity)
-        name = str(os.getpid())
-        self._node_cache = kept and NodeCache(folder_of(kept), warm_capacity, name)
+        self._node_cache = None
+        if kept is not None:
+            self._node_cache = NodeCache(folder_of(kept), warm_capacity, str(os.getpid()))
         self._of_node: dict[str, NodeBatches] = {}
         files = None if kept is None else KeptFiles(kept)
         self._activations = Activations(warm_capacity, files)
