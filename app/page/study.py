@@ -55,7 +55,6 @@ def study_page(site: Site, query: Mapping[str, str]) -> Page:
     if spec.seeding == "shared":
         common = prefixes.section(study_prefixes(spec, trials, epochs))
     sections, drawings = _charts(study, trials, epochs)
-    end = study.finished_at or time.time()
     main = (
         live("progress", _progress(view, waits, tiles)),
         f'<section id="actions" class="plain">{live("forms", study_forms(study, spec))}</section>',
