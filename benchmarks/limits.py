@@ -1,4 +1,4 @@
-"""How far studies go beyond their limits: simulated, with the real engine and runner.
+"""How far studies go beyond limits, and whether missed deadlines are foretold: simulated.
 
     python -m benchmarks.limits --json FILE [--quick] [--studies N] [--seed TEXT]
 
@@ -8,6 +8,12 @@ each at a random share of what it took, once with ``stop`` and once with ``finis
 is replayed to find when the limit was passed, to the second, with what open attempts had had by
 then. An epoch that ends later overshoots: of each trial, 1 is the epoch that it was in. The trial
 that ``finish_best`` lets go on is left out.
+
+Foretold: each study without a limit is looked at when half of a deadline has passed, that is 0.4 to
+2.5 times what the study takes. Of the deadlines that it misses, how many were said to be missed by
+then (``deadline.foretold``)? Of those that it meets, how many (``deadline.false_alarms``)? And by
+what share of the deadline is the forecast wrong (``deadline.error.median``)? The engine and its
+runner are the real ones, and nothing is known of epochs in advance.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 
 from penstock.app.simulation.simulator import Simulated, simulate
 from penstock.app.simulation.workload import (
@@ -35,6 +41,7 @@ from penstock.app.simulation.workload import (
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.study import StrategySpec, StudySpec
+from penstock.scheduler.outlook.forecast import study_end
 from penstock.scheduler.state.limits import HOUR, deadline_of
 from penstock.scheduler.state.spending import charged
 
@@ -129,12 +136,55 @@ def overshoots(done: Simulated, spec: StudySpec) -> list[int]:
     return list(late.values())
 
 
+def foretold(instance: Instance, deadlines: int = 4) -> list[tuple[bool, bool, float]]:
+    """Of some deadlines: whether it is missed, was said to be, and the forecast's relative error.
+
+    The error is infinite where nothing was said.
+    """
+    took = instance.free.makespan
+    deadlines_at = sorted(
+        took * math.exp(instance.rng.uniform(math.log(0.4), math.log(2.5)))
+        for _ in range(deadlines)
+    )
+    engine, found, left = Engine(), [], deadlines_at
+    for event in instance.free.trace:
+        while left and event.at > left[0] / 2:
+            found.append(_look(engine, instance.spec, left[0], took))
+            left = left[1:]
+        engine.handle(event)
+    return found + [(each < took, False, math.inf) for each in left]
+
+
+def _look(engine: Engine, spec: StudySpec, end: float, took: float) -> tuple[bool, bool, float]:
+    """What is said when half of the deadline ``end`` of a study that takes ``took`` has passed."""
+    study = engine.state.studies[spec.id]
+    with engine.state.costs.read_only():
+        ends = study_end(engine.state, study, end / 2)
+    if ends is None:
+        return end < took, False, math.inf
+    return end < took, ends > end, abs(ends - took) / end
+
+
+def foretold_figures(instances: Sequence[Instance]) -> dict[str, float]:
+    """Shares over all deadlines that are missed, and met."""
+    rows = [row for each in instances for row in foretold(each)]
+    missed = [said for is_missed, said, _ in rows if is_missed]
+    met = [said for is_missed, said, _ in rows if not is_missed]
+    return {
+        "deadline.missed": len(missed),
+        "deadline.met": len(met),
+        "deadline.foretold": fmean(missed),
+        "deadline.false_alarms": fmean(met),
+        "deadline.error.median": median(error for _, _, error in rows),
+    }
+
+
 def figures_of(seeds: Sequence[str]) -> dict[str, float]:
     """All figures over the instances of these seeds."""
     late: dict[str, list[int]] = {}
     reached = 0
-    for seed in seeds:
-        instance = Instance(seed)
+    instances = [Instance(seed) for seed in seeds]
+    for instance in instances:
         for limit in LIMITS:
             for at_limit in ("stop", "finish_best"):
                 spec = instance.limited(limit, at_limit)
@@ -147,8 +197,8 @@ def figures_of(seeds: Sequence[str]) -> dict[str, float]:
         "runs": len(seeds) * len(LIMITS) * 2,
         "runs_with_an_epoch_under_way": reached,
         "overshoot_epochs.max": max(every, default=0),
-        "overshoot_epochs.mean": fmean(every) if every else 0.0,
     }
+    figures |= foretold_figures(instances)
     return figures | {
         f"overshoot_epochs.{name}.max": max(found, default=0) for name, found in late.items()
     }

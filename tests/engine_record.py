@@ -58,7 +58,7 @@ RENAMED_WORDS: dict[str, str] = {
 #: What is said of the standing plan since the record was made.
 NEW_IN_OUTLOOK = {"rule"}
 #: What is said of a study since then.
-NEW_OF_STUDIES = {"together", "apart", "readers", "readers_take"}
+NEW_OF_STUDIES = {"together", "apart", "readers", "readers_take", "ends", "deadline", "misses"}
 #: Fields of decisions and of the state that the record has not.
 NEW_FIELDS = {
     ("Dispatch", "estimate"),

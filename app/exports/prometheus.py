@@ -32,6 +32,7 @@ from ...scheduler.engine.engine import Engine
 from ...scheduler.model.study import OVER
 from ...scheduler.model.trial import TrialState
 from ...scheduler.outlook.autoscale import device_demand
+from ...scheduler.outlook.forecast import misses_by
 from ...scheduler.state.limits import HOUR, KWH, limits_of
 from ...scheduler.state.state import EngineState
 from ..broker import connection, presence, protocol, server
@@ -186,6 +187,8 @@ def _spending(state: EngineState, now: float) -> Iterable[Metric]:
     spent = GaugeMetricFamily("penstock_study_spent", words, labels=["study", "amount"])
     words = "What is left of a study's limit: device-hours, kWh, money, seconds to its deadline."
     left = GaugeMetricFamily("penstock_study_left", words, labels=["study", "limit"])
+    words = "By how many seconds a study is expected to miss its deadline; 0: it meets it."
+    late = GaugeMetricFamily("penstock_study_late_seconds", words, labels=["study"])
     for study in state.studies.values():
         had, name = study.spent, study.spec.name
         spent.add_metric([name, "device_hours"], had.device_seconds / HOUR)
@@ -193,8 +196,13 @@ def _spending(state: EngineState, now: float) -> Iterable[Metric]:
         spent.add_metric([name, "money"], had.money)
         for limit in limits_of(study.spec, had, study.created_at, now):
             left.add_metric([name, limit.name], max(0.0, limit.most - limit.used))
+        with state.costs.read_only():
+            by = misses_by(state, study, now)
+        if by is not None:
+            late.add_metric([name], by)
     yield spent
     yield left
+    yield late
 
 
 def _tally(tally: Tally) -> Iterable[Metric]:

@@ -163,9 +163,26 @@ def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> F
         "environment": study.environment or None,
         "all_trials": [_trial(trial) for trial in view.trials],
         "spent": spent_facts(view.study, time.time()),
+        "misses_deadline_by": _misses_by(reader, view.study),
         "usage": None if found is None else asdict(found) | {"share": found.share},
         "delays": None if delays is None else asdict(delays),
     }
+
+
+def _misses_by(reader: Reader, study: StudyRow) -> float | None:
+    """By how many seconds the study is expected to miss its deadline; 0 if it meets it.
+
+    None: it has none, or nothing is known yet. The ledger is followed as ``penstock metrics`` does.
+    """
+    if study.finished_at is not None or spec_from_json(study.spec_json).deadline is None:
+        return None
+    # Imported here because few studies need the engine.
+    from ...scheduler.outlook.forecast import misses_by
+    from ..ledger.restore import restore
+
+    state = restore(reader).state
+    known = state.studies.get(study.id)
+    return None if known is None else misses_by(state, known, time.time())
 
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
@@ -189,6 +206,8 @@ def status_view(
         parts.append(Text(waits, style="yellow"))
     if spent := spent_words(view.study, time.time()):
         parts.append(Text(spent, style="dim"))
+    if late := _misses_by(reader, view.study):
+        parts.append(Text(f"it will miss its deadline by about {duration(late)}", style="yellow"))
     if (found := usage_of(reader, study)) is not None:
         parts.append(Text(words(found), style="dim"))
     if (delays := _delays(reader, study, view)) is not None:

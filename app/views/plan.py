@@ -155,7 +155,17 @@ def _study(row: Facts) -> str:
     if row["share"] is not None:
         how = f"weight {row['weight']:g}, priority {row['priority']}"
         words.append(f"its share is {number(row['share'], 3)} slots ({how})")
+    if row["ends"] is not None:
+        words.append(f"it is expected to be over in {_time(row['ends'])}")
+    if row["deadline"] is not None:
+        words.append(_deadline(row["deadline"], row["misses"]))
     return ", ".join(words)
+
+
+def _deadline(left: float, misses: float | None) -> str:
+    """*its deadline is in 2 h 00 min, which it will miss by about 20 min 00 s*."""
+    when = f"its deadline is in {duration(left)}" if left > 0 else "its deadline is over"
+    return f"{when}, which it will miss by {_time(misses)}" if misses else when
 
 
 def _time(seconds: float | None) -> str:

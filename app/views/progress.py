@@ -15,8 +15,7 @@ from ...scheduler.model.pareto import front
 from ...scheduler.model.study import ENDLESS, number_of
 from ...scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
 from ...scheduler.state.configurations import best_replicates
-from ...scheduler.strategies.base import rungs_of
-from ...scheduler.strategies.hyperband import brackets
+from ...scheduler.strategies.expected import expected_epochs
 from ..common.text import count, number
 from ..ledger.codec import spec_from_json
 from ..prefixes.common import left_to_others
@@ -273,37 +272,6 @@ def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
         if other.replaces == trial.id
     ]
     return sentences
-
-
-def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
-    """Epochs that a study of ``n_trials`` takes if none fails; None if only the objective knows.
-
-    >>> from penstock.scheduler.model.study import StrategySpec
-    >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
-    63
-    """
-    if plan.max_epochs is None:
-        return None
-    levels = rungs_of(plan)
-    if not levels:  # a stopping rule may leave out an unknown number
-        return n_trials * plan.max_epochs
-    if plan.name == "pasha":  # two rungs, and one trial to the end; more where rankings disagree
-        return _halving(levels[:2], n_trials, plan.eta) + levels[-1] - levels[:2][-1]
-    if plan.name == "hyperband":
-        return sum(
-            _halving(levels[-1 - s :], size, plan.eta)
-            for s, size in brackets(len(levels), plan.eta, n_trials, proportional=plan.proportional)
-        )
-    return _halving(levels, n_trials, plan.eta)
-
-
-def _halving(levels: Sequence[int], n_trials: int, eta: int) -> int:
-    """Epochs of successive halving."""
-    total, below, size = 0, 0, n_trials
-    for level in levels:
-        total += size * (level - below)
-        below, size = level, max(1, size // eta)
-    return total
 
 
 def study_progress(

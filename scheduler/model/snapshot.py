@@ -100,6 +100,8 @@ class Candidate:
     arrived: float = 0.0
     #: Its study's priority. The highest goes first.
     priority: int = 0
+    #: When its study should be over (the runner's clock).
+    deadline: float = math.inf
     #: How long it has waited for a slot since it was entered (seconds).
     waited: float = 0.0
     #: What its accepted epochs have had (device-seconds).

@@ -17,7 +17,9 @@ from ..resources.turn_weights import who_measures, why_without_turns
 from ..state.epoch_times import epoch_ends, next_epochs
 from ..state.fusing import any_seats, fuses, why_not
 from ..state.lane_time import residents
+from ..state.limits import deadline_of
 from ..state.state import Attempt, EngineState
+from .forecast import misses_by, study_end
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -55,7 +57,7 @@ def _outlook(engine: Engine, at: float) -> Facts:
         ],
         "free": [f"{slot.device}/{slot.slot}" for slot in free_slots(state)],
         "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
-        "studies": [_study(state, name) for name in state.studies],
+        "studies": [_study(state, name, at) for name in state.studies],
         "shared": _shared(state),
     }
 
@@ -198,10 +200,11 @@ def _lanes(state: EngineState, name: str) -> list[Facts]:
     return found
 
 
-def _study(state: EngineState, name: str) -> Facts:
+def _study(state: EngineState, name: str, at: float) -> Facts:
     study = state.studies[name]
     states = [state.trials[trial].state for trial in study.trials]
     planned = study.spec.n_trials
+    ends, deadline = study_end(state, study, at), deadline_of(study.spec, study.created_at)
     return {
         "study": study.spec.name,
         "status": study.status,
@@ -214,4 +217,7 @@ def _study(state: EngineState, name: str) -> Facts:
         "apart": why_not(study) if any_seats(state) else "",
         "readers": study.readers if fuses(study) else 0,
         "readers_take": state.costs.company_ratio(name, study.readers),
+        "ends": None if ends is None else max(0.0, ends - at),
+        "deadline": None if deadline is None else deadline - at,
+        "misses": misses_by(state, study, at),
     }

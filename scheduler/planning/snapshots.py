@@ -27,6 +27,7 @@ from ..state.core import Core
 from ..state.epoch_times import to_boundary
 from ..state.fusing import planned_ratio
 from ..state.lane_time import waited_in_seat
+from ..state.limits import deadline_of
 from ..state.state import Attempt, EngineState, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promotion_probabilities
@@ -212,8 +213,10 @@ class Snapshots:
         waits = 0.0 if trial.queued_at is None else self._core.at - trial.queued_at
         if attempt is not None:
             waits = waited_in_seat(attempt, self._core.at)
+        end = deadline_of(study.spec, study.created_at)
         return {
             "arrived": study.created_at,
+            "deadline": math.inf if end is None else end,
             "priority": study.spec.priority,
             "waited": trial.waited + max(0.0, waits),
             "service": trial.service,

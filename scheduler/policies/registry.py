@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...profiling.base.errors import UsageError
 from ..model.snapshot import Policy
+from .edf import edf
 from .fair import fair
 from .fifo import fifo
 from .fluid import dynamic_fluid, static_fluid
@@ -22,11 +23,12 @@ POLICIES: dict[str, Policy] = {
     "srtf": srtf,
     "las": las,
     "pack": pack,
+    "edf": edf,
     "fair": fair,
 }
 
 #: The policies that order the trials of all studies. Under the others each study has a share.
-CROSS_STUDY = frozenset({"fifo", "srtf", "las", "pack"})
+CROSS_STUDY = frozenset({"fifo", "srtf", "las", "pack", "edf"})
 
 
 def is_plugin(name: str) -> bool:

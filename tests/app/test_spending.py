@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import time
+
 import pytest
 from penstock.app.exports.archive import archive_of, to_event
 from penstock.app.exports.prometheus import Collector
@@ -9,9 +12,10 @@ from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
 from penstock.app.report.report import write_report
-from penstock.app.status.listing import status_facts
+from penstock.app.status.listing import status_facts, status_view
 from penstock.app.views.spending import spent_facts, spent_words
 from penstock.scheduler.model.study import Spent
+from rich.console import Console
 from study_ledger import START, make_study, study_spec
 
 #: Half a second of device time: some epochs of the studies of ``make_study``.
@@ -92,3 +96,19 @@ def test_what_was_spent_goes_with_an_export(tmp_path):
     assert to_event(archive).record.spent == study.spent
     older = archive.model_copy(update={"spent": None})
     assert to_event(older).record.spent == Spent()
+
+
+def test_by_how_much_a_deadline_will_be_missed_is_in_the_status_and_the_metrics(tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(deadline=3600.0), turns=8)
+    [study] = reader.studies()
+    settings = load(home=tmp_path / "home")
+    late = status_facts(reader, study)["misses_deadline_by"]
+    assert late > time.time() - START - 3700.0, "the simulated study stands still since long ago"
+    console = Console(file=io.StringIO(), width=200)
+    console.print(status_view(reader, study, settings))
+    assert "it will miss its deadline by about " in console.file.getvalue()
+    families = {family.name: family for family in Collector(settings)._ledger()[0]}
+    [sample] = families["penstock_study_late_seconds"].samples
+    assert sample.value == pytest.approx(late, abs=60.0)
+    free = make_study(tmp_path / "free", study_spec(), turns=8)
+    assert status_facts(free, free.studies()[0])["misses_deadline_by"] is None

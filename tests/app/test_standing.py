@@ -7,7 +7,6 @@ from penstock.app.common.text import duration, number, sparkline
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.views.progress import (
     best_of,
-    expected_epochs,
     ranked,
     reached,
     signature_changes,
@@ -15,6 +14,7 @@ from penstock.app.views.progress import (
     study_progress,
 )
 from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.strategies.expected import expected_epochs
 from study_ledger import make_study, study_spec
 
 

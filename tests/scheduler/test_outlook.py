@@ -71,6 +71,9 @@ def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
             "apart": "",
             "readers": 0,
             "readers_take": 1.0,
+            "ends": None,
+            "deadline": None,
+            "misses": None,
         }
     ]
 

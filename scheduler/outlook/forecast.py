@@ -1,0 +1,193 @@
+"""When a study is expected to be over, and by how much it will miss its deadline.
+
+Theory of operation. What is left of a study are the epochs up to its trials' targets, those of
+trials yet to be proposed, and what its strategy is expected to promote. Where targets are only ends
+of intervals, trials are taken to go on to the last epoch; under a stopping rule as many of them go
+on after each look as did so far (the product-limit estimate of Kaplan and Meier, 1958). Of what
+ASHA has promoted beyond its rule, because it promotes early, what follows is counted.
+
+An epoch takes what the cost table expects on one device. Chains of epochs are placed on the study's
+slots, those at work first (list scheduling), and what is yet to be promoted is taken to fill the
+slots evenly. A study with rungs also lasts until one trial has reached the highest one that any
+will. Widening, losses and studies that are yet to come are left out. So it is a forecast and no
+bound.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from ..model.study import ENDLESS
+from ..model.trial import Trial, TrialState
+from ..resources.slots import capacity
+from ..state.epoch_times import epoch_ends
+from ..state.limits import deadline_of
+from ..state.state import EngineState, StudyState
+from ..strategies.base import RULES, UNBOUNDED, comparison_epochs, rungs_of
+from ..strategies.expected import expected_epochs, least_promoted
+
+#: Trials that ended, from which the epochs of others are estimated that may end early.
+ENOUGH = 3
+
+
+def misses_by(state: EngineState, study: StudyState, at: float) -> float | None:
+    """By how many seconds the study is expected to miss its deadline; 0 if it meets it.
+
+    None: it has no deadline, or nothing is known yet.
+    """
+    deadline = deadline_of(study.spec, study.created_at)
+    ends = study_end(state, study, at)
+    return None if deadline is None or ends is None else max(0.0, ends - deadline)
+
+
+def study_end(state: EngineState, study: StudyState, at: float) -> float | None:
+    """When the study is expected to be over, as things are at ``at`` (the runner's clock).
+
+    None if that is open, or nothing of it was measured, or no device may work for it.
+    """
+    spec = study.spec
+    slots = _slots(state, study)
+    trials = [state.trials[name] for name in study.trials]
+    seconds = _epoch_seconds(state, trials)
+    if not study.runnable or not slots or seconds is None or spec.n_trials >= ENDLESS:
+        return None
+    whole = _epochs_of_one(study, trials)
+    if whole is None:
+        return None
+    goes_on = _shares_that_go_on(study, trials)
+    on_their_way = [trial for trial in trials if not _rests(study, trial)]
+    on_their_way.sort(key=lambda trial: not trial.fence)  # what runs goes on where it is
+    chains = [
+        _left(state, trial, seconds, _last_epoch(study, trial, whole, goes_on), at)
+        for trial in on_their_way
+    ]
+    unproposed = max(0, spec.n_trials - sum(trial.origin is None for trial in trials))
+    even = longest = 0.0
+    if rungs_of(spec.strategy):
+        trained = sum(trial.epoch - trial.begin for trial in trials)
+        known = sum(trial.target - trial.epoch for trial in on_their_way)
+        even = max(0.0, _epochs_of_rungs(study, trials) - trained - known) * seconds
+        longest = _to_the_last_rung(study, trials) * seconds
+    else:
+        chains += [_expected_last(0, whole, goes_on) * seconds] * unproposed
+    return at + max(_makespan(chains, slots), (sum(chains) + even) / slots, longest)
+
+
+def _slots(state: EngineState, study: StudyState) -> int:
+    """How many trials of the study may compute at once; at least one of its share."""
+    names = (name for name in state.devices if state.usable(name) and name not in study.refused)
+    slots = sum(capacity(state, name) for name in names)
+    others = sum(each.runnable and each.active > 0 for each in state.studies.values())
+    if study.share is not None:
+        slots = min(slots, max(1, round(study.share)))
+    elif others > 1:
+        slots = max(1, slots // others) if slots else 0
+    return slots
+
+
+def _epoch_seconds(state: EngineState, trials: Iterable[Trial]) -> float | None:
+    """Mean seconds of an epoch of the study's trials; None if nothing was measured."""
+    found = [each for trial in trials if (each := _seconds(state, trial)) is not None]
+    return sum(found) / len(found) if found else None
+
+
+def _seconds(state: EngineState, trial: Trial) -> float | None:
+    """The mean of an epoch's seconds, whose logarithm the cost table knows; None if nothing is."""
+    found = state.costs.expected(trial.study, trial.id, 1, state.features(trial))
+    return None if found.level is None else found.level * math.exp(found.deviation**2 / 2)
+
+
+def _epochs_of_one(study: StudyState, trials: Iterable[Trial]) -> int | None:
+    """How many epochs a trial takes that is not stopped; None if only the objective knows."""
+    plan = study.spec.strategy
+    ended = [trial.epoch for trial in trials if trial.state in _ENDED and trial.epoch]
+    if plan.max_epochs is None and len(ended) >= ENOUGH:
+        return math.ceil(sum(ended) / len(ended))
+    return plan.max_epochs
+
+
+def _shares_that_go_on(study: StudyState, trials: Sequence[Trial]) -> dict[int, float]:
+    """Which share of the trials went on after each look of a stopping rule; 1 if none was there."""
+    plan = study.spec.strategy
+    found = dict[int, float]()
+    for look in comparison_epochs(plan)[:-1] if plan.name in RULES else ():
+        stopped = sum(trial.epoch == look and trial.state in _ENDED for trial in trials)
+        there = sum(trial.epoch >= look for trial in trials)
+        found[look] = 1.0 - stopped / there if there else 1.0
+    return found
+
+
+def _expected_last(epoch: int, whole: int, goes_on: Mapping[int, float]) -> float:
+    """The expected last epoch of a trial that is at ``epoch`` and on its way to the next look."""
+    looks = [*(look for look in goes_on if look > epoch), whole]
+    expected, there = float(looks[0]), 1.0
+    for look, after in pairwise(looks):
+        there *= goes_on[look]
+        expected += there * (after - look)
+    return expected
+
+
+_ENDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)
+
+
+def _rests(study: StudyState, trial: Trial) -> bool:
+    """Whether it is not on its way to a target. Members of a population wait for each other."""
+    if trial.state is TrialState.PAUSED and study.spec.strategy.name == "pbt":
+        return False
+    return trial.state not in (TrialState.WAITING, TrialState.RUNNING)
+
+
+def _last_epoch(study: StudyState, trial: Trial, whole: int, goes_on: Mapping[int, float]) -> float:
+    """The epoch up to which the trial is expected to go on, if no rung stops it there."""
+    plan = study.spec.strategy
+    if trial.target >= UNBOUNDED:
+        return max(whole, trial.epoch + 1)
+    if plan.name == "pbt" or plan.name in RULES:
+        return _expected_last(trial.epoch, whole, goes_on)
+    return trial.target
+
+
+def _left(state: EngineState, trial: Trial, mean: float, target: float, at: float) -> float:
+    """Expected seconds up to ``target``."""
+    seconds = _seconds(state, trial) or mean
+    attempt = state.attempts.get(trial.fence)
+    ends = None if attempt is None else epoch_ends(state, attempt)
+    if ends is None:
+        return (target - trial.epoch) * seconds
+    return max(0.0, ends - at) + (target - trial.epoch - 1) * seconds
+
+
+def _epochs_of_rungs(study: StudyState, trials: Sequence[Trial]) -> float:
+    """How many epochs a study with rungs takes in all, with the promotions that there were."""
+    plan, size = study.spec.strategy, float(study.spec.n_trials)
+    if plan.name != "asha":
+        return float(expected_epochs(plan, study.spec.n_trials) or 0)
+    epochs, below = 0.0, 0
+    for level in rungs_of(plan):
+        epochs += size * (level - below)
+        there = sum(trial.epoch >= level for trial in trials)
+        promoted = sum(trial.epoch >= level and trial.target > level for trial in trials)
+        of_those = max(promoted, there // plan.eta)
+        size, below = math.floor(of_those + max(0.0, size - there) / plan.eta), level
+    return epochs
+
+
+def _to_the_last_rung(study: StudyState, trials: Iterable[Trial]) -> int:
+    """How many epochs the trial that is ahead has left to the highest rung that any will reach."""
+    plan, size, last = study.spec.strategy, study.spec.n_trials, 0
+    for level in rungs_of(plan):
+        if size:
+            last = level
+        size = max(least_promoted(plan), size // plan.eta)
+    return max(0, last - max((trial.epoch for trial in trials), default=0))
+
+
+def _makespan(chains: Iterable[float], slots: int) -> float:
+    """When ``slots`` have worked off the chains in this order."""
+    free = [0.0] * slots
+    for chain in chains:
+        heapq.heapreplace(free, free[0] + chain)
+    return max(free)

@@ -1,0 +1,48 @@
+"""How many epochs a study takes under its strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.study import StrategySpec
+from .base import rungs_of
+from .hyperband import brackets
+
+
+def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
+    """Epochs that a study of ``n_trials`` takes if none fails; None if only the objective knows.
+
+    >>> from penstock.scheduler.model.study import StrategySpec
+    >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
+    63
+    """
+    if plan.max_epochs is None:
+        return None
+    levels = rungs_of(plan)
+    if not levels:  # a stopping rule may leave out an unknown number
+        return n_trials * plan.max_epochs
+    if plan.name == "pasha":  # two rungs, and one trial to the end; more where rankings disagree
+        return _halving(levels[:2], n_trials, plan.eta) + levels[-1] - levels[:2][-1]
+    if plan.name == "hyperband":
+        return sum(
+            _halving(levels[-1 - s :], size, plan.eta)
+            for s, size in brackets(len(levels), plan.eta, n_trials, proportional=plan.proportional)
+        )
+    return _halving(levels, n_trials, plan.eta, least=least_promoted(plan))
+
+
+def least_promoted(plan: StrategySpec) -> int:
+    """How many trials of a rung are promoted, however few reached it.
+
+    ASHA promotes one of each ``eta``, and of fewer none.
+    """
+    return 0 if plan.name == "asha" else 1
+
+
+def _halving(levels: Sequence[int], n_trials: int, eta: int, least: int = 1) -> int:
+    """Epochs of successive halving."""
+    total, below, size = 0, 0, n_trials
+    for level in levels:
+        total += size * (level - below)
+        below, size = level, max(least, size // eta)
+    return total

@@ -1,0 +1,132 @@
+"""When a study is expected to be over, whether it will miss its deadline; and deadlines first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from drive_world import World, spec
+from penstock.app.simulation.experiment import simulated_devices
+from penstock.app.simulation.simulator import simulate
+from penstock.app.simulation.workload import (
+    SimulatedTraining,
+    StudyWork,
+    TrialWork,
+    Workload,
+    study_spec,
+)
+from penstock.app.views.plan import _study
+from penstock.scheduler.model.events import PolicyChosen, StudyPaused
+from penstock.scheduler.model.snapshot import Candidate, Snapshot, find_fault
+from penstock.scheduler.model.study import ENDLESS, StrategySpec
+from penstock.scheduler.outlook.forecast import misses_by, study_end
+from penstock.scheduler.outlook.outlook import outlook
+from penstock.scheduler.policies.edf import edf
+
+
+def begun(*devices: str, epochs: int = 1, **fields) -> World:
+    """A study of which so many epochs were trained, each in half a second."""
+    world = World()
+    world.join(*devices or ("cpu.a.0",))
+    world.submit(spec(fields.pop("strategy", StrategySpec("full", max_epochs=10)), **fields))
+    for _ in range(epochs):
+        dispatch = world.open[min(world.open)]
+        epoch = world.engine.state.trials[dispatch.segment.trial].epoch + 1
+        world.at += 0.5
+        world.send(world.epoch(dispatch, epoch, closes=epoch == dispatch.segment.last))
+    return world
+
+
+def end(world: World, name: str = "s-1") -> float | None:
+    return study_end(world.engine.state, world.engine.state.studies[name], world.at)
+
+
+def test_before_anything_was_measured_nothing_is_said():
+    assert end(begun(epochs=0)) is None
+
+
+def test_all_epochs_of_all_trials_are_to_come_one_after_the_other():
+    # It is a little more, as of trials that were not measured some may be longer.
+    assert end(begun(n_trials=4, epochs=21)) == pytest.approx(4 * 10 * 0.5, rel=0.1)
+    assert 20.0 < end(begun(n_trials=4)) < 30.0
+
+
+def test_trials_that_are_longer_than_the_others_are_waited_for():
+    world = begun("cpu.a.0", "cpu.a.1", "cpu.a.2", n_trials=4)
+    # Three run at once and the fourth after them.
+    assert end(world) == pytest.approx(2 * 10 * 0.5, rel=0.15)
+
+
+def test_what_a_strategy_with_rungs_promotes_is_counted():
+    plan = StrategySpec("asha", max_epochs=9)
+    assert end(begun(n_trials=27, strategy=plan)) == pytest.approx(63 * 0.5, rel=0.2)
+
+
+def test_where_it_is_open_how_much_there_is_to_do_nothing_is_said():
+    assert end(begun(n_trials=ENDLESS, sampler="tpe")) is None
+    world = begun()
+    world.send(StudyPaused(at=world.at, study="s-1"))
+    assert end(world) is None
+
+
+def test_by_how_much_a_deadline_will_be_missed_is_said_early():
+    world = begun(n_trials=4, epochs=21, deadline=15.0)
+    study = world.engine.state.studies["s-1"]
+    assert misses_by(world.engine.state, study, world.at) == pytest.approx(5.0, abs=2.0)
+    [facts] = outlook(world.engine, world.at)["studies"]
+    assert facts["deadline"] == 4.5
+    words = _study(facts)
+    assert "it is expected to be over in about " in words
+    assert "its deadline is in 4.5 s, which it will miss by about " in words
+    in_time = begun(n_trials=4, deadline=60.0)
+    study = in_time.engine.state.studies["s-1"]
+    assert misses_by(in_time.engine.state, study, in_time.at) == 0.0
+    [facts] = outlook(in_time.engine, in_time.at)["studies"]
+    assert "miss" not in _study(facts)
+    free = begun(n_trials=4)
+    assert misses_by(free.engine.state, free.engine.state.studies["s-1"], free.at) is None
+
+
+# -- the earliest deadline first ------------------------------------------------------------------
+
+
+def test_under_edf_who_has_a_later_deadline_gives_way():
+    def candidate(trial, deadline, width=0):
+        return Candidate(trial, trial, 0, 10, 0.0, 1.0, width=width, deadline=deadline)
+
+    running = (candidate("r", 90.0, 1), candidate("s", 30.0, 1))
+    waiting = (candidate("a", math.inf), candidate("b", 60.0), candidate("c", 20.0))
+    snapshot = Snapshot(1.0, waiting, 0, running, 0, devices=2)
+    plan = edf(snapshot)
+    assert not find_fault(snapshot, plan)
+    assert plan.order == ("c", "b", "a")
+    assert plan.hold == ("r",)
+
+
+def test_under_edf_the_study_with_a_deadline_goes_first():
+    world = World()
+    world.send(PolicyChosen(at=0.0, policy="edf", cross_study=True))
+    world.submit(spec(id="s-1", name="later"))
+    world.submit(spec(id="s-2", name="sooner", deadline=60.0))
+    world.at = 1.0  # plans are not made anew at once
+    world.join("cpu.a.0")
+    assert [dispatch.study for dispatch in world.open.values()] == ["s-2"]
+
+
+@pytest.mark.parametrize(("policy", "in_time"), [("edf", True), ("fifo", False)])
+def test_under_edf_a_study_meets_the_deadline_that_it_misses_in_order_of_arrival(policy, in_time):
+    long = study_spec("long", 1, 1, strategy=StrategySpec("full", 10), number=0)
+    short = study_spec("short", 1, 1, strategy=StrategySpec("full", 2), number=1)
+    short = replace(short, deadline=60.0)
+    job = TrialWork(10.0, ((1, 1.0),))
+    work = Workload("two", (StudyWork(long, (job,)), StudyWork(short, (job,), arrives=5.0)))
+    done = simulate(
+        [long, short],
+        simulated_devices("gpu:1"),
+        SimulatedTraining(work),
+        policy=policy,
+        arrivals={short.id: 5.0},
+    )
+    epochs = sum(row.trial.startswith(short.id) for row in done.epochs)
+    assert (epochs == 2) == in_time
