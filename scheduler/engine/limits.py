@@ -8,7 +8,8 @@ that it is in. Trials with an epoch are stopped, those without one are cancelled
 over when nothing runs any more. With ``finish_best`` the best trial so far goes on to its target,
 if it has not reached it.
 
-A deadline is reached by time alone, so the engine wants a ``Tick`` then. A user who resumes or
+A deadline is reached by time alone, and device-hours and money in the middle of epochs: the engine
+wants a ``Tick`` then, so that no segment goes on to its next epoch. A user who resumes or
 extends a study goes on beyond the limits that it has reached. Its other limits hold.
 """
 
@@ -25,6 +26,7 @@ from ..model.trial import Trial, TrialState
 from ..resources.environments import exclude_unable
 from ..state.core import Core
 from ..state.limits import Limit, deadline_of, limits_of, no_price
+from ..state.spending import reached_at
 from ..state.state import StudyState
 from .devices import Devices
 from .dispatch import Dispatcher
@@ -58,21 +60,24 @@ class LimitKeeper:
         self._dispatcher.fill()
 
     def on_tick(self, event: Tick) -> None:
-        for study, end in self._deadlines():
+        for study, end in list(self._deadlines()):
             if end <= event.at:
-                self._core.charged[study.spec.id] = None
+                self._core.charge_all(study)
         self.enforce()  # before slots are filled
         self._devices.on_tick(event)
 
     def deadlines(self) -> Iterator[float]:
-        """When studies reach their deadlines (the runner's clock)."""
+        """When studies reach limits, as things are (the runner's clock)."""
         return (end for _, end in self._deadlines())
 
     def _deadlines(self) -> Iterator[tuple[StudyState, float]]:
         for study in self._state.studies.values():
+            if not study.spec.limited or study.status in OVER:
+                continue
             end = deadline_of(study.spec, study.created_at)
-            reached = study.status in OVER or "deadline" in study.spent.reached
-            if end is not None and not reached:
+            if end is not None and "deadline" not in study.spent.reached:
+                yield study, end
+            if (end := reached_at(self._state, study)) is not None:
                 yield study, end
 
     def enforce(self) -> None:

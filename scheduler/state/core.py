@@ -149,10 +149,14 @@ class Core:
         if joules:
             study.spent = replace(study.spent, joules=study.spent.joules + joules)
         if study.spec.limited:
-            self.charged[attempt.study] = None
-            for other in self.state.attempts.values():
-                if other.study == attempt.study:
-                    study.spent = charged(self.state, study.spent, other, self.at)
+            self.charge_all(study)
+
+    def charge_all(self, study: StudyState) -> None:
+        """Count what all attempts of a study with limits have had of devices."""
+        self.charged[study.spec.id] = None
+        for attempt in self.state.attempts.values():
+            if attempt.study == study.spec.id:
+                study.spent = charged(self.state, study.spent, attempt, self.at)
 
     def touch(self, device: DeviceState) -> None:
         """Note that an attempt began or ended there: other trials may share the device now."""

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from ...profiling.devices.device import Device
 from ..model.study import POINT_IN_TIME, Spent, StudySpec
 
+#: Relative to a limit: at the moment that was worked out for it, it is reached.
+TOLERANCE = 1e-9
 #: Seconds of an hour, and joules of a kilowatt-hour.
 HOUR, KWH = 3600.0, 3.6e6
 
@@ -24,7 +26,7 @@ class Limit(NamedTuple):
 
     @property
     def is_reached(self) -> bool:
-        return self.used >= self.most
+        return self.used >= self.most * (1 - TOLERANCE)
 
 
 def deadline_of(spec: StudySpec, created_at: float) -> float | None:

@@ -13,7 +13,54 @@ from __future__ import annotations
 from ..model.study import Spent
 from .lane_time import lane_seconds
 from .limits import HOUR
-from .state import Attempt, EngineState
+from .state import Attempt, EngineState, StudyState
+
+#: So much after the moment that is worked out a limit is reached, whatever was rounded (seconds).
+LATER = 1e-6
+
+
+def reached_at(state: EngineState, study: StudyState) -> float | None:
+    """When what runs will have brought the study to a limit of device-hours or money.
+
+    In the runner's clock. None if nothing runs, or it has no such limit that it has not reached.
+    """
+    spec, spent = study.spec, study.spent
+    wanted = (
+        ("device_hours", spec.device_hours, HOUR, spent.device_seconds),
+        ("money", spec.money, 1.0, spent.money),
+    )
+    found = []
+    for name, most, unit, used in wanted:
+        if most is None or name in spent.reached:
+            continue
+        # What is used at time t is ``level + rate * t``, for all that runs.
+        level, rate = used, 0.0
+        for attempt in state.attempts.values():
+            if attempt.study != spec.id:
+                continue
+            part, begin = attempt.part, attempt.dispatched_at
+            if attempt.counted_at is None:
+                part = 1.0
+            else:
+                level_now = attempt.in_turn - part * attempt.counted_at
+                begin = -level_now / part if part else 0.0
+            each = part * _share(state, attempt, priced=name == "money")
+            rate += each
+            level -= each * begin + attempt.charged * (each / part if part else 0.0)
+        if rate > 0.0:
+            found.append((most * unit - level) / rate + LATER)
+    return min(found, default=None)
+
+
+def _share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
+    """Device-seconds, or money, that a second of the attempt's time in turn comes to."""
+    members, total = attempt.segment.members, 0.0
+    for member in members:
+        known = state.devices[member.device]
+        shared = len(members) == 1 and known.device.lanes > 1
+        part = 1.0 / len(known.lanes_in_use()) if shared else 1.0
+        total += part * (state.prices.get(known.device.kind, 0.0) / HOUR if priced else 1.0)
+    return total
 
 
 def charged(state: EngineState, spent: Spent, attempt: Attempt, at: float) -> Spent:
@@ -25,15 +72,10 @@ def charged(state: EngineState, spent: Spent, attempt: Attempt, at: float) -> Sp
     if seconds <= 0.0:  # mostly an attempt ends with an epoch that was counted just now
         return spent
     attempt.charged += seconds
-    device_seconds = money = 0.0
-    members = attempt.segment.members
-    for member in members:
-        known = state.devices[member.device]
-        shared = len(members) == 1 and known.device.lanes > 1
-        part = seconds / len(known.lanes_in_use()) if shared else seconds
-        device_seconds += part
-        if state.prices:
-            money += part / HOUR * state.prices.get(known.device.kind, 0.0)
+    money = seconds * _share(state, attempt, priced=True) if state.prices else 0.0
     return Spent(
-        spent.device_seconds + device_seconds, spent.joules, spent.money + money, spent.reached
+        spent.device_seconds + seconds * _share(state, attempt, priced=False),
+        spent.joules,
+        spent.money + money,
+        spent.reached,
     )
