@@ -25,12 +25,12 @@ def reached_at(state: EngineState, study: StudyState) -> float | None:
     In the runner's clock. None if nothing runs, or it has no such limit that it has not reached.
     """
     spec, spent = study.spec, study.spent
-    wanted = (
+    bounds = (
         ("device_hours", spec.device_hours, HOUR, spent.device_seconds),
         ("money", spec.money, 1.0, spent.money),
     )
     found = []
-    for name, most, unit, used in wanted:
+    for name, most, unit, used in bounds:
         if most is None or name in spent.reached:
             continue
         # What is used at time t is ``level + rate * t``, for all that runs.
