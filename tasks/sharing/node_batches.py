@@ -56,7 +56,8 @@ class NodeBatches:
         """``source``: what decides the trial's data, but for their content."""
         self._cache = cache
         self._source = hashlib.sha256(source.encode()).hexdigest()[:24]
-        self._group = ""
+        #: The first part of its batches' names, by the ``id`` of their data set.
+        self._groups: dict[int, str] = {}
         self._reads: deque[float] = deque(maxlen=_LAST)
         self._handled: deque[float] = deque(maxlen=_LAST)
         self._looked = -LOOK_EVERY
@@ -74,17 +75,19 @@ class NodeBatches:
         if not self._pays(data, read):
             return self._timed(read, items[i])
         began = time.perf_counter()
-        found = self._shared(items, i, read)
+        found = self._shared(self._groups[id(data)], items, i, read)
         self._judge(time.perf_counter() - began)
         return found
 
-    def _shared(self, items: Sequence[Item], i: int, read: Callable[[Item], Any]) -> Any:
-        name = self._name(items[i])
+    def _shared(
+        self, group: str, items: Sequence[Item], i: int, read: Callable[[Item], Any]
+    ) -> Any:
+        name = _name(group, items[i])
         until = time.perf_counter() + PATIENCE * median(self._reads)
         while (found := self._find(name)) is None:
             if self._cache.claim(name) or time.perf_counter() > until:
                 return self._read_for_all(read, items[i], name)
-            if not self._read_ahead(items, i, read):
+            if not self._read_ahead(group, items[i + 1 : i + 1 + AHEAD], read):
                 time.sleep(PAUSE)
         return found[0]
 
@@ -112,25 +115,19 @@ class NodeBatches:
             self._company = self._possible and self._cache.others(self._source)
         if not self._company:
             return False
-        if not self._group:
-            self._group = self._named(data, read)
+        if id(data) not in self._groups:
+            self._groups[id(data)] = self._named(data, read)
         handled = median(self._handled) if self._handled else 0.0
         return self._possible and median(self._reads) > PAYS * handled
 
     def _named(self, data: Dataset[Any], read: Callable[[Item], Any]) -> str:
-        """The first part of its batches' names, from two examples of ``data``."""
+        """The first part of the names of batches of ``data``, from two of its examples."""
         count = len(data)  # type: ignore[arg-type]  # it has a length (``materialise``)
         chosen = [key("node batches", self._source, n) % count for n in range(2)]
         sample = read((key("node batches", self._source), torch.tensor(chosen)))
         self._possible = can_be_put(sample)
         said = f"{self._source} {count} {digest(sample) if self._possible else ''}"
         return hashlib.sha256(said.encode()).hexdigest()[:24]
-
-    def _name(self, item: Item) -> str:
-        number, indices = item
-        said = hashlib.blake2b(f"{number} {torch.get_num_threads()} ".encode(), digest_size=16)
-        said.update(indices.numpy().data)
-        return f"{self._group}.{said.hexdigest()}"
 
     def _find(self, name: str) -> tuple[Any] | None:
         began = time.perf_counter()
@@ -151,10 +148,10 @@ class NodeBatches:
             self._cache.release(name)
         return made
 
-    def _read_ahead(self, items: Sequence[Item], i: int, read: Callable[[Item], Any]) -> bool:
-        """Read the next batch that nobody has read or reads. False: there is none."""
-        for item in items[i + 1 : i + 1 + AHEAD]:
-            name = self._name(item)
+    def _read_ahead(self, group: str, items: Sequence[Item], read: Callable[[Item], Any]) -> bool:
+        """Read the first of ``items`` that nobody has read or reads. False: there is none."""
+        for item in items:
+            name = _name(group, item)
             if not self._cache.has(name) and self._cache.claim(name):
                 self._read_for_all(read, item, name)
                 return True
@@ -165,3 +162,10 @@ class NodeBatches:
         made = read(item)
         self._reads.append(time.perf_counter() - began)
         return made
+
+
+def _name(group: str, item: Item) -> str:
+    number, indices = item
+    said = hashlib.blake2b(f"{number} {torch.get_num_threads()} ".encode(), digest_size=16)
+    said.update(indices.numpy().data)
+    return f"{group}.{said.hexdigest()}"

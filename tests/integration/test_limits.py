@@ -19,24 +19,24 @@ def space(tmp_path):
 
 def test_at_a_limit_of_device_hours_each_trial_ends_its_epoch_and_the_study_is_over(site, tmp_path):
     limits = Limits(device_hours=1.0 / 3600)  # less than one epoch takes
-    study = create_study(study_name="limited", limits=limits, **KIND)
+    study = create_study(study_name="at its hours", limits=limits, **KIND)
     study.optimize(Paced, space(tmp_path), 6, show_progress=False)
-    row = site.reader.study("limited")
+    row = site.reader.study("at its hours")
     assert row.status == "complete"
     assert row.message == "it has reached its limit: 0.000277778 device-hours"
     assert study.spent["limits"]["device_hours"]["reached"]
     trials = site.reader.trials(study.id)
     assert max(trial.epoch for trial in trials) == 1, "each ends the epoch that it is in"
     assert {trial.state for trial in trials} == {"stopped", "cancelled"}
-    assert "of 0.000277778 device-hours, 0 left" in site.penstock("status", "limited")
+    assert "of 0.000277778 device-hours, 0 left" in site.penstock("status", "at its hours")
 
 
 def test_a_deadline_pauses_a_study_that_nobody_watches_and_its_user_resumes_it(site, tmp_path):
     limits = Limits(deadline=3.0, at_limit="pause")
-    study = create_study(study_name="until", limits=limits, **KIND)
+    study = create_study(study_name="at its deadline", limits=limits, **KIND)
     study.submit(Paced, space(tmp_path), 6)
     site.until(lambda: study.status == "paused", "its deadline")
-    assert site.reader.study("until").message == "it has reached its limit: its deadline"
+    assert site.reader.study("at its deadline").message == "it has reached its limit: its deadline"
     site.until(lambda: not site.reader.running(), "what ran ends its epoch")
     before = len(site.reader.epochs(study.id))
     study.resume()

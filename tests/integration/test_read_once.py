@@ -78,12 +78,12 @@ def two_devices(tmp_path_factory):
 
 
 def test_trials_on_two_devices_read_each_a_part_and_keep_their_bits(two_devices, tmp_path):
-    apart = 20 * 90
+    apart = 8 * 90
 
     def trained(name, rates):
         log = tmp_path / name
         space = {"lr": rates, "scale": [1], "log": [str(log)]}
-        study = begun(ReadAndLogged, epochs=20, space=space)
+        study = begun(ReadAndLogged, epochs=8, space=space)
         assert two_devices.wait(study.id).status == "complete"
         return log.stat().st_size, outcome(two_devices, study)
 

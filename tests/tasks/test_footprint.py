@@ -4,6 +4,7 @@ own events.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -313,6 +314,7 @@ def test_where_no_process_can_be_forked_the_trial_goes_on_without_an_estimate(mo
     def refuses():
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
+    gc.collect()  # what earlier tests have left closes its files now
     open_files = set(Path("/proc/self/fd").iterdir())
     monkeypatch.setattr(os, "fork", refuses)
     assert "temporarily unavailable" in affordable().estimate(lambda: begin(Mlp))["failed"]

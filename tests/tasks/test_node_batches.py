@@ -11,7 +11,7 @@ from penstock.tasks.sharing.node_folder import clear, folder_of
 from streamed_code import ReadAndLogged
 from trainer_process import TrainerProcess, alone_hashes, hashes, segment
 
-EPOCHS = 15
+EPOCHS = 8
 
 
 @pytest.fixture
