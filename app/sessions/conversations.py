@@ -141,6 +141,15 @@ class Conversations:
         if run is not None:
             run.append(message)
 
+    def hand_on(self, message: Message) -> None:
+        """Put a message where it belongs that somebody who reads alone has read.
+
+        A run may have been opened since that one began to read.
+        """
+        with self._changed:
+            self._put(message)
+            self._changed.notify_all()
+
     @contextmanager
     def reading_alone(self, *, wait: bool) -> Iterator[bool]:
         """Nobody else reads meanwhile. Yields False if somebody does and it does not ``wait``."""

@@ -265,6 +265,8 @@ class IdleTrainers(threading.Thread):
             while (line := trainer.receive(0)) is not None:
                 if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
+                else:  # of a run that has begun meanwhile
+                    trainer.conversations.hand_on(line)
                 received += 1
                 if received == MAX_MESSAGES:  # others must not wait
                     trainer.end()

@@ -9,6 +9,7 @@ import time
 import pytest
 from patience import PATIENCE, until
 from penstock.app.sessions.conversations import Conversations, TrainerGone
+from penstock.app.worker.keeper import IdleTrainers
 
 A, B = ("t-0000", 1), ("t-0001", 2)
 
@@ -161,3 +162,19 @@ def test_who_reads_alone_waits_for_a_session_or_is_told_of_it(trainer):
         assert not session.heard, "nobody else reads"
     session.join(PATIENCE)
     assert len(session.heard) == 1
+
+
+def test_a_run_that_begins_while_an_idle_trainer_is_read_hears_all_of_it(trainer):
+    """The reader of idle trainers has found a durable state; the run's epoch comes with it."""
+
+    class Listener:
+        def durable(self, _, message):
+            trainer.conversations.begin(A)
+            trainer.says(A, epoch=1)
+
+    trainer.receive = trainer.read
+    trainer.descriptors = ()
+    trainer.says(B, op="durable")
+    IdleTrainers(Listener()).read(None, trainer)
+    heard = trainer.conversations.next(A, 0.0, lambda _: None)
+    assert heard == {"op": "epoch", "trial": A[0], "fence": A[1], "epoch": 1}
