@@ -20,10 +20,12 @@ class PageServer:
     """The pages of the installation in ``home``; ``close`` ends them."""
 
     def __init__(self, home: Path, *arguments: str, environment: dict[str, str] | None = None):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        if proxied := "--proxy" in arguments:  # its address does not say the port
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+        given = self.port if proxied else 0
         self.process = subprocess.Popen(
-            [*(sys.executable, "-P", "-m", "penstock", "ui"), f"--port={self.port}", *arguments],
+            [*(sys.executable, "-P", "-m", "penstock", "ui"), f"--port={given}", *arguments],
             env={**os.environ, "PENSTOCK_HOME": str(home), **(environment or {})},
             cwd=home,
             stdout=subprocess.PIPE,
@@ -31,6 +33,8 @@ class PageServer:
         )
         self.url = self.process.stdout.readline().strip()
         assert self.url, "penstock ui ended before it printed an address"
+        if not proxied:
+            self.port = urlsplit(self.url).port
         self.cookie = ""
         self._connections: list[http.client.HTTPConnection] = []
 

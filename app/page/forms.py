@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -56,9 +55,9 @@ def drain_form(facts: Facts) -> str:
 
 
 def _form(action: str, hidden: dict[str, str], *fields: str, words: str = "", ask: str = "") -> str:
-    given: Iterable[tuple[str, str]] = {"action": action, **hidden}.items()
     inputs = "".join(
-        f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in given
+        f'<input type="hidden" name="{name}" value="{escape(value)}">'
+        for name, value in {"action": action, **hidden}.items()
     )
     confirm = f' data-ask="{escape(ask)}"' if ask else ""
     return (

@@ -132,6 +132,7 @@ def _lines(story: Story) -> Iterator[str]:
     """What happened, in order: the cause of each attempt, and below it what the attempt did."""
     if not story.lines:
         yield '<p class="none">Nothing has happened to it yet.</p>'
+        return
     attempt = None
     yield '<ol class="story">'
     for line in story.lines:

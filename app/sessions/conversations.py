@@ -141,14 +141,17 @@ class Conversations:
         if run is not None:
             run.append(message)
 
-    def hand_on(self, message: Message) -> None:
-        """Put a message where it belongs that somebody who reads alone has read.
+    def read_now(self) -> Message | None:
+        """Read a message that is there already, and put it where it belongs; None if none is.
 
-        A run may have been opened since that one began to read.
+        For who reads alone: a run may have been opened since. Raises ``TrainerGone``.
         """
-        with self._changed:
-            self._put(message)
-            self._changed.notify_all()
+        message = self._read(0.0)
+        if message is not None:
+            with self._changed:
+                self._put(message)
+                self._changed.notify_all()
+        return message
 
     @contextmanager
     def reading_alone(self, *, wait: bool) -> Iterator[bool]:

@@ -9,8 +9,9 @@ under its own arguments in ``/proc``.
 
 That process serves one socket, whose other end only the agent holds, and ends with it; its workers
 end by themselves then. ``{"arguments", "variables", "cores", "folder"}`` comes with three
-descriptors (lock, standard input, log). It is answered by ``{"pid"}`` or ``{"error"}``.
-``{"ended": pid}``, asked when that worker has ended, is answered by ``{"status"}``.
+descriptors (lock, standard input, log). It is answered by ``{"pid"}``, by ``{"error"}``, or by
+``{"refused": reason}``, where a new program may do. ``{"ended": pid}``, asked when that worker has
+ended, is answered by ``{"status"}``.
 
 Where the agent has more than one thread, or that process has (something that Celery imports has
 started it), or is lost, workers are started as new programs.
@@ -97,8 +98,9 @@ class WorkerForks:
             log.info("workers are started as new programs: %s", reason)
             return None
         ours, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # as of an agent that was started with them closed
+                stream.flush()
         pid = os.fork()
         if pid == 0:
             _serve_and_exit(theirs)

@@ -262,11 +262,9 @@ class IdleTrainers(threading.Thread):
         """Read what an idle trainer has said so far; returns why it has gone, if it has."""
         received = 0
         try:
-            while (line := trainer.receive(0)) is not None:
+            while (line := trainer.conversations.read_now()) is not None:
                 if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
-                else:  # of a run that has begun meanwhile
-                    trainer.conversations.hand_on(line)
                 received += 1
                 if received == MAX_MESSAGES:  # others must not wait
                     trainer.end()

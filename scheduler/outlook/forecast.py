@@ -38,8 +38,14 @@ def misses_by(state: EngineState, study: StudyState, at: float) -> float | None:
 
     None: it has no deadline, or nothing is known yet.
     """
+    if study.spec.deadline is None:  # few have one, and the end takes a while to work out
+        return None
+    return late_by(study, study_end(state, study, at))
+
+
+def late_by(study: StudyState, ends: float | None) -> float | None:
+    """The same of a study that is expected to be over at ``ends`` (the runner's clock)."""
     deadline = deadline_of(study.spec, study.created_at)
-    ends = study_end(state, study, at)
     return None if deadline is None or ends is None else max(0.0, ends - deadline)
 
 

@@ -19,7 +19,7 @@ from ..state.fusing import any_seats, fuses, why_not
 from ..state.lane_time import residents
 from ..state.limits import deadline_of
 from ..state.state import Attempt, EngineState
-from .forecast import misses_by, study_end
+from .forecast import late_by, study_end
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -219,5 +219,5 @@ def _study(state: EngineState, name: str, at: float) -> Facts:
         "readers_take": state.costs.company_ratio(name, study.readers),
         "ends": None if ends is None else max(0.0, ends - at),
         "deadline": None if deadline is None else deadline - at,
-        "misses": misses_by(state, study, at),
+        "misses": late_by(study, ends),
     }

@@ -38,15 +38,12 @@ def reached_at(state: EngineState, study: StudyState) -> float | None:
         for attempt in state.attempts.values():
             if attempt.study != spec.id:
                 continue
-            part, begin = attempt.part, attempt.dispatched_at
-            if attempt.counted_at is None:
-                part = 1.0
-            else:
-                level_now = attempt.in_turn - part * attempt.counted_at
-                begin = -level_now / part if part else 0.0
-            each = part * _share(state, attempt, priced=name == "money")
-            rate += each
-            level -= each * begin + attempt.charged * (each / part if part else 0.0)
+            part, since = attempt.part, attempt.counted_at
+            if since is None:
+                part, since = 1.0, attempt.dispatched_at
+            share = _share(state, attempt, priced=name == "money")
+            rate += share * part
+            level += share * (lane_seconds(attempt, since) - attempt.charged - part * since)
         if rate > 0.0:
             found.append((most * unit - level) / rate + LATER)
     return min(found, default=None)

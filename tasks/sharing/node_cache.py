@@ -81,7 +81,7 @@ class NodeCache:
                 return (_read(file),)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError):
             self._remove(name)
             return None
 
@@ -196,7 +196,7 @@ def _made(described: Any, file: BinaryIO) -> Any:
         return tensor
     if kind == "d":
         return {name: _made(each, file) for name, each in of}
-    if kind in "lt":
+    if kind in ("l", "t"):
         made = [_made(each, file) for each in of]
         return made if kind == "l" else tuple(made)
     return of

@@ -172,8 +172,6 @@ def test_a_run_that_begins_while_an_idle_trainer_is_read_hears_all_of_it(trainer
             trainer.conversations.begin(A)
             trainer.says(A, epoch=1)
 
-    trainer.receive = trainer.read
-    trainer.descriptors = ()
     trainer.says(B, op="durable")
     IdleTrainers(Listener()).read(None, trainer)
     heard = trainer.conversations.next(A, 0.0, lambda _: None)

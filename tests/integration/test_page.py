@@ -32,14 +32,20 @@ def pages_of(site):
         server.close()
 
 
-def test_a_study_is_controlled_from_its_page_and_its_scheduler_dies_and_comes_back(site, tmp_path):
-    go = tmp_path / "go"
+def begun(site, name, n_trials, go):
+    """A study that trains slowly until the file ``go`` is there; one of its trials runs."""
     space = {"lr": Float(1e-3, 1e-1, log=True), "pace": [0.2], "until": [str(go)]}
     study = create_study(
-        study_name="paged", metric="loss", sampler="random", strategy=FullBudget(60), seed=5
+        study_name=name, metric="loss", sampler="random", strategy=FullBudget(60), seed=5
     )
-    study.submit(Paced, space, 6)
+    study.submit(Paced, space, n_trials)
     site.until(site.reader.running, "a trial runs")
+    return study
+
+
+def test_a_study_is_controlled_from_its_page_and_its_scheduler_dies_and_comes_back(site, tmp_path):
+    go = tmp_path / "go"
+    study = begun(site, "paged", 6, go)
     with pages_of(site) as pages:
         assert "paged/0" in pages.page("/devices")
         assert "paged/0" in pages.page("/plan")
@@ -91,12 +97,7 @@ def test_a_study_is_controlled_from_its_page_and_its_scheduler_dies_and_comes_ba
 
 def test_a_person_presses_the_buttons_and_watches_the_page_follow(site, tmp_path):
     go = tmp_path / "go"
-    space = {"lr": Float(1e-3, 1e-1, log=True), "pace": [0.2], "until": [str(go)]}
-    study = create_study(
-        study_name="pressed", metric="loss", sampler="random", strategy=FullBudget(60), seed=5
-    )
-    study.submit(Paced, space, 2)
-    site.until(site.reader.running, "a trial runs")
+    begun(site, "pressed", 2, go)
     browser = Browser(tmp_path / "profile")
     with pages_of(site) as pages:
         try:

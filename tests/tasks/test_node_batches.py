@@ -6,7 +6,10 @@ import time
 from contextlib import ExitStack
 
 import pytest
+import torch
 from patience import PATIENCE
+from penstock.tasks.sharing.node_batches import JUDGED, TIMED, NodeBatches
+from penstock.tasks.sharing.node_cache import NodeCache
 from penstock.tasks.sharing.node_folder import clear, folder_of
 from streamed_code import ReadAndLogged
 from trainer_process import TrainerProcess, alone_hashes, hashes, segment
@@ -90,6 +93,53 @@ def test_what_says_that_it_is_other_data_is_read_apart(tmp_path, kept):
     # And two examples of each, by which data sets are told apart.
     assert one.stat().st_size in {EPOCHS * 90, EPOCHS * 90 + 2}
     assert other.stat().st_size in {EPOCHS * 90, EPOCHS * 90 + 2}
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """A trial's batches, where another trainer says that it reads the same, and what was read."""
+    caches = [NodeCache(tmp_path / "memory", lambda: 1 << 24, reader) for reader in ("1", "2")]
+    batches = [NodeBatches(cache, "source") for cache in caches]
+    for cache, each in zip(caches, batches, strict=True):
+        assert cache.open()
+        cache.others(each._source)
+    return caches[0], batches[0]
+
+
+def got(batches, count, seconds, first=0):
+    """``count`` batches from ``first`` on, each read in so many seconds."""
+    items = [(first + n, torch.tensor([n])) for n in range(count)]
+
+    def read(item):
+        time.sleep(seconds)
+        return torch.full((4,), item[0])
+
+    data = range(100)
+    return [int(batches.get(data, items, n, read)[0]) for n in range(count)]
+
+
+def test_batches_that_are_read_as_fast_as_they_are_handed_over_are_not_shared(beside):
+    cache, batches = beside
+    assert got(batches, 100, 0.0) == [*range(100)]
+    assert len([*cache._folder.glob("*.reader")]) == 2, "the other one is there"
+    assert len([each for each in cache._folder.iterdir() if each.suffix != ".reader"]) <= 1
+
+
+def test_where_the_others_are_in_the_way_batches_are_read_alone_and_ever_more_of_them(
+    beside, monkeypatch
+):
+    """Each batch is claimed by who never reads it."""
+    cache, batches = beside
+    asked = []
+    monkeypatch.setattr(cache, "claim", lambda name: bool(asked.append(name)))
+    assert got(batches, TIMED + JUDGED, 0.004) == [*range(TIMED + JUDGED)]
+    assert len({*asked}) >= JUDGED
+    for first, alone in ((1000, JUDGED), (2000, 2 * JUDGED)):
+        asked.clear()
+        assert got(batches, alone, 0.004, first) == [*range(first, first + alone)]
+        assert not asked
+        got(batches, JUDGED, 0.004, first + alone)
+        assert asked
 
 
 def test_trials_with_numbers_of_their_own_share_nothing(tmp_path, kept):
