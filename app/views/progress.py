@@ -333,10 +333,13 @@ def _time_left(
     epochs: Sequence[EpochRow],
     expected: int | None,
 ) -> float | None:
-    """Epochs to be trained times the recent seconds of one, divided by the slots at work."""
-    if study.finished_at is not None or study.status == "paused" or study.endless or not epochs:
+    """Epochs to be trained times the recent seconds of one, divided by the slots at work.
+
+    None as long as no epoch was trained: those that were taken over tell no time.
+    """
+    trained = [row for row in epochs if not row.taken_from and row.seconds > 0]
+    if study.finished_at is not None or study.status == "paused" or study.endless or not trained:
         return None
-    trained = [row for row in epochs if not row.taken_from]
     recent = sorted(trained, key=lambda row: row.at)[-RECENT:]
     slots = _at_once(recent)
     seconds = sum(row.seconds for row in recent) / len(recent)

@@ -83,14 +83,14 @@ def usage(
     others: Sequence[EpochRow] = (),
     devices: Sequence[DeviceRecord] = (),
 ) -> Usage | None:
-    """How ``study`` used its slots until ``end``; None before its first epoch.
+    """How ``study`` used its slots until ``end``; None where it has trained no epoch.
 
     ``others`` are epochs of other studies; ``devices`` are the devices as they stand.
     """
-    if not epochs:
+    trained_rows = [row for row in epochs if not row.taken_from]
+    if not trained_rows:
         return None
     chains = _chains(epochs)
-    trained_rows = [row for row in epochs if not row.taken_from]
     rungs = frozenset(rungs_of(plan))
     ready = _union(_ready(trials, chains, rungs))
     rests = _union(_at_rungs(chains, rungs))

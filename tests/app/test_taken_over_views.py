@@ -68,6 +68,17 @@ def test_seconds_of_training_count_once(ledger):
     assert min(trace["x"]) > 0.09
 
 
+def test_epochs_that_were_taken_over_foretell_no_time(ledger):
+    reader, study = ledger
+    trials, epochs = reader.trials(ID), reader.epochs(ID)
+    plan = spec_from_json(study.spec_json).strategy
+    running = replace(study, finished_at=None, status="running")
+    taken = [row for row in epochs if row.taken_from]
+    assert taken and study_progress(running, plan, trials, taken).eta is None
+    assert study_progress(running, plan, trials, epochs).eta is not None
+    assert usage(running, plan, trials, taken, study.finished_at) is None
+
+
 def test_the_bound_is_that_of_what_was_trained(ledger):
     reader, study = ledger
     trials, epochs = reader.trials(ID), reader.epochs(ID)

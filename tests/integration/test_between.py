@@ -40,7 +40,7 @@ def epochs_of(site, study):
     return {(params[row.trial], row.epoch): (row.state_hash, row.taken_from) for row in rows}
 
 
-def test_a_second_study_trains_no_epoch_of_equal_trials_and_has_their_bits(site):
+def test_a_second_study_trains_no_epoch_of_equal_trials_and_has_their_bits(site, tmp_path):
     first = begun(NAMES[0], "points", [0.01, 0.02])
     site.until(lambda: len(site.reader.durables(first.id)) == 4, "the last states are durable")
     trained = epochs_of(site, first)
@@ -58,6 +58,11 @@ def test_a_second_study_trains_no_epoch_of_equal_trials_and_has_their_bits(site)
     assert f"24 were taken over from trials of study {first.id}" in told
     told = " ".join(site.penstock("story", f"{second.id}/0").split())
     assert f"taken over from trial 0 of study {first.id}, which trained" in told
+
+    assert json.loads(site.penstock("status", second.id, "--json"))["usage"] is None
+    assert "24/24 epochs 4/4" in " ".join(site.penstock("status", second.id).split())
+    site.penstock("report", second.id, "-o", str(tmp_path / "report.html"))
+    assert "taken over" in (tmp_path / "report.html").read_text()
 
     # Its states are its own: the other study may go.
     files = {row.uri for row in site.reader.durables(second.id)}

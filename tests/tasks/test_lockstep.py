@@ -125,7 +125,7 @@ def test_one_whose_neighbour_is_stopped_while_it_computes_for_both_is_not_stoppe
     pair = {n + 1: task(n, trainees.Long, 6, params={"steps": 400}) for n in (1, 2)}
     begin(lane, [beside, *pair.values()])
     heard = lane.hear_until("epoch")
-    gone = pair.pop(until(lambda: lane.page.in_turn in pair and lane.page.in_turn))
+    gone = pair.pop(until(lambda: (turn := lane.page.in_turn) in pair and turn))
     [kept] = pair.values()
     lane.say(op="stop", trial=gone.trial, fence=gone.fence)
     heard += hear_all(lane, [gone, kept])
