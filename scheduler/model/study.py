@@ -241,7 +241,7 @@ class StudySpec:
     def limited(self) -> bool:
         """Whether it has a limit of devices' time, energy, money or time."""
         limits = (self.device_hours, self.kwh, self.money, self.deadline)
-        return any(each is not None for each in limits)
+        return limits != (None, None, None, None)
 
     @property
     def local(self) -> bool:
