@@ -26,7 +26,7 @@ from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.snapshot import Plan, Policy, Snapshot, find_fault
-from ...scheduler.policies.registry import CROSS_STUDY, find_policy, is_plugin
+from ...scheduler.policies.names import CROSS_STUDY, check_name, is_plugin
 from ..host.line_process import parsed
 from ..ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 
@@ -45,7 +45,7 @@ def check_policy(policy: str) -> bool:
     has that name, or if the user's cannot be imported.
     """
     if not is_plugin(policy):
-        find_policy(policy)
+        check_name(policy)
         return policy in CROSS_STUDY
     host = PluginHost()
     try:

@@ -353,22 +353,16 @@ def _run(
 
 @contextmanager
 def _services_ahead(script: Path) -> Iterator[None]:
-    """The services start beside what ``script`` imports, and end if it asks for none.
+    """The services start beside what ``script`` imports, if it may want them."""
+    from ..host.settings import load
+    from ..services.ahead import services_ahead
 
-    What keeps them from starting is said when the script asks.
-    """
-    started = False
-    with suppress(PenstockError, OSError, ImportError):
-        from ..host.settings import load
-        from ..services.ahead import end_unasked, start_ahead
-
+    settings = None
+    with suppress(PenstockError, OSError):  # what is wrong is said when the script asks
         if any(name in script.read_bytes() for name in (b"penstock", b"optuna")):
-            started = start_ahead(settings := load(), script)
-    try:
+            settings = load()
+    with nullcontext() if settings is None else services_ahead(settings, script):
         yield
-    finally:
-        if started:
-            end_unasked(settings)
 
 
 def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:

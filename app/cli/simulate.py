@@ -70,7 +70,7 @@ def simulate(
 
     Nothing is trained, and only planning takes real time.
     """
-    from ...scheduler.policies.registry import POLICIES
+    from ...scheduler.policies.names import POLICIES
     from ..runner import answers
     from ..simulation.experiment import run, simulated_devices
     from ..simulation.table import Progress, simulation_view

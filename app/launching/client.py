@@ -55,6 +55,23 @@ def stop(settings: Settings, grace: float) -> None:
         clear(settings.activations)
 
 
+def awaiting_imports(settings: Settings) -> socket.socket:
+    """A connection that becomes readable when the launcher process has imported all of its own
+    accord, or has ended. It was just started, and may not listen yet. Raises OSError.
+    """
+    deadline = time.monotonic() + START_TIMEOUT
+    while True:
+        try:
+            connection = connect(settings.run)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            send(connection, {"await": "imports"})
+            return connection
+
+
 class LaunchedTrainer:
     """A trainer that the launcher process has started. Any thread may call its methods."""
 

@@ -126,6 +126,12 @@ class ForkServer:
             finally:
                 self._lock.release()
 
+    def import_ahead(self) -> None:
+        """Wait until it has imported all that it imports ahead of need, as far as it can."""
+        with self._lock:
+            if self._preload:
+                self._is_ready(self._preload[0], self._preload)
+
     def close(self) -> None:
         """End it, now and for good. Trainers that it has forked go on."""
         self._over = True

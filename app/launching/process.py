@@ -18,7 +18,8 @@ its first trainers.
 
 ``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. It is
 answered by ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by
-``{"status", "left"}``. ``{"stay": variables}`` has no answer.
+``{"status", "left"}``. ``{"stay": variables}`` has no answer. ``{"await": "imports"}`` is answered
+by ``{}`` once all is imported that is imported ahead of need.
 """
 
 from __future__ import annotations
@@ -118,6 +119,9 @@ class LauncherProcess:
                     if "stay" in request:
                         self._fork_server(request["stay"])
                         receive(connection)
+                    elif "await" in request:
+                        self._fork_server(os.environ).import_ahead()
+                        send(connection, {})
                     elif request:
                         self._launch(connection, request, descriptors)
                 finally:

@@ -19,9 +19,9 @@ from ...profiling.devices.discovery import parse_spec
 from ...scheduler.model.events import AttemptFailed, Event, PolicyFailed
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
+from ...scheduler.policies.names import POLICIES
 from ...scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
 from ...scheduler.policies.planner.width_plan import curve_of
-from ...scheduler.policies.registry import POLICIES
 from ...scheduler.strategies.base import rungs_of
 from ..advice.policy_host import check_policy
 from ..views.delays import summary, trial_delays

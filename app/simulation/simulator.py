@@ -19,7 +19,7 @@ from ...scheduler.model.decisions import Segment
 from ...scheduler.model.events import Event, FootprintReported, PolicyChosen, StudySubmitted
 from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch
-from ...scheduler.policies.registry import CROSS_STUDY
+from ...scheduler.policies.names import CROSS_STUDY
 from ...scheduler.state.state import EngineState
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy

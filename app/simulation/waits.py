@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.las import level
-from ...scheduler.policies.registry import CROSS_STUDY
+from ...scheduler.policies.names import CROSS_STUDY
 from ...scheduler.strategies.base import rungs_of
 from ..common.text import duration
 from ..views.lane_spans import Span, turn_spans

@@ -21,7 +21,6 @@ from ...profiling.base.extras import import_hint
 from ...scheduler.model.trial import TrialState
 from ..common.console import PlainConsole
 from ..common.text import count, duration, label, number
-from ..report.report import write_report
 from ..stories.sentences import planless
 from ..views.progress import (
     StudyProgress,
@@ -138,7 +137,9 @@ def outcome(
     added by their user) are results like any other, but they took no time of this run, and failed
     in none of it.
     """
+    # Imported here because they import NumPy: what is read before the script would hold it up.
     from ..ledger.codec import spec_from_json
+    from ..report.report import write_report
 
     study = reader.with_names(reader.study(study_id))
     trials: Sequence[TrialRow] = reader.trials(study_id)

@@ -25,7 +25,8 @@ from ..model.decisions import AskPlan, Member
 from ..model.events import PolicyChosen
 from ..model.snapshot import POLICY_BACKOFF, Plan, Snapshot, WindowPlan, find_fault, steady
 from ..model.trial import Trial, TrialState
-from ..policies.registry import find_policy, is_plugin
+from ..policies.names import is_plugin
+from ..policies.registry import find_policy
 from ..resources.turn_weights import any_without_turns
 from ..state.core import Core, Refused
 from ..state.state import StudyState

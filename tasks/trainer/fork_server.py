@@ -43,7 +43,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..process.forking import stat_field, unsafe
+from ..process.forking import fork_twice, stat_field, unsafe
 from ..process.lifeline import MARK_VARIABLE
 from . import __main__ as trainer
 from . import variables
@@ -153,33 +153,6 @@ def is_installed(name: str) -> bool:
     spec = find_spec(top)
     folders = Path(spec.origin).parts if spec is not None and spec.origin is not None else ()
     return top in sys.stdlib_module_names or not _LIBRARIES.isdisjoint(folders)
-
-
-def fork_twice() -> int:
-    """Fork a grandchild without a parent: 0 in it, its process id here. Raises OSError."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    read, write = os.pipe()
-    between = os.fork()
-    if between == 0:
-        try:
-            pid = os.fork()
-        except OSError:
-            os._exit(1)
-        if pid:
-            os.write(write, b"%d" % pid)
-            os._exit(0)
-        os.close(read)
-        os.close(write)
-        return 0
-    os.close(write)
-    try:
-        os.waitpid(between, 0)
-        if not (pid_text := os.read(read, 32)):
-            raise OSError("the system refuses another process")
-        return int(pid_text)
-    finally:
-        os.close(read)
 
 
 def _become_trainer(

@@ -13,7 +13,7 @@ from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import EpochReported, StudySubmitted
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.policies.registry import POLICIES
+from penstock.scheduler.policies.names import POLICIES
 from penstock.scheduler.resources.slots import devices_are_reserved_for, free_slots
 from penstock.scheduler.strategies.base import STRATEGIES
 

@@ -22,7 +22,7 @@ from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.company import Company
 from penstock.profiling.costs.reference_curves import fitted
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.policies.registry import POLICIES
+from penstock.scheduler.policies.names import POLICIES
 from study_ledger import SomeFail, make_study
 from study_ledger import study_spec as recorded_spec
 from typer.testing import CliRunner

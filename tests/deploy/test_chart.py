@@ -15,7 +15,7 @@ from deployed import DEPLOY, check_command, yaml_of
 from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
 from penstock.app.services import node_agent
-from penstock.scheduler.policies.registry import POLICIES
+from penstock.scheduler.policies.names import POLICIES
 from system import missing
 
 CHART = DEPLOY / "helm/penstock"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from functools import partial
 
 import psutil
 import pytest
@@ -50,6 +52,7 @@ def test_services_started_ahead_serve_the_script_and_outlive_a_killed_agent(site
     # One that needs a trainer while another one waits for the imports does not wait long itself.
     imported = "has imported sklearn.datasets"
     site.until(lambda: imported in site.log("launcher"), "what the script imports is there")
+    scheduler = until(lambda: locks.pid_of(site.settings.run, "scheduler"))
     (tmp_path / "imported").touch()
     until(site.trainers)
     assert all(is_forked(trainer.pid) for trainer in site.trainers())
@@ -57,6 +60,7 @@ def test_services_started_ahead_serve_the_script_and_outlive_a_killed_agent(site
     (tmp_path / "go").touch()
     assert "done" in site.finish(running)
     assert locks.pid_of(site.settings.run, "launcher") == launcher
+    assert locks.pid_of(site.settings.run, "scheduler") == scheduler, "nobody has asked for others"
     others = [p for p in psutil.Process(launcher).children() if not is_trainer(p)]
     assert len(others) == 1, "one process has imported for both devices, and does so no second time"
 
@@ -82,3 +86,17 @@ def test_a_script_that_fails_before_it_asks_leaves_nothing_running(site, tmp_pat
     site.penstock("run", script(tmp_path, "1 / 0"), status=1, cwd=tmp_path)
     for name in ("agent", "scheduler", "broker", "launcher"):
         assert not locks.is_running(site.settings.run, name)
+
+
+@pytest.mark.slow
+def test_a_script_that_is_killed_before_it_asks_leaves_nothing_on_few_cores(site, tmp_path):
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    running = site.start(
+        "run", script(tmp_path, "time.sleep(600)"), cwd=tmp_path,
+        preexec_fn=partial(os.sched_setaffinity, 0, cores),
+    )  # fmt: skip
+    until(lambda: locks.pid_of(site.settings.run, "launcher"))
+    running.kill()
+    running.communicate()
+    site.until(lambda: not locks.is_running(site.settings.run, "launcher"), "nobody needs it")
+    assert not locks.is_running(site.settings.run, "scheduler")

@@ -28,7 +28,8 @@ from penstock.scheduler.model.snapshot import Candidate, Plan, Snapshot, find_fa
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.policies import las, pack, srtf
-from penstock.scheduler.policies.registry import CROSS_STUDY, POLICIES, find_policy
+from penstock.scheduler.policies.names import CROSS_STUDY, POLICIES
+from penstock.scheduler.policies.registry import find_policy
 
 FLAT = ((1, 1.0),)
 

@@ -26,7 +26,7 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.planning.planning import MAX_REPLAN_INTERVAL, REPLAN_INTERVAL_PER_TRIAL
-from penstock.scheduler.policies.registry import POLICIES
+from penstock.scheduler.policies.names import POLICIES
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ from penstock.scheduler.model.study import (
     trial_id,
 )
 from penstock.scheduler.model.trial import AcceptedEpoch, Trial, TrialState
-from penstock.scheduler.policies.registry import POLICIES
+from penstock.scheduler.policies.names import POLICIES
 from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 
 NAMES = [f"cpu.a.{n}" for n in range(4)]

@@ -3,6 +3,7 @@
 import pytest
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.snapshot import Candidate, Snapshot
+from penstock.scheduler.policies.names import POLICIES
 from penstock.scheduler.policies.registry import find_policy
 
 
@@ -12,6 +13,11 @@ def snapshot(*work: float | None) -> Snapshot:
         for i, seconds in enumerate(work)
     )
     return Snapshot(at=10.0, waiting=waiting, free_slots=1)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_each_name_is_that_of_its_policy(name):
+    assert find_policy(name).__name__ == name
 
 
 def test_fifo_keeps_the_order_of_arrival():

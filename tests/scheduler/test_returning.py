@@ -13,7 +13,7 @@ from penstock.scheduler.model.events import (
     TrialReturned,
 )
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.policies.registry import POLICIES
+from penstock.scheduler.policies.names import POLICIES
 
 ASHA = spec(StrategySpec("asha", max_epochs=9, eta=3), contract="objective", n_trials=6)
 

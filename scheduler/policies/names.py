@@ -1,0 +1,25 @@
+"""The names of policies, for those who only check them: their modules take long to import."""
+
+from __future__ import annotations
+
+from ...profiling.base.errors import UsageError
+
+POLICIES = (
+    "fifo", "longest_first", "static_fluid", "dynamic_fluid", "waterfill",
+    "srtf", "las", "pack", "edf", "fair",
+)  # fmt: skip
+
+#: The policies that order the trials of all studies. Under the others each study has a share.
+CROSS_STUDY = frozenset({"fifo", "srtf", "las", "pack", "edf"})
+
+
+def is_plugin(name: str) -> bool:
+    """Whether ``name`` is a user's function, ``module:attr``, which runs outside the engine."""
+    return ":" in name
+
+
+def check_name(name: str) -> None:
+    """Raise ``UsageError``, which lists the known names, if no policy has that name."""
+    if name not in POLICIES:
+        known = f"{', '.join(POLICIES)}, or module:function of your own"
+        raise UsageError.refuse("policy", name, known)
