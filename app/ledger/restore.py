@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ...profiling.base.errors import IllegalTransition, LedgerRefused, UsageError
+from ...profiling.base.errors import BackendError, IllegalTransition, LedgerRefused, UsageError
 from ...scheduler.engine.engine import Engine, Refused
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudySpec
@@ -14,8 +15,11 @@ from ...scheduler.strategies.registry import make_strategy
 from .codec import state_from_json
 
 if TYPE_CHECKING:
+    from ...scheduler.state.state import EngineState
     from .event_log import EventLog
     from .ledger import Ledger
+
+log = logging.getLogger(__name__)
 
 
 def restore(
@@ -28,11 +32,25 @@ def restore(
     Its changes are those of the ``unwritten`` alone. Raises LedgerRefused when this version's
     engine cannot handle the events, and BackendError if the ledger does not answer.
     """
-    found = ledger.latest_snapshot()
-    engine = Engine(state_from_json(found[1]) if found else None, strategies)
+    engine = Engine(_snapshot(ledger), strategies)
     follow(engine, ledger)
     _handle(engine, unwritten)
     return engine
+
+
+def _snapshot(ledger: Ledger | EventLog) -> EngineState | None:
+    """The state in the newest snapshot; None if there is none that this version can read.
+
+    A snapshot only shortens the replay: all events are still there, and older ones are read.
+    """
+    found = ledger.latest_snapshot()
+    if found is None:
+        return None
+    try:
+        return state_from_json(found[1])
+    except BackendError as error:
+        log.warning("%s; all events are replayed instead", error)
+        return None
 
 
 def follow(engine: Engine, ledger: Ledger | EventLog) -> None:

@@ -1,0 +1,81 @@
+"""State folders that version 0.1 left: opened, read, and the study in them goes on."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from installation import Installation, serving
+from ledger_batches import as_newer
+from make_homes import FOLDER, unpack
+from penstock.app.ledger.databases.tables import HEAD
+from penstock.app.ledger.ledger import SqlLedger
+
+pytestmark = pytest.mark.integration
+
+
+def epochs(home: Path) -> dict[tuple[str, int], tuple[str, float]]:
+    """What the ledger says of each epoch, by trial and number."""
+    with closing(sqlite3.connect(home / "ledger.db")) as ledger:
+        rows = ledger.execute("SELECT trial, epoch, state_hash, value FROM epoch").fetchall()
+    return {(trial, epoch): (state, value) for trial, epoch, state, value in rows}
+
+
+@pytest.mark.parametrize("name", sorted(path.name.partition(".")[0] for path in FOLDER.iterdir()))
+def test_a_state_folder_of_0_1_is_read_and_its_study_goes_on(name, tmp_path):
+    home = unpack(name, tmp_path)
+    before = epochs(home)
+    assert len([trial for trial, _ in before if trial.startswith("halfway")]) >= 20
+    site = Installation(home, node="node")
+    try:
+        said = site.penstock("ls", status=3)
+        assert "written by an older Penstock" in said
+        assert "penstock up" in said, "it is said what to do"
+        site.penstock("up")
+        site.until(lambda: serving(site), "the ledger is read, and the devices join")
+        over, halfway = json.loads(site.penstock("ls", "--json"))
+        assert (over["name"], over["status"]) == ("over", "complete")
+        assert sum(over["trials"].values()) == 9
+        assert halfway["name"] == "halfway"
+        assert site.facts("over")["status"] == "complete"
+        assert "trial 0" in site.penstock("story", "over/0")
+        assert Path(site.penstock("report", "over").strip()).stat().st_size > 10_000
+        site.wait("halfway")
+        facts = site.facts("halfway")
+        assert facts["status"] == "complete"
+        assert facts["trials"].keys() <= {"completed", "stopped"}
+        assert sum(facts["trials"].values()) == 18
+        assert "trial 0" in site.penstock("story", "halfway/0")
+        assert Path(site.penstock("report", "halfway").strip()).stat().st_size > 10_000
+    finally:
+        site.close()
+    after = epochs(home)
+    assert after.items() >= before.items(), "nothing that was accepted has changed"
+    assert len(after) > len(before)
+
+
+def test_a_state_folder_of_a_newer_version_is_refused_by_name_and_left_as_it_is(tmp_path):
+    site = Installation(tmp_path / "home")
+    site.settings.ensure_home()
+    ledger = SqlLedger.open(site.settings.ledger_url)
+    as_newer(ledger)
+    ledger.close()
+    file = tmp_path / "home" / "ledger.db"
+    was = file.read_bytes()
+    words = f"written by Penstock 99.0.0 (schema 9999), and this is Penstock {version('penstock')}"
+    advice = f"(reads up to {int(HEAD)}): upgrade Penstock"
+    try:
+        for command in ("ls", "status", "report"):
+            said = site.penstock(command, status=3)
+            assert words in said
+            assert advice in said
+        up = site.start("up")
+        site.until(lambda: words in site.log("scheduler"), "the scheduler says so, too")
+        up.communicate()
+    finally:
+        site.close()
+    assert file.read_bytes() == was
