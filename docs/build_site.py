@@ -24,7 +24,10 @@ from penstock.app.nas import names as nas
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What pages are, or link to.
-SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "deploy", "examples")
+SHOWN = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
+    *("docs", "deploy", "examples"),
+)
 PACKAGE = ("__init__.py", "app", "profiling", "scheduler", "tasks")
 HEAD = """# Python names
 

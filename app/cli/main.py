@@ -106,6 +106,26 @@ LimitsText = Annotated[
 ]
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        say(version("penstock"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version, and exit."
+        ),
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def run(
     script: Script,

@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -60,6 +61,12 @@ def test_ls_lists_the_study_with_its_best(call):
     assert head.split() == ["study", "status", "trials", "epochs", "took", "best", "metric"]
     name, status, trials, *_, metric = line.split()
     assert (name, status, trials, metric) == ("digits", "complete", "9/9", "accuracy")
+
+
+def test_the_version_is_that_of_the_package(call):
+    result = call("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"{version('penstock')}\n"
 
 
 def test_several_studies_are_reported_on_one_page_and_the_same_one_twice_is_refused(tmp_path):
