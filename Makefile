@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick test slow check docs bench bench-peers gpu-check optuna-check clean
+.PHONY: help run quick test slow check docs dist bench bench-peers gpu-check optuna-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -44,6 +44,11 @@ check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 
 docs: .venv/dev ## these pages as a site, in build/site; a broken link is an error
 	@$(BIN)/python docs/build_site.py build/site
+
+dist: .venv/dev ## a release: source distribution and wheel, built and checked, in dist/
+	@rm -rf dist && mkdir -p build
+	@$(BIN)/python -m build --no-isolation --outdir dist . > build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@$(BIN)/twine check --strict dist/*
 
 bench: .venv/dev ## the quick form of every benchmark; figures in build/bench
 	@mkdir -p build/bench

@@ -1,19 +1,25 @@
-"""The wheel, in an environment of its own, beside a user's files named as our packages are."""
+"""A release: its files; and the wheel in an environment of its own, in folders of a user's."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
+import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from installation import Installation
 from patience import PATIENCE
+
+from benchmarks._package import FLOORS
 
 pytestmark = pytest.mark.integration
 
@@ -49,16 +55,58 @@ def run(*command, **options):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Built from a copy, with this environment's setuptools: no network is needed."""
+def release(tmp_path_factory):
+    """As `make dist` makes it, from a copy. The wheel is built from the source distribution."""
     folder = tmp_path_factory.mktemp("build")
     source = folder / "source"
     skipped = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, source, ignore=skipped)
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, source)
-    (built,) = folder.glob("penstock-*.whl")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", source)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(release):
+    (built,) = release.glob("*.whl")
     return built
+
+
+def shipped():
+    """The files of the package, by their path in it."""
+    floors = [path for floor in FLOORS for path in (ROOT / floor).rglob("*") if path.is_file()]
+    root = [ROOT / name for name in ("__init__.py", "__main__.py", "py.typed")]
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in (*root, *floors)
+        if "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_has_the_files_of_the_package_and_no_other(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        names = set(packed.namelist())
+    info = f"penstock-{version('penstock')}.dist-info"
+    about = {name.removeprefix(f"{info}/") for name in names if name.startswith(info)}
+    assert about == {
+        *("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
+    }
+    ours = {f"penstock/{name}" for name in shipped()}
+    assert {name for name in names if not name.startswith(info)} == ours
+    assert {Path(name).suffix for name in ours} == {
+        *(".py", ".typed", ".lua", ".html", ".css", ".js", ".json")
+    }
+
+
+def test_the_source_distribution_has_the_package_and_what_belongs_to_a_release(release):
+    (file,) = release.glob("*.tar.gz")
+    with tarfile.open(file) as packed:
+        names = {
+            name.partition("/")[2] for name in packed.getnames() if packed.getmember(name).isreg()
+        }
+    names = {name for name in names if not name.startswith("penstock.egg-info/")}
+    about = {"CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "SECURITY.md"}
+    build = {"MANIFEST.in", "PKG-INFO", "constraints.txt", "pyproject.toml", "setup.cfg"}
+    assert names == shipped() | about | build
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +164,25 @@ def test_celery_finds_the_app_from_any_folder(shell, python):
     said = shell(python, "-m", "celery", "-A", "penstock", "report")
     assert "software -> celery" in said
     assert "broker.sock" in said
+
+
+def test_the_quickstart_runs_from_the_wheel_in_an_empty_folder(python, tmp_path):
+    """With no setting but a state folder: what somebody does who has installed it by pip."""
+    (code,) = re.findall(
+        r"^```python run\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    (folder / "train.py").write_text(code)
+    shutil.copy(ROOT / "examples" / "digits.py", folder)
+    command = python.with_name("penstock")
+    options = {"cwd": folder, "env": {**bare(), "PENSTOCK_HOME": str(tmp_path / "home")}}
+    try:
+        for script in ("train.py", "digits.py"):
+            run(command, "run", script, **options)
+        facts = json.loads(run(command, "ls", "--json", **options))
+        assert [each["status"] for each in facts] == ["complete", "complete"]
+        assert [sum(each["trials"].values()) for each in facts] == [20, 27]
+        assert run(command, "--version", **options).strip() == version("penstock")
+    finally:
+        run(command, "down", **options)
