@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from typing import TYPE_CHECKING, Literal
 
-from ...profiling.base.errors import BackendError, LedgerDamaged, PenstockError
+from ...profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused, PenstockError
 from ...profiling.base.urls import hide_password
 from ...profiling.counters.capabilities import Capability, capabilities
 from ...profiling.counters.energy import open_meters
@@ -84,7 +84,9 @@ def diagnose(settings: Settings) -> list[Finding]:
         try:
             findings += examine(settings)
         except (PenstockError, OSError, subprocess.TimeoutExpired) as error:
-            findings.append(Finding(name, "fail", str(error), _ADVICE.get(name, "")))
+            # The ledger of another version says itself what to do.
+            advice = "" if isinstance(error, LedgerRefused) else _ADVICE.get(name, "")
+            findings.append(Finding(name, "fail", str(error), advice))
     return findings
 
 

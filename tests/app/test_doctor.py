@@ -9,11 +9,13 @@ from pathlib import Path
 
 import penstock
 import pytest
+from ledger_batches import as_newer
 from patience import until
 from penstock.app.broker import installation, presence, protocol, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.host import locks
 from penstock.app.host.settings import load
+from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.services import services
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.services.services import Service
@@ -224,6 +226,17 @@ def test_a_ledger_that_is_no_ledger_fails(settings):
     found = findings(settings)["ledger"]
     assert found.grade == "fail"
     assert found.advice
+
+
+def test_a_ledger_of_a_newer_version_is_said_with_what_to_do_and_nothing_else(settings):
+    settings.ensure_home()
+    ledger = SqlLedger.open(settings.ledger_url)
+    as_newer(ledger)
+    ledger.close()
+    found = findings(settings)["ledger"]
+    assert found.grade == "fail"
+    assert found.what.endswith("upgrade Penstock")
+    assert not found.advice
 
 
 def test_what_lies_in_the_broker_and_should_not_is_said_with_what_to_do(settings):
