@@ -33,6 +33,12 @@ def test_chart_and_citation_have_the_version():
     assert found == {VERSION}
 
 
+def test_the_changelog_has_the_version_first_and_its_date_is_the_citations():
+    unreleased, *cut = re.findall(r"^## \[([\w.]+)\](?: - ([\d-]+))?", text("CHANGELOG.md"), re.M)
+    assert unreleased == ("Unreleased", "")
+    assert cut[0] == (VERSION, str(yaml("CITATION.cff")["date-released"]))
+
+
 def test_pages_name_no_other_version_of_ours_as_the_present_one():
     minor = VERSION.rpartition(".")[0]
     assert re.findall(r"\| Penstock ([\d.]+) \|", text("README.md")) == [minor]
