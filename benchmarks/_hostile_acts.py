@@ -141,7 +141,8 @@ ACTS: dict[str, Act] = {
     "abort": _dies(lambda _: os.abort(), "SIGABRT"),
     "kills itself": _dies(lambda _: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL|killed"),
     "kills its group": _dies(process.kill_own_group, "SIGKILL|killed"),
-    "terminates itself": _dies(lambda _: os.kill(os.getpid(), signal.SIGTERM), "SIGTERM"),
+    # To a trainer SIGTERM is a drain, which is its node agent's.
+    "terminates itself": _goes_on(lambda _: os.kill(os.getpid(), signal.SIGTERM)),
     "alarm": _dies(process.alarm, "SIGALRM"),
     "_exit(0)": _dies(lambda _: os._exit(0), r"_exit|ended itself|left|without (a word|saying)"),
     "_exit(3)": _dies(lambda _: os._exit(3), _EXITED),

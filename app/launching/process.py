@@ -11,7 +11,8 @@ ended with all that it started.
 
 A connection may ask for no trainer, but that this process stays. When nobody has been connected for
 ``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
-workers find everything imported. An agent that ends properly ends it, too. Whoever needs it starts
+workers find everything imported. An agent that ends properly ends it, too: after SIGTERM it ends as
+soon as nobody is connected. Whoever needs it starts
 it (``app.launching.client``). If it is killed itself, the workers start another at once,
 which ends the trainers that it left, and their segments run again. Its own environment is that of
 its first trainers.
@@ -27,6 +28,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import signal
 import socket
 import sysconfig
 import threading
@@ -79,6 +81,11 @@ class LauncherProcess:
         self._lock = threading.Lock()
         self._connected = 0
         self._stays_until = time.monotonic() + LINGER
+        self._lingers = True
+
+    def end_soon(self, signum: int, frame: object) -> None:
+        """Return from ``serve`` once nobody is connected. For SIGTERM, from whoever it comes."""
+        self._lingers = False
 
     def serve(self) -> None:
         """Return when nobody needs it any more."""
@@ -108,7 +115,8 @@ class LauncherProcess:
 
     def _is_needed(self) -> bool:
         with self._lock:
-            return self._connected > 0 or time.monotonic() < self._stays_until
+            lingers = self._lingers and time.monotonic() < self._stays_until
+            return self._connected > 0 or lingers
 
     def _attend(self, connection: socket.socket) -> None:
         """Do what one connection asks for, until it is closed."""
@@ -211,7 +219,10 @@ def main() -> None:
     with locks.hold(settings.run, NAME):
         end_strays(str(settings.home))
         clear(settings.activations)
-        LauncherProcess(settings, listen(settings.run)).serve()
+        launcher = LauncherProcess(settings, listen(settings.run))
+        # What drains a node may signal all processes there (``tasks.process.termination``).
+        signal.signal(signal.SIGTERM, launcher.end_soon)
+        launcher.serve()
         clear(settings.activations)
 
 

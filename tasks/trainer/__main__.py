@@ -36,6 +36,7 @@ from ..process.main_thread import MAIN_THREAD
 from ..process.memory import bounded
 from ..process.messages import SUSPENDABLE, CodeRef
 from ..process.pipe import Abandoned, Pipe, ReleaseTrial, Run
+from ..process.termination import leave_to_agent
 from ..system import catboost_threads
 from . import variables
 from .seats import Seats, ending_with_us
@@ -241,6 +242,7 @@ def main(ahead: Collection[str] = ()) -> None:
     forks.watch()
     # Ctrl-C in the terminal is for the worker, which closes the pipe when it has finished.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_agent()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file
     # cuBLAS reads this when torch starts it; deterministic algorithms need it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

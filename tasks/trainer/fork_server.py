@@ -209,8 +209,9 @@ def _set_blas_threads(threads: int) -> None:
 
 def main() -> None:
     """Serve the socket that the launcher process passed on."""
-    # Ctrl-C in the terminal is not for this process.
+    # Ctrl-C in the terminal is not for this process, nor is what drains a whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     control = socket.socket(fileno=int(os.environ.pop(variables.FORK_SERVER_FD)))
     control.set_inheritable(False)
     preload = os.environ.pop(variables.PRELOAD, "")

@@ -11,12 +11,14 @@ import signal
 import subprocess
 import textwrap
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
+import psutil
 import pytest
-from installation import Installation, serving, working
+from installation import Installation, is_trainer, serving, working
 from network import PASSWORD, network, tcp_broker
 from patience import PATIENCE
+from penstock.scheduler.model.events import AttemptLost
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -108,6 +110,27 @@ def test_it_joins_with_one_command_takes_its_part_and_drains(nodes, tmp_path):
     assert len(rows) == len(set(rows)) == 8 * 8
     assert by_node(first, study)["second"] <= rows_of_second + 1
     assert not (second.settings.home / "ledger.db").exists(), "results are at the first node"
+
+
+@ON_ONE_HOST
+def test_a_signal_to_every_process_of_a_machine_drains_it_as_one_to_its_agent_does(nodes, tmp_path):
+    """SLURM may signal all processes of a job."""
+    first, second = nodes
+    with working(second) as (agent, log):
+        first.until(lambda: "second" in serving(first), f"it joins: {log.read_text()}")
+        study = submit(first, script(tmp_path, 8))
+        first.until(lambda: len(by_node(first, study)) == 2, "epochs from both")
+        all_of_it = psutil.Process(agent.pid).children(recursive=True)
+        assert any(map(is_trainer, all_of_it))
+        for process in (psutil.Process(agent.pid), *all_of_it):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGTERM)
+        assert agent.wait(PATIENCE) == 0
+        assert psutil.wait_procs(all_of_it, PATIENCE)[1] == []
+    assert first.wait(study).status == "complete"
+    assert first.reader.of_trials(study, AttemptLost) == []
+    rows = [(row.trial, row.epoch) for row in first.reader.epochs(study)]
+    assert len(rows) == len(set(rows)) == 8 * 8
 
 
 @ON_ONE_HOST
