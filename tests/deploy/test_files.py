@@ -45,6 +45,18 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path):
     assert found.stderr == "" and found.returncode == 0
 
 
+def test_at_a_shutdown_workers_end_before_the_scheduler_and_that_before_its_servers():
+    after = {}
+    for unit in UNITS:
+        parser = configparser.ConfigParser(strict=False, interpolation=None)
+        parser.read(unit)
+        after[unit.stem] = set(parser["Unit"]["After"].split())
+    brokers = {"redis-server.service", "valkey-server.service"}
+    assert all(brokers <= units for units in after.values())
+    assert "penstock-scheduler.service" in after["penstock-worker"]
+    assert "postgresql.service" in after["penstock-scheduler"] & after["penstock-metrics"]
+
+
 def test_the_environment_names_settings():
     text = (DEPLOY / "penstock.env").read_text()
     names = re.findall(rf"^(?:# )?{PREFIX}(\w+)=", text, re.MULTILINE)
@@ -72,6 +84,61 @@ def test_the_entrypoint_puts_passwords_from_files_where_they_belong(tmp_path):
     command = ["sh", DEPLOY / "docker/entrypoint.sh", "worker", "--devices", "cpu:1x1"]
     said = subprocess.check_output(command, env=environment, text=True, timeout=PATIENCE)
     assert said == "redis://:5ecret@broker:6379/0 5ecret worker --devices cpu:1x1\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "devices"),
+    [
+        ({"SLURM_CPUS_PER_TASK": "2"}, "cpu:2x1"),
+        ({}, "cpu:1x1"),
+        ({"SLURM_CPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, "cpu:2x1"),
+        ({"SLURM_CPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "0,1"}, ""),
+        ({"SLURM_CPUS_PER_TASK": "2", "SLURM_GPUS_ON_NODE": "2"}, ""),
+        ({"SLURM_CPUS_PER_TASK": "2", "PENSTOCK_DEVICES": "cpu:1x2"}, "cpu:1x2"),
+    ],
+)
+def test_a_slurm_job_serves_what_slurm_gave_it_and_keeps_a_folder_only_of_a_bad_end(
+    given, devices, tmp_path
+):
+    tools, scratch = tmp_path / "bin", tmp_path / "scratch"
+    tools.mkdir()
+    scratch.mkdir()
+    (tools / "srun").write_text(
+        '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do echo "$1"; shift; done\nexec "$@"\n'
+    )
+    (tools / "penstock").write_text(
+        '#!/bin/sh\nmkdir "$PENSTOCK_HOME"\necho "serves $PENSTOCK_DEVICES as $PENSTOCK_NODE"\n'
+        'exit "${STATUS:-0}"\n'
+    )
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    environment = {
+        "PATH": f"{tools}:/usr/bin:/bin",
+        "PENSTOCK_ENV": "/nowhere",
+        "PENSTOCK_BROKER": "redis://broker:6379/0",
+        "SLURM_JOB_ID": "17",
+        "TMPDIR": str(scratch),
+    } | given
+    command = ["bash", DEPLOY / "slurm/workers.sbatch"]
+
+    def run(**more):
+        return subprocess.run(
+            command,
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    served = re.search(r"^serves (.*) as .*-17$", done.stdout, re.MULTILINE)
+    assert served[1] == devices
+    assert f"--cpus-per-task={given.get('SLURM_CPUS_PER_TASK', '1')}\n" in done.stdout
+    assert list(scratch.iterdir()) == []
+    assert run(STATUS="3").returncode == 3
+    assert [folder.name.endswith("-17") for folder in scratch.iterdir()] == [True]
 
 
 @pytest.mark.parametrize("service", ["scheduler", "agent", "flower"])

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import psutil
 import pytest
 from installation import Installation, serving
 from patience import PATIENCE
@@ -82,6 +83,7 @@ def test_scheduler_slurm_workers_metrics_and_a_user_each_on_their_own(tmp_path):
     try:
         [node] = operator.until(lambda: serving(operator), "a worker joins")
         assert node.endswith("-17")
+        assert (tmp_path / f"penstock-{node}").is_dir()
         assert "best" in user.finish(user.python(script))
         # Who only uses what an operator runs starts nothing.
         assert [part for part in (user, operator) if (part.settings.run / "up.json").exists()] == []
@@ -97,8 +99,10 @@ def test_scheduler_slurm_workers_metrics_and_a_user_each_on_their_own(tmp_path):
         waits = found["penstock_dispatch_to_claim_seconds_sum",]
         assert 0 < waits < 5 * found["penstock_dispatch_to_claim_seconds_count",]
 
-        worker.send_signal(signal.SIGTERM)  # as SLURM does before the time limit
+        [step] = psutil.Process(worker.pid).children()
+        step.send_signal(signal.SIGTERM)  # as SLURM does before the time limit
         assert worker.wait(PATIENCE) == 0
+        assert not list(tmp_path.glob(f"penstock-{node}"))
         operator.until(lambda: not serving(operator), "the worker leaves")
         left = scraped(port)
         assert (left["penstock_devices", "left"], left["penstock_devices", "joined"]) == (1, 0)
