@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick test slow check docs dist bench bench-peers gpu-check optuna-check clean
+.PHONY: help run quick test slow check docs dist bench bench-peers gpu-check optuna-check deploy-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -73,6 +73,10 @@ optuna-check: .venv/dev ## Optuna's own tests, on Penstock's storage
 	@mkdir -p build/bench
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -r benchmarks/peers/optuna-check.txt
 	@$(BIN)/python -m benchmarks.optuna_check --json build/bench/optuna_check.json
+
+deploy-check: .venv/dev ## what deploy/ ships, run for real; what is not installed here is skipped
+	@mkdir -p build/bench
+	@$(BIN)/python -m benchmarks.deploy_check --json build/bench/deploy_check.json
 
 clean: ## remove what these commands made, .venv included; studies are kept
 	@rm -rf .venv .venv-peers .typing build dist *.egg-info

@@ -1,0 +1,1 @@
+"""What deploy/ ships, run for real: ``python -m benchmarks.deploy_check``."""
