@@ -9,7 +9,7 @@ import torch
 from penstock import nas
 from penstock.app.architectures.outline import boxes_of
 from penstock.app.architectures.picture import picture
-from penstock.app.report.charts import STUDIES
+from penstock.app.drawings.charts import STUDIES
 from penstock.tasks.nas.graphs.derivation import described
 from torch import nn
 

@@ -24,6 +24,7 @@ from penstock.app.optuna_bridge.storage import LedgerStorage
 from penstock.app.views.live import Watcher
 from penstock.app.views.progress import View
 from penstock.app.views.screen import study_screen
+from penstock.benchmarks._browser import Browser
 from penstock.profiling.base.errors import PenstockError
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
@@ -36,6 +37,8 @@ BROWSER = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--hide-scrollbars", "--virtual-time-budget=5000"),
 )
+#: The size of a picture of a page, in pixels.
+SCREEN = (1180, 940)
 #: The live view is taken when about this share of the study's epochs is done.
 MOMENT = 0.6
 
@@ -56,9 +59,8 @@ def main() -> None:
         script = shutil.copy(ROOT / "examples" / "digits.py", home / "digits.py")
         run = subprocess.Popen([*PENSTOCK, "run", script], env=env, cwd=home)
         save_live(*watch(Reader(f"sqlite:///{home / 'ledger.db'}"), run))
-        page = home / "report.html"
-        subprocess.run([*PENSTOCK, "report", "-o", page], env=env, check=True)
-        shoot(f"file://{page}", PICTURES / "report.png", width=1400, height=2090)
+        subprocess.run([*PENSTOCK, "report", "-o", home / "report.html"], env=env, check=True)
+        shoot_pages(home, env)
         word = (home / "flower.password").read_text().strip()
         url = f"http://penstock:{word}@127.0.0.1:{port}/tasks"
         shoot(url, PICTURES / "flower.png", width=1960, height=720)
@@ -69,6 +71,34 @@ def main() -> None:
         flower.wait()
         subprocess.run([*PENSTOCK, "down"], env=env, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(home)
+
+
+def shoot_pages(home: Path, env: dict[str, str]) -> None:
+    """The study's report and its pages in the browser, light and dark."""
+    port, browser = free_port(), Browser(home / "profile")
+    pages = subprocess.Popen(
+        [*PENSTOCK, "ui", "--port", str(port)], env=env, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert pages.stdout is not None
+        browser.open(pages.stdout.readline().strip())  # it lets in
+        study = Reader(f"sqlite:///{home / 'ledger.db'}").studies()[-1].id
+        report, page = f"file://{home / 'report.html'}", f"http://127.0.0.1:{port}"
+        for name, address, dark in (
+            ("report", report, False),
+            ("report-dark", report, True),
+            ("page", f"{page}/study?id={study}", False),
+            ("page-dark", f"{page}/study?id={study}", True),
+            ("page-devices", f"{page}/devices", False),
+        ):
+            browser.size(*SCREEN, dark=dark)
+            browser.open(address)
+            browser.until("document.querySelector('.chart .main-svg')")
+            browser.picture(PICTURES / f"{name}.png")
+    finally:
+        browser.close()
+        pages.terminate()
+        pages.wait()
 
 
 def shoot_dashboard(env: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from penstock.app.report.charts import STUDIES
+from penstock.app.drawings.charts import STUDIES
 from penstock.app.simulation.experiment import run, simulated_devices
 from penstock.app.simulation.gantt import spans
 from penstock.app.simulation.outcome import Simulation

@@ -135,6 +135,20 @@ class Reader(EventLog):
             query = query.where(TRIAL.c.number >= first)
         return [trial_of(row) for row in self._whole(TRIAL, query)]
 
+    def trial_digests(self, study_id: str) -> dict[str, int]:
+        """The digests of a study's trials by id, in the order of their numbers.
+
+        While a trial's stays, its row does.
+        """
+        columns = select(TRIAL.c.id, TRIAL.c.digest)
+        rows = self._rows(columns.where(TRIAL.c.study == study_id).order_by(TRIAL.c.number))
+        return {row.id: row.digest for row in rows}
+
+    def trials_of(self, ids: Sequence[str]) -> list[TrialRow]:
+        """The trials with these ids, some hundreds at most."""
+        query = select(TRIAL).where(TRIAL.c.id.in_(ids))
+        return [trial_of(row) for row in self._whole(TRIAL, query)]
+
     def running(self) -> dict[tuple[str, int], Work]:
         """The running trials by (device, slot)."""
         running = str(TrialState.RUNNING)
@@ -160,6 +174,17 @@ class Reader(EventLog):
             .order_by(EPOCH.c.id)
         )
         return [epoch_of(row) for row in self._whole(EPOCH, query)]
+
+    def newest_epochs(self, limit: int) -> list[EpochRow]:
+        """The ``limit`` epochs of all studies that were accepted last, by ``rowid``."""
+        query = select(EPOCH).order_by(EPOCH.c.id.desc()).limit(limit)
+        return [epoch_of(row) for row in reversed(self._whole(EPOCH, query))]
+
+    def last_report(self, trial_id: str) -> EpochReported | None:
+        """The report of the last epoch that a trial trained itself; None before the first."""
+        query = EVENTS.where(EVENT.c.trial == trial_id, of_kind(EpochReported))
+        rows = self._whole(EVENT, query.order_by(EVENT.c.seq.desc()).limit(1))
+        return next((cast(EpochReported, codec.decode(r.kind, r.body)) for r in rows), None)
 
     def durables(self, study_id: str) -> list[DurableRow]:
         """The durable states of a study by trial and epoch."""

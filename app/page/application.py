@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
@@ -19,8 +21,8 @@ from ...profiling.base.errors import PenstockError, UsageError
 from ..report.report import report_text
 from .actions import carry_out
 from .devices import devices_page, plan_page
-from .follower import Follower, Pictures
-from .frame import Page, asset, framed
+from .follower import Follower, Picture, Pictures
+from .frame import Content, Page, asset, begun, ended
 from .gate import REPORT_POLICY
 from .site import Site
 from .studies import studies_page
@@ -46,6 +48,7 @@ PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
 }
 #: What a page that was told of a change says when it asks for itself again.
 LIVE = "x-penstock-live"
+UNEXPECTED = "This is an error of Penstock's: its traceback is where penstock ui runs."
 #: The most bytes of a form.
 FORM_BYTES = 1 << 20
 
@@ -56,17 +59,20 @@ def application(settings: Settings, reader: Reader) -> Starlette:
     follower = Follower(reader, site.scheduler)
     pictures = Pictures(follower)
 
-    def show(request: Request) -> Response:
-        name, live = request.url.path.rpartition("/")[2], LIVE in request.headers
-        query = request.query_params
+    async def show(request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        query, address = request.query_params, f"{name}?{request.query_params}"
         try:
-            text = pictures.picture(
-                f"{name}?{query}", lambda: _picture(site, name, query), live=live
-            )
+            if LIVE in request.headers:
+                found = await pictures.live(address, partial(_content, site, name, query))
+                return HTMLResponse(found.beginning + found.rest)
+            asked = time.monotonic()
+            page, beginning = await run_in_threadpool(_begun, site, name, query)
         except PenstockError as error:
             status = 404 if isinstance(error, UsageError) else 503
             return _message("It cannot be shown", error, status)
-        return HTMLResponse(text)
+        draw = partial(pictures.picture, address, lambda: (beginning, ended(page.draw())), asked)
+        return StreamingResponse(_parts(beginning, draw), media_type="text/html")
 
     def report(request: Request) -> Response:
         try:
@@ -110,8 +116,7 @@ def application(settings: Settings, reader: Reader) -> Starlette:
 
     def unexpected(request: Request, error: Exception) -> Response:
         log.error("%s could not be answered", request.url.path, exc_info=error)
-        words = "This is an error of Penstock's: its traceback is where penstock ui runs."
-        return _message("It cannot be shown", words, 500)
+        return _message("It cannot be shown", UNEXPECTED, 500)
 
     @asynccontextmanager
     async def following(_: Starlette) -> AsyncIterator[None]:
@@ -133,13 +138,38 @@ def application(settings: Settings, reader: Reader) -> Starlette:
     return Starlette(routes=routes, lifespan=following, exception_handlers={Exception: unexpected})
 
 
-def _picture(site: Site, name: str, query: Mapping[str, str]) -> str:
+def _begun(site: Site, name: str, query: Mapping[str, str]) -> tuple[Page, str]:
+    """A page, and its text up to its main part. Errors as the page's."""
     seen = site.newest()  # read first: what comes meanwhile is announced
-    return framed(PAGES[name](site, query), name or "./", seen)
+    page = PAGES[name](site, query)
+    return page, begun(page, name or "./", seen)
+
+
+def _parts(beginning: str, draw: Callable[[], Picture]) -> Iterator[str | bytes]:
+    """A page's beginning at once, and the rest when it is drawn: it may take a second.
+
+    What goes wrong meanwhile is said in the page, since its status is sent.
+    """
+    yield beginning
+    try:
+        yield draw().rest
+    except PenstockError as error:
+        yield ended(Content(_said(error)))
+    except Exception:
+        log.exception("a page could not be drawn")
+        yield ended(Content(_said(UNEXPECTED)))
+
+
+def _content(site: Site, name: str, query: Mapping[str, str]) -> tuple[str, str]:
+    page, beginning = _begun(site, name, query)
+    return beginning, ended(page.draw())
+
+
+def _said(words: object) -> str:
+    return f'<p class="message" id="words">{escape(str(words))}</p><p><a href="./">Studies</a></p>'
 
 
 def _message(title: str, words: object, status: int) -> Response:
     """A page that says ``words``."""
-    main = f'<p class="message" id="words">{escape(str(words))}</p><p><a href="./">Studies</a></p>'
-    page = Page(title, f"<h1>{escape(title)}</h1>", main, topics=())
-    return HTMLResponse(framed(page, "", 0), status)
+    page = Page(title, f"<h1>{escape(title)}</h1>", lambda: Content(_said(words)), topics=())
+    return HTMLResponse(begun(page, "", 0) + ended(page.draw()), status)

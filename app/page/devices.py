@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from ...profiling.base.errors import PenstockError
+from ...scheduler.model.study import study_of_trial
 from ..broker.client import Client
-from ..report import figures
+from ..drawings.timeline import holdings, study_colours
+from ..report import company
 from ..views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
 from ..views.plan import COLUMNS as PLANNED
 from ..views.plan import detail_words, head_words, plan_rows
 from .forms import drain_form
-from .frame import Page
+from .frame import Content, Page
 from .pieces import cells, chart, link, live, table
 
 if TYPE_CHECKING:
+    from ..ledger.rows import EpochRow, Work
     from ..views.devices import Facts
     from .site import Site
 
-#: Of so many studies that run, or of the newest one, it is shown which device held which trial.
-CHARTED = 4
-#: How many of the newest epochs of each.
-NEWEST = 1000
+#: Of how many of the newest epochs of all studies it is shown which device held which trial.
+NEWEST = 400
 #: Seconds until a scheduler that does not answer is given up.
 PATIENCE = 5.0
 _SILENT = "no scheduler runs: <code>penstock up</code> starts one"
@@ -32,9 +33,13 @@ _SILENT = "no scheduler runs: <code>penstock up</code> starts one"
 
 def devices_page(site: Site, query: Mapping[str, str]) -> Page:
     """Every device, its state and what runs there; below it who held which device."""
-    now = time.time()
-    empty = site.reader.is_empty()
-    known = [] if empty else device_facts(site.reader, served=site.serves())
+    return Page("Devices", "<h1>Devices</h1>", lambda: _devices(site), charts=True)
+
+
+def _devices(site: Site) -> Content:
+    now, reader = time.time(), site.reader
+    empty = reader.is_empty()
+    known = [] if empty else device_facts(reader, served=site.serves())
     shown = shown_devices(known, now)
     titles = [title for title, _ in COLUMNS]
     rows = [cells(_cells(facts, now), [*titles, "action"], NUMBERS) for facts in shown]
@@ -44,22 +49,29 @@ def devices_page(site: Site, query: Mapping[str, str]) -> Page:
         else '<p class="none">There is no device yet: start workers with'
         " <code>penstock up</code>.</p>"
     )
-    studies = [] if empty else site.reader.studies()
-    running = [study for study in studies if study.finished_at is None]
-    sections, drawings = [], {}
-    for number, study in enumerate((running or studies[-1:])[-CHARTED:][::-1]):
-        view, epochs = site.look(study.id)
-        name = f"timeline_{number}"
-        drawings[name] = figures.timeline(view.study, view.trials, epochs[-NEWEST:])
-        sections.append(
-            chart(name, "Who held which device", link("study", study.name, id=study.id))
-        )
+    # What a scheduler that is gone left running is at work nowhere.
+    running = reader.running() if any(facts["running"] for facts in known) else {}
+    epochs = [] if empty else reader.newest_epochs(NEWEST)
+    groups = company.lane_groups(reader, [] if empty else reader.devices(), running)
     main = (
         f"<section>{live('devices', listed)}</section>"
-        # In one part, since studies come and go.
-        + live("timelines", "".join(sections))
+        + live("groups", company.section(groups))
+        + chart("holdings", "Who held which device", _legend(site, epochs, running.values()))
     )
-    return Page("Devices", "<h1>Devices</h1>", main, drawings)
+    return Content(main, {"holdings": holdings(epochs, running, now)})
+
+
+def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> str:
+    """The studies in the chart, each in its colour."""
+    trials = {row.trial for row in epochs} | {work.trial for work in works}
+    names = {study.id: study.name for study in site.reader.studies()} if trials else {}
+    shown = [
+        f'<i class="swatch" style="background:{colour}"></i>{link("study", names[id_], id=id_)}'
+        for id_, colour in study_colours(map(study_of_trial, trials)).items()
+        if id_ in names  # it may have been deleted
+    ]
+    most = f" The newest {NEWEST} epochs are shown." if len(epochs) == NEWEST else ""
+    return f"A bar is a run of epochs.{most} {' '.join(shown)}"
 
 
 def _cells(facts: Facts, now: float) -> list[str]:
@@ -69,7 +81,11 @@ def _cells(facts: Facts, now: float) -> list[str]:
 
 def plan_page(site: Site, query: Mapping[str, str]) -> Page:
     """What the scheduler would do next: who runs until when, who waits and why."""
-    return Page("Plan", "<h1>Plan</h1>", f"<section>{live('plan', _plan(site))}</section>")
+    return Page(
+        "Plan",
+        "<h1>Plan</h1>",
+        lambda: Content(f"<section>{live('plan', _plan(site))}</section>"),
+    )
 
 
 def _plan(site: Site) -> str:

@@ -6,10 +6,11 @@ runs, which no event tells. What it finds goes to every stream as a set of topic
 of them concerns asks for itself again, and shows what differs. A stream whose page is slow only
 collects topics, of which there are as many as studies.
 
-Pages that ask again for the same address between two announcements are drawn once
-(``Pictures``). And the next announcement waits for ``REST`` times as long as drawing has
-taken since the last one. So live pages take a part of one core, however many are open and however
-large the studies are: what grows is the time between two pictures.
+Pages that ask again for the same address between two announcements are drawn once, and after each
+picture the next one waits for ``REST`` times the CPU time that this process has had since the one
+before (``Pictures``): drawing it, and sending it to all. So live pages take a part of one core,
+however many are open and however large the studies are: what grows is the time between two
+pictures.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Seconds between two looks at the ledger.
-PERIOD = 0.5
+PERIOD = 0.25
 #: Seconds after which pages that show times until now are told that time has passed.
 TICK = 10.0
-#: Seconds of rest for each second of drawing.
+#: Seconds of rest for each second of work.
 REST = 4.0
 #: How many pictures are kept.
 KEPT = 64
@@ -66,9 +67,9 @@ class Follower:
         self._scheduler = scheduler
         #: How many announcements there were. A picture drawn since the last one is good enough.
         self.announced = 0
-        #: Seconds of drawing since the last announcement.
-        self.drawing = 0.0
         self._newest = 0
+        #: The newest event that pages were told of.
+        self._told = 0
         self._served: object = None
         self._streams: set[_Stream] = set()
         self._wake = asyncio.Event()
@@ -88,10 +89,9 @@ class Follower:
             if loop.time() - ticked >= TICK:
                 topics.add(TIME)
                 ticked = loop.time()
-            rest, self.drawing = REST * self.drawing, 0.0
             if topics:
                 self._tell(topics)
-            await self._pause(max(PERIOD, rest))
+            await self._pause(PERIOD)
 
     async def _pause(self, seconds: float | None) -> None:
         with suppress(TimeoutError):
@@ -122,12 +122,16 @@ class Follower:
 
     def _tell(self, topics: set[str]) -> None:
         self.announced += 1
+        self._told = self._newest
         for stream in self._streams:
             stream.topics |= topics
             stream.changed.set()
 
     async def messages(self, seen: int) -> AsyncIterator[str]:
-        """The stream of a page that has shown the ledger as of event number ``seen``."""
+        """The stream of a page that has shown the ledger as of event number ``seen``.
+
+        A message has the topics, and as its id the newest event that it tells of.
+        """
         stream = _Stream()
         self._streams.add(stream)
         if len(self._streams) == 1:
@@ -143,9 +147,19 @@ class Follower:
                 await stream.changed.wait()
                 stream.changed.clear()
                 topics, stream.topics = sorted(stream.topics), set()
-                yield f"data: {json.dumps(topics)}\n\n"
+                yield f"id: {self._told}\ndata: {json.dumps(topics)}\n\n"
         finally:
             self._streams.discard(stream)
+
+
+class Picture(NamedTuple):
+    """A page as it was drawn: its beginning and the rest, as UTF-8."""
+
+    #: How many announcements there were, and the time (monotonic seconds), when that began.
+    announced: int
+    began: float
+    beginning: bytes
+    rest: bytes
 
 
 class Pictures:
@@ -157,24 +171,44 @@ class Pictures:
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self._lock = threading.Lock()
-        #: By address: how many announcements there were when it was drawn, and the picture.
-        self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
+        #: Whose turn it is to wait, or to draw, of the pages that were told.
+        self._turn = asyncio.Lock()
+        #: When the rest after the last picture is over (monotonic seconds), and the CPU seconds of
+        #: this process until then.
+        self.rested, self._spent = 0.0, time.process_time()
+        #: By address.
+        self._kept: OrderedDict[str, Picture] = OrderedDict()
 
-    def picture(self, address: str, draw: Callable[[], str], *, live: bool) -> str:
-        """What ``draw`` gives, or has given to another page of this ``address``.
+    async def live(self, address: str, draw: Callable[[], tuple[str, str]]) -> Picture:
+        """The picture for a page that was told of a change: drawn since, by whomever, and rested.
 
-        ``live`` is a page that was told of a change. Any other one is drawn anew.
+        Raises what ``draw`` raises.
+        """
+        announced = self._follower.announced
+        async with self._turn:
+            kept = self._kept.get(address)
+            if kept is not None and kept.announced >= announced:
+                return kept
+            await asyncio.sleep(max(0.0, self.rested - time.monotonic()))
+            return await run_in_threadpool(self.picture, address, draw, time.monotonic())
+
+    def picture(self, address: str, draw: Callable[[], tuple[str, str]], asked: float) -> Picture:
+        """The picture that ``draw`` gives, or one that was begun since ``asked`` (monotonic).
+
+        Raises what ``draw`` raises.
         """
         with self._lock:
-            announced, kept = self._kept.pop(address, (-1, ""))
-            if not live or announced != self._follower.announced:
-                announced = self._follower.announced  # what comes from here on is announced
-                began = time.thread_time()
+            kept = self._kept.pop(address, None)
+            if kept is None or kept.began < asked:
+                # What comes from here on is announced.
+                announced, began = self._follower.announced, time.monotonic()
                 try:
-                    kept = draw()
+                    beginning, rest = draw()
                 finally:
-                    self._follower.drawing += time.thread_time() - began
-            self._kept[address] = announced, kept
+                    before, self._spent = self._spent, time.process_time()
+                    self.rested = time.monotonic() + REST * (self._spent - before)
+                kept = Picture(announced, began, beginning.encode(), rest.encode())
+            self._kept[address] = kept
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return kept

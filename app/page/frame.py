@@ -15,30 +15,42 @@ from functools import cache
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..common.plain import encodable
 from ..report.page import charts_script, plotly_script, script_json, style_sheet
 
 SCRIPT, STYLE = "text/javascript", "text/css"
+#: Where a page's main part is in the frame.
+MAIN = "{{main}}"
+
+
+class Content(NamedTuple):
+    """The main part of a page as HTML, and the figures of its charts."""
+
+    main: str
+    figures: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its title as text, its head and main part as HTML, the figures of its charts."""
+    """A page: its title as text, its head as HTML, and what draws the rest, which takes longer."""
 
     title: str
     head: str
-    main: str
-    #: None: it never has a chart.
-    figures: Mapping[str, Any] | None = None
+    draw: Callable[[], Content]
     #: What it shows (``app.page.follower``); None: it changes with anything.
     topics: tuple[str, ...] | None = None
+    #: Whether it may have charts.
+    charts: bool = False
 
 
-def framed(page: Page, here: str, seen: int) -> str:
-    """``page`` as text, at the address ``here``; it shows the ledger as of event ``seen``."""
-    names = ("plotly.js", "charts.js", "page.js") if page.figures is not None else ("page.js",)
+def begun(page: Page, here: str, seen: int) -> str:
+    """The page up to its main part, at the address ``here``; it shows the ledger as of ``seen``.
+
+    ``seen`` is the number of an event, and was read before anything else.
+    """
+    names = ("plotly.js", "charts.js", "page.js") if page.charts else ("page.js",)
     topics = "" if page.topics is None else escape(json.dumps(page.topics))
     known = {
         "title": f"{escape(page.title)} · Penstock",
@@ -48,16 +60,23 @@ def framed(page: Page, here: str, seen: int) -> str:
         "seen": str(seen),
         "topics": topics and f' data-topics="{topics}"',
         "head": page.head,
-        "main": page.main,
-        "figures": script_json(page.figures or {}),
         **{
             f"at {name}": ' aria-current="page"' if name == here else ""
             for name in ("./", "devices", "plan")
         },
     }
+    return _filled(_beside("frame.html").partition(MAIN)[0], known)
+
+
+def ended(content: Content) -> str:
+    """The rest of a page."""
+    rest = "".join(_beside("frame.html").partition(MAIN)[1:])
+    return _filled(rest, {"main": content.main, "figures": script_json(content.figures or {})})
+
+
+def _filled(template: str, known: Mapping[str, str]) -> str:
     # One pass: inserted text is never searched for placeholders.
-    whole = re.sub(r"\{\{([^{}]+)\}\}", lambda match: known[match[1]], _beside("frame.html"))
-    return encodable(whole)
+    return encodable(re.sub(r"\{\{([^{}]+)\}\}", lambda match: known[match[1]], template))
 
 
 def asset_url(name: str) -> str:

@@ -12,10 +12,13 @@
 
   function figuresOf(page) { return JSON.parse(page.getElementById("figures").textContent); }
 
-  function drawAll(anew) {
+  async function drawAll(anew) {
     for (const place of document.querySelectorAll(".chart")) {
       const figure = figures[place.dataset.figure] ?? null, text = JSON.stringify(figure);
-      if (anew || drawn.get(place) !== text) { drawn.set(place, text); draw(place, figure); }
+      if (!anew && drawn.get(place) === text) continue;
+      drawn.set(place, text);
+      draw(place, figure);
+      await new Promise(done => setTimeout(done));  // between two charts the reader's clicks have their turn
     }
   }
 
@@ -38,7 +41,7 @@
     if (focused >= 0) focusable(part)[focused]?.focus({preventScroll: true});
   }
 
-  function show(page) {
+  async function show(page) {
     for (const part of parts()) {
       const fresh = page.getElementById(part.id), text = fresh?.innerHTML;
       if (text === undefined || sent.get(part.id) === text || inUse(part)) continue;
@@ -47,7 +50,7 @@
     }
     body.dataset.seen = page.body.dataset.seen;
     figures = figuresOf(page);
-    if (typeof draw === "function") drawAll(false);
+    if (typeof draw === "function") await drawAll(false);
   }
 
   async function parsed(answer) { return new DOMParser().parseFromString(await answer.text(), "text/html"); }
@@ -63,7 +66,7 @@
         const headers = live ? {"X-Penstock-Live": "1"} : {};
         const answer = await fetch(location.href, {headers, cache: "no-store"});
         const page = await parsed(answer);
-        if (answer.ok) { show(page); connection.textContent = ""; } else connection.textContent = wordsOf(page);
+        if (answer.ok) { await show(page); connection.textContent = ""; } else connection.textContent = wordsOf(page);
       } while (again);
     } catch {
       connection.textContent = "Not connected: trying again.";
@@ -77,8 +80,10 @@
     source = new EventSource(`events?seen=${body.dataset.seen}`);
     source.onopen = () => { connection.textContent = ""; };
     source.onmessage = event => {
-      const told = JSON.parse(event.data);
-      if (topics === null || told.includes("all") || topics.some(each => told.includes(each))) refresh(true);
+      const told = JSON.parse(event.data), concern = topics === null ? told : told.filter(each => topics.includes(each));
+      // What only tells of events that the page has been drawn from is no news to it.
+      const known = Number(event.lastEventId) <= Number(body.dataset.seen);
+      if (told.includes("all") || concern.includes("time") || (concern.length && !known)) refresh(true);
     };
     source.onerror = () => {
       const refused = source.readyState === EventSource.CLOSED;

@@ -52,16 +52,18 @@ class Site:
         except PenstockError:
             return 0
         if newest < self._newest:  # an older ledger was restored
-            self._watchers.clear()
-            self.over.clear()
+            # Other ones, since a page may just be drawn from these.
+            self._watchers, self.over = OrderedDict(), {}
         self._newest = newest
         return newest
 
     def look(self, study_id: str) -> tuple[View, Sequence[EpochRow]]:
         """The study now, with all its epochs in the order of their acceptance."""
-        watcher = self._watchers.pop(study_id, None) or Watcher(self.reader, study_id)
+        # How often pages are drawn is up to the follower: what is drawn is never older.
+        watchers = self._watchers
+        watcher = watchers.pop(study_id, None) or Watcher(self.reader, study_id, rest=0.0)
         view = watcher.poll()
-        self._watchers[study_id] = watcher
-        while len(self._watchers) > KEPT:
-            self._watchers.popitem(last=False)
+        watchers[study_id] = watcher
+        while len(watchers) > KEPT:
+            watchers.popitem(last=False)
         return view, watcher.epochs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...scheduler.model.trial import FINAL, TrialState
 from ..common.text import duration, number, share_words
 from ..status.listing import view_facts
-from .frame import Page
+from .frame import Content, Page
 from .pieces import cells, link, live, page_of, pager, table
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ NUMBERS = ("trials", "epochs", "took", "best")
 
 def studies_page(site: Site, query: Mapping[str, str]) -> Page:
     """All studies, the newest first."""
+    return Page("Studies", "<h1>Studies</h1>", lambda: _content(site, query))
+
+
+def _content(site: Site, query: Mapping[str, str]) -> Content:
     studies = [] if site.reader.is_empty() else site.reader.studies()[::-1]
     page = page_of(query)
     shown = studies[(page - 1) * LISTED : page * LISTED]
@@ -36,17 +40,17 @@ def studies_page(site: Site, query: Mapping[str, str]) -> Page:
         " <code>penstock run SCRIPT</code>.</p>"
     )
     part = live("studies", listed + pager("./", {}, page, len(studies), LISTED))
-    return Page("Studies", "<h1>Studies</h1>", f"<section>{part}</section>")
+    return Content(f"<section>{part}</section>")
 
 
 def _facts(site: Site, row: StudyRow) -> dict[str, Any]:
     """The study's row of the list. One that is over is read once."""
-    key = row.id, row.status, row.finished_at
-    if key in site.over:
-        return site.over[key]
+    key, over = (row.id, row.status, row.finished_at), site.over
+    if key in over:
+        return over[key]
     facts = view_facts(site.look(row.id)[0])
     if row.finished_at is not None:
-        site.over[key] = facts
+        over[key] = facts
     return facts
 
 

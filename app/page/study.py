@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ from ...scheduler.model.events import EpochReported
 from ...scheduler.model.trial import TrialState
 from ..common.console import text_of
 from ..common.text import count
+from ..drawings import figures, lineage
+from ..drawings.timeline import timeline
 from ..ledger.codec import spec_from_json
 from ..prefixes.common import study_prefixes
-from ..report import device_sharing, figures, lineage, prefixes, report
+from ..report import company, device_sharing, prefixes, report
 from ..status.stall_monitor import StallMonitor
 from ..views.memory import memory_of, memory_view
 from ..views.progress import best_words, ranked
@@ -22,7 +25,7 @@ from ..views.spending import energy_words
 from ..views.utilisation import usage_of
 from .follower import TIME, topic_of
 from .forms import study_forms
-from .frame import Page
+from .frame import Content, Page
 from .pieces import chart, link, live
 from .studies import status
 from .trials import trials_part
@@ -32,17 +35,30 @@ if TYPE_CHECKING:
     from ..views.progress import View
     from .site import Site
 
-#: How many trials the charts draw at least; of more, the best ones and the newest ones.
-CHARTED = 400
+#: How many trials have a curve and how many a dot, at least; of more, the best and the newest.
+#: More of them would keep the browser busy for longer than a click may wait.
+CURVES, DOTS = 60, 400
 #: How many of the newest epochs the timeline shows.
-NEWEST = 2000
+NEWEST = 300
 LEGEND = '<span class="legend">worst <i></i> best</span>'
 
 
 def study_page(site: Site, query: Mapping[str, str]) -> Page:
     """The study of the name or id in ``query``. Raises UsageError if there is none."""
-    row = site.reader.study(query.get("id", ""))
-    view, epochs = site.look(row.id)
+    study = site.reader.with_names(site.reader.study(query.get("id", "")))
+    head = (
+        f"<h1><bdi>{escape(study.name)}</bdi></h1>"
+        f'<p class="lead">{report.lead(study, spec_from_json(study.spec_json))}</p>'
+        f'<p class="links">{link("report", "Report", id=study.id)}'
+        f" {link('memory', 'Memory and sharing', id=study.id)}</p>"
+    )
+    return Page(
+        study.name, head, lambda: _study(site, study.id, query), _topics(study), charts=True
+    )
+
+
+def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
+    view, epochs = site.look(study_id)
     study, trials = view.study, view.trials
     spec = spec_from_json(study.spec_json)
     waits = StallMonitor(site.settings, site.reader).now(study)
@@ -54,6 +70,8 @@ def study_page(site: Site, query: Mapping[str, str]) -> Page:
     common = ""
     if spec.seeding == "shared":
         common = prefixes.section(study_prefixes(spec, trials, epochs))
+    running = view.running if study.finished_at is None else {}
+    groups = company.lane_groups(site.reader, view.devices, running, study.id)
     sections, drawings = _charts(study, trials, epochs)
     main = (
         live("progress", _progress(view, waits, tiles)),
@@ -69,34 +87,33 @@ def study_page(site: Site, query: Mapping[str, str]) -> Page:
         "</section></div>",
         *sections,
         live("common", common),
+        live("groups", company.section(groups)),
         '<section id="trials"><div class="head"><h2>Trials</h2></div>',
         live("table", trials_part(study, trials, epochs, query)),
         "</section>",
     )
-    head = (
-        f"<h1><bdi>{escape(study.name)}</bdi></h1>"
-        f'<p class="lead">{report.lead(study, spec)}</p>'
-        f'<p class="links">{link("report", "Report", id=study.id)}'
-        f" {link('memory', 'Memory and sharing', id=study.id)}</p>"
-    )
-    return Page(study.name, head, "".join(main), drawings, _topics(study))
+    return Content("".join(main), drawings)
 
 
 def memory_page(site: Site, query: Mapping[str, str]) -> Page:
     """What memory a study's trials need, and what they did together. As ``study_page``."""
     study = site.reader.study(query.get("id", ""))
+    head = f"<h1>Memory and sharing</h1><p>{link('study', study.name, id=study.id)}</p>"
+    draw = partial(_memory, site, study)
+    return Page(f"Memory of {study.name}", head, draw, _topics(study))
+
+
+def _memory(site: Site, study: StudyRow) -> Content:
     reports = [event for _, event in site.reader.of_trials(study.id, EpochReported)]
     needs = text_of(memory_view(memory_of(site.reader, study)))
     together = device_sharing.company_words(reports) or "None was trained together with another."
-    main = (
+    return Content(
         '<section><div class="head"><h2>Memory</h2></div>'
         + live("memory", f'<pre class="wide">{escape(needs)}</pre>')
         + '</section><section><div class="head"><h2>Epochs of several trials</h2></div>'
         + live("together", f"<p>{escape(together)}</p>")
         + "</section>"
     )
-    head = f"<h1>Memory and sharing</h1><p>{link('study', study.name, id=study.id)}</p>"
-    return Page(f"Memory of {study.name}", head, main, topics=_topics(study))
 
 
 def _topics(study: StudyRow) -> tuple[str, ...]:
@@ -116,42 +133,48 @@ def _charts(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> tuple[list[str], dict[str, Any]]:
     """The sections of the study's charts, and the figures in them."""
-    charted, newest = _charted(study, trials), epochs[-NEWEST:]
-    known = {trial.id for trial in charted}
-    some = [row for row in epochs if row.trial in known]
-    partly, lately = "", ""
-    if len(charted) < len(trials):
-        partly = (
-            f" Of {count(len(trials), 'trial')}, {len(charted)} are drawn: the best and newest."
-        )
-    if len(newest) < len(epochs):
-        lately = f" The newest {len(newest)} epochs are shown."
+    dots, newest = _charted(study, trials, DOTS), epochs[-NEWEST:]
+    lines = _charted(study, trials, CURVES)
+    lately = f" The newest {NEWEST} epochs are shown." if len(newest) < len(epochs) else ""
     drawings = {
-        "curves": figures.learning_curves(study, charted, some),
-        "history_time": figures.history(study, charted, some, by="time"),
-        "timeline": figures.timeline(study, trials, newest),
+        "curves": figures.learning_curves(study, lines, _of(lines, epochs)),
+        "history_time": figures.history(study, dots, _of(dots, epochs), by="time"),
+        "timeline": timeline(study, trials, newest),
     }
+    some_lines, some_dots = _partly(lines, trials), _partly(dots, trials)
     sections = [
-        chart("curves", "Learning curves", f"A line a trial.{partly}", LEGEND),
-        chart("history_time", "History", f"Each dot is a trial at its last value.{partly}"),
+        chart("curves", "Learning curves", f"A line a trial.{some_lines}", LEGEND),
+        chart("history_time", "History", f"Each dot is a trial at its last value.{some_dots}"),
         chart("timeline", "Who held which device", f"A bar is a run of epochs.{lately}", LEGEND),
     ]
     if study.further:
-        drawings["pareto"] = figures.pareto(study, charted)
-        words = f"The line joins the trials that none beats.{partly}"
+        drawings["pareto"] = figures.pareto(study, dots)
+        words = f"The line joins the trials that none beats.{some_dots}"
         sections.insert(0, chart("pareto", "Pareto front", words, LEGEND))
     if study.strategy == "pbt":
-        drawings["lineage"] = lineage.lineage(study, charted)
-        words = f"An arrow leads to the trial that goes on from a state.{partly}"
+        drawings["lineage"] = lineage.lineage(study, lines)
+        words = f"An arrow leads to the trial that goes on from a state.{some_lines}"
         sections.append(chart("lineage", "Lineage", words, LEGEND))
     return sections, drawings
 
 
-def _charted(study: StudyRow, trials: Sequence[TrialRow]) -> Sequence[TrialRow]:
-    """The trials that the charts show, in their order."""
-    if len(trials) <= CHARTED:
+def _partly(shown: Sequence[TrialRow], trials: Sequence[TrialRow]) -> str:
+    """That only some are shown; empty if all are."""
+    if len(shown) == len(trials):
+        return ""
+    return f" Of {count(len(trials), 'trial')}, {len(shown)} are drawn: the best and newest."
+
+
+def _of(trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[EpochRow]:
+    known = {trial.id for trial in trials}
+    return [row for row in epochs if row.trial in known]
+
+
+def _charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[TrialRow]:
+    """The trials that a chart of ``most`` shows, in their order, with all that run."""
+    if len(trials) <= most:
         return trials
-    chosen = {trial.id for trial in ranked(study, trials)[: CHARTED // 2]}
+    chosen = {trial.id for trial in ranked(study, trials)[: most // 2]}
     chosen |= {trial.id for trial in trials if trial.state == TrialState.RUNNING}
-    chosen |= {trial.id for trial in trials[-CHARTED // 2 :]}
+    chosen |= {trial.id for trial in trials[-most // 2 :]}
     return [trial for trial in trials if trial.id in chosen]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
 from ...scheduler.model.trial import FINAL, TrialState
 from ..common.text import count, duration
-from ..report import figures
+from ..drawings import figures
+from ..drawings.timeline import timeline
 from ..report.html import pairs, table_row, trial_columns
 from ..stories.story import find_trial, trial_story
 from ..views.progress import front_of, ranked
 from .follower import TIME, topic_of
-from .frame import Page
+from .frame import Content, Page
 from .pieces import chart, link, live, page_of, pager, table
 
 if TYPE_CHECKING:
@@ -97,6 +99,13 @@ def trial_page(site: Site, query: Mapping[str, str]) -> Page:
     """The trial ``n`` of the study ``id`` of ``query``. Raises UsageError if there is none."""
     number = query.get("n", "")[:DIGITS]
     study, trial = find_trial(site.reader, f"{query.get('id', '')}/{number}")
+    head = f"<h1>Trial {trial.number}</h1><p>{link('study', study.name, id=study.id)}</p>"
+    topics = (topic_of(study.id),) if trial.state in FINAL else (topic_of(study.id), TIME)
+    draw = partial(_trial, site, study, trial)
+    return Page(f"Trial {trial.number} of {study.name}", head, draw, topics, charts=True)
+
+
+def _trial(site: Site, study: StudyRow, trial: TrialRow) -> Content:
     story = trial_story(site.reader, study, trial)
     epochs = [row for row in site.look(study.id)[1] if row.trial == trial.id]
     metrics = pairs(story.metrics) if story.metrics else '<p class="none">None yet.</p>'
@@ -120,12 +129,9 @@ def trial_page(site: Site, query: Mapping[str, str]) -> Page:
     )
     shown = {
         "curves": figures.learning_curves(story.study, [trial], epochs),
-        "timeline": figures.timeline(story.study, [trial], epochs),
+        "timeline": timeline(story.study, [trial], epochs),
     }
-    head = f"<h1>Trial {trial.number}</h1><p>{link('study', study.name, id=study.id)}</p>"
-    over = trial.state in FINAL
-    topics = (topic_of(study.id),) if over else (topic_of(study.id), TIME)
-    return Page(f"Trial {trial.number} of {study.name}", head, "".join(main), shown, topics)
+    return Content("".join(main), shown)
 
 
 def _lines(story: Story) -> Iterator[str]:

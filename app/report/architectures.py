@@ -11,8 +11,8 @@ from ...scheduler.model.events import Derived
 from ..architectures.outline import Box, boxes_of, primitive_words, shortened
 from ..architectures.picture import picture
 from ..common.text import count, number
+from ..drawings.charts import STUDIES
 from ..views.progress import front_of, ranked, scores
-from .charts import STUDIES
 
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow

@@ -1,4 +1,4 @@
-// Draws the figures of app/report/charts.py with plotly.js, in the colours of the page.
+// Draws the figures of app/drawings/charts.py with plotly.js, in the colours of the page.
 "use strict";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

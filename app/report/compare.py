@@ -19,11 +19,11 @@ from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import TrialState
 from ..common.atomic_file import write_atomic
 from ..common.text import duration, label, number
+from ..drawings import figures
+from ..drawings.charts import STUDIES
 from ..ledger.codec import spec_from_json
 from ..spec.space import parameter
 from ..views.progress import StudyProgress, final_metrics, numbers_of, reached, study_progress
-from . import figures
-from .charts import STUDIES
 from .html import NOTHING
 from .page import moment, page
 from .report import code_name, strategy_words

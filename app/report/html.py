@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ...scheduler.model.trial import TOLD, TrialState
 from ..common.text import count, duration, number
+from ..drawings.charts import colours
 from ..views.progress import front_of, ranked, told, violated
 from ..views.spending import joules_of
-from .charts import colours
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import Objective, Scalar

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.plain import encodable
-from .charts import SCALE
+from ..drawings.charts import SCALE
 
 
 def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:

@@ -19,7 +19,10 @@ from ...scheduler.strategies.base import RULES
 from ...tasks.contracts.by_value import PREFIX, is_by_value
 from ..common.atomic_file import write_atomic
 from ..common.text import count, duration, label, number
+from ..drawings import figures, lineage, parameter_figures
+from ..drawings.timeline import timeline
 from ..ledger.codec import spec_from_json
+from ..ledger.forecast import Forecast, forecast_of
 from ..optuna_bridge.importances import LEAST, Importances, importances
 from ..prefixes.common import study_prefixes
 from ..views.delays import delay_words, delays_of, summary
@@ -37,7 +40,7 @@ from ..views.progress import (
 )
 from ..views.spending import energy_words, spent_words
 from ..views.utilisation import beside, usage_of, words
-from . import architectures, device_sharing, figures, lineage, parameter_figures, prefixes
+from . import architectures, device_sharing, prefixes
 from .html import Markup, pairs, table
 from .page import moment, page
 from .system_section import SystemSection, configurations_line, system_section
@@ -89,12 +92,14 @@ def report_text(reader: Reader, study_id: str) -> str:
     gallery = architectures.section(study, trials, derived)
     energy = energy_words(epochs, reader.devices())
     written = _attributes(reader, study)
+    now = datetime.now(UTC)
+    forecast = forecast_of(reader, study, now.timestamp())
     return render(
         reader.with_names(study),
         trials,
         epochs,
         shares,
-        datetime.now(UTC),
+        now,
         used,
         system,
         energy,
@@ -102,6 +107,7 @@ def report_text(reader: Reader, study_id: str) -> str:
         written,
         common,
         gallery,
+        forecast,
     )
 
 
@@ -144,6 +150,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     written: str = "",
     common: str = "",
     gallery: str = "",
+    forecast: Forecast | None = None,
 ) -> str:
     """The page as text; ``now`` is when it was created.
 
@@ -159,7 +166,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "history_trial": figures.history(study, trials, epochs, by="trial"),
         "pareto": figures.pareto(study, trials),
         "curves": figures.learning_curves(study, trials, epochs),
-        "timeline": figures.timeline(study, trials, epochs),
+        "timeline": timeline(study, trials, epochs),
         "importances": shares and parameter_figures.importances(shares),
         "parallel": parameter_figures.parallel(study, trials),
         "lineage": lineage.lineage(study, trials),
@@ -175,7 +182,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "best_title": best_words(study).capitalize(),
         "best": best_card(study, progress, epochs),
         "pareto": PARETO if study.further else "",
-        "facts": facts_list(study, spec, trials, epochs, used, energy, end) + written,
+        "facts": facts_list(study, spec, trials, epochs, used, energy, end, forecast) + written,
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
         "gallery": gallery,
@@ -306,8 +313,9 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
     used: Usage | None,
     energy: str,
     end: float,
+    forecast: Forecast | None = None,
 ) -> str:
-    """What the study is and what it used, as a list; ``used`` and ``energy`` where known."""
+    """What the study is and what it used, as a list; the rest where it is known."""
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     delays = summary(delays_of(study, spec.strategy, trials, epochs))
@@ -331,9 +339,16 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
         ),
         **({"Energy": energy} if energy else {}),
         **({"Spent": spent} if (spent := spent_words(study, end)) else {}),
+        **({"Expected end": _expected(forecast)} if forecast is not None else {}),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)
+
+
+def _expected(forecast: Forecast) -> str:
+    """*3 May 2026, 10:02:33 UTC, 20 min 00 s after its deadline*."""
+    late = f", {duration(forecast.misses)} after its deadline" if forecast.misses else ""
+    return f"about {moment(forecast.ends)}{late}"
 
 
 def _attributes(reader: Reader, study: StudyRow) -> str:

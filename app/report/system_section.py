@@ -13,9 +13,9 @@ from ...profiling.knobs.racing import PROBING, bound_alpha
 from ...profiling.similarity.history import machine_class, source_of
 from ...scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
 from ..common.text import count, duration
+from ..drawings.charts import Figure
+from ..drawings.system_figures import by_batch, clusters, heat, speedups
 from ..views.system_configurations import TriedConfiguration, crashed, tried, tried_by_epoch
-from .charts import Figure
-from .system_figures import by_batch, clusters, heat, speedups
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec

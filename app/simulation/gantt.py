@@ -16,7 +16,7 @@ from ...profiling.devices.device import Device
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ..common.text import number
-from ..report.charts import STUDIES, WIDE_LANES, unit_of
+from ..drawings.charts import STUDIES, WIDE_LANES, unit_of
 from ..views.lane_spans import turn_spans
 from .experiment import occupied
 from .outcome import ExperimentResult, Simulation

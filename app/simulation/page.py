@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..common.atomic_file import write_atomic
 from ..common.text import count, duration
-from ..report.charts import STUDIES
+from ..drawings.charts import STUDIES
 from ..report.html import Markup, pairs
 from ..report.page import page
 from .gantt import busy, colour, colours, gantt

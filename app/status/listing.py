@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ..common.text import duration, number, share_words
 from ..ledger.codec import spec_from_json
+from ..ledger.forecast import forecast_of
 from ..views.delays import Delays, delay_words, delays_of, summary
 from ..views.live import Watcher
 from ..views.progress import View, failure_words
@@ -172,17 +173,12 @@ def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> F
 def _misses_by(reader: Reader, study: StudyRow) -> float | None:
     """By how many seconds the study is expected to miss its deadline; 0 if it meets it.
 
-    None: it has none, or nothing is known yet. The ledger is followed as ``penstock metrics`` does.
+    None: it has none, or nothing is known yet.
     """
-    if study.finished_at is not None or spec_from_json(study.spec_json).deadline is None:
+    if spec_from_json(study.spec_json).deadline is None:
         return None
-    # Imported here because few studies need the engine.
-    from ...scheduler.outlook.forecast import misses_by
-    from ..ledger.restore import restore
-
-    state = restore(reader).state
-    known = state.studies.get(study.id)
-    return None if known is None else misses_by(state, known, time.time())
+    found = forecast_of(reader, study, time.time())
+    return None if found is None else found.misses
 
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:

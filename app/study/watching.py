@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import TrialFailed, UsageError
 from ...scheduler.model.retry import ENDS_STUDY
 from ...scheduler.model.trial import TrialState
-from .handle import StudyHandle
+from .handle import SUBMITTED, StudyHandle
 
 if TYPE_CHECKING:
     from ..exports.epoch_callbacks import EpochCallback
     from ..ledger.rows import StudyRow, TrialRow
+
+#: What ``penstock run`` says where its first study begins to be watched.
+IN_THE_BROWSER = "live in the browser: penstock ui"
 
 
 def watch(
@@ -36,6 +39,13 @@ def watch(
     from ..views.live import follow
 
     reader, settings = handle.reader(), handle.settings
+    if options.get("show", True) and SUBMITTED.get() == [handle]:
+        from rich.text import Text
+
+        from ..common.console import PlainConsole
+
+        # ``penstock run`` says it of its first study.
+        PlainConsole(stderr=True).print(Text(IN_THE_BROWSER, style="dim"), soft_wrap=True)
     # A watcher also revives the services that the study needs.
     with closing(Feed(logs, settings.run)) as feed, Supervisor(settings) as supervisor:
         return follow(

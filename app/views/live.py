@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 #: Bounds in seconds of the time between two looks at the ledger, which is a tenth of the time
 #: watched so far. So the end of a study of one second is noticed soon.
 MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
-#: A study is read completely again after this many times the CPU time that reading it took.
+#: How long a study is left alone that was read completely, in times of the CPU time that this took.
 REREAD_FACTOR = 25.0
+#: Of more trials that have changed all are read.
+MANY = 500
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
 
@@ -53,7 +55,7 @@ _PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code
 
 @dataclass(slots=True)
 class Watcher:
-    """Reads a study again and again. Each epoch is read once.
+    """Reads a study again and again: each epoch once, and each trial if it has changed.
 
     Every look reads whether the study is over. The rest is read only when it is due, which is
     seldom for a study of many trials, so that reading takes a few hundredths of a core.
@@ -63,8 +65,13 @@ class Watcher:
     study_id: str
     #: Nobody needs the rest: it is read only at the first look and at the end.
     idle: bool = False
+    #: The rest is read again after this many times the CPU time that reading it took.
+    rest: float = REREAD_FACTOR
     #: All accepted epochs so far, in the order of their acceptance.
     epochs: list[EpochRow] = field(default_factory=list)
+    #: Its trials as they were read last, and the digest that each had then, by id.
+    _trials: dict[str, TrialRow] = field(default_factory=dict)
+    _digests: dict[str, int] = field(default_factory=dict)
     #: What was read last.
     _view: View | None = None
     #: When the rest is next read (monotonic seconds).
@@ -78,7 +85,7 @@ class Watcher:
         # CPU time, not wall time: waiting for a slow ledger is no load.
         began = time.thread_time()
         self._view = self._read(study)
-        pause = math.inf if self.idle else REREAD_FACTOR * (time.thread_time() - began)
+        pause = math.inf if self.idle else self.rest * (time.thread_time() - began)
         self._due = time.monotonic() + pause
         return self._view
 
@@ -86,13 +93,25 @@ class Watcher:
         study = self.reader.with_names(study)
         after = self.epochs[-1].rowid if self.epochs else 0
         self.epochs += self.reader.epochs(study.id, after)
-        trials = self.reader.trials(study.id)
+        trials = self._read_trials()
         curves: dict[str, list[float]] = {}
         for row in self.epochs:
             curves.setdefault(row.trial, []).append(row.value)
         plan = spec_from_json(study.spec_json).strategy
         progress = study_progress(study, plan, trials, self.epochs)
         return View(study, progress, trials, curves, self.reader.devices(), self.reader.running())
+
+    def _read_trials(self) -> list[TrialRow]:
+        digests = self.reader.trial_digests(self.study_id)
+        changed = [name for name, digest in digests.items() if self._digests.get(name) != digest]
+        if len(changed) > MANY:
+            found = self.reader.trials(self.study_id)
+        else:
+            found = self.reader.trials_of(changed)
+        self._trials |= {trial.id: trial for trial in found}
+        # A row that changed meanwhile has another digest than this, and is read again.
+        self._digests = digests
+        return [self._trials[name] for name in digests]
 
 
 def follow(

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from penstock.app.common.versioned_file import to_text
+from penstock.app.drawings.figures import pareto
 from penstock.app.exports import archive
 from penstock.app.exports.tables import trial_table
 from penstock.app.optuna_bridge.frozen_trials import (
@@ -14,7 +15,6 @@ from penstock.app.optuna_bridge.frozen_trials import (
     to_optuna,
 )
 from penstock.app.optuna_bridge.frozen_trials import best as best_trial
-from penstock.app.report.figures import pareto
 from penstock.app.report.report import render
 from penstock.app.status.listing import status_facts
 from penstock.app.views.best import best_facts, best_view

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from patience import PATIENCE
+from penstock.app.ledger.reader import Reader
 from penstock.app.status.listing import status_facts
 from penstock.app.study import submission
 from penstock.app.views import live
@@ -18,7 +19,7 @@ from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.study import ENDLESS, StrategySpec
 from penstock.scheduler.model.trial import ADDED, TOLD
 from rich.console import Console
-from study_ledger import START, make_study, study_spec
+from study_ledger import START, make_study, start_study, study_spec
 
 
 def text_of(view, width=100):
@@ -186,10 +187,10 @@ class Counted:
     def __getattr__(self, name):
         return getattr(self.reader, name)
 
-    def trials(self, study_id):
+    def trial_digests(self, study_id):
         self.asked += 1
         self.busy()
-        return self.reader.trials(study_id)
+        return self.reader.trial_digests(study_id)
 
 
 class Times:
@@ -225,6 +226,33 @@ def test_what_takes_long_to_read_is_read_seldom_and_at_once_when_the_study_is_ov
     counted.reader = finished
     assert watcher.poll().study.finished_at is not None
     assert counted.asked == 3
+
+
+def test_a_trial_is_read_again_only_if_it_has_changed(tmp_path):
+    class Asked:
+        def __init__(self, reader):
+            self.reader, self.ids = reader, []
+
+        def __getattr__(self, name):
+            return getattr(self.reader, name)
+
+        def trials_of(self, ids):
+            self.ids.append(list(ids))
+            return self.reader.trials_of(ids)
+
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    asked = Asked(Reader(f"sqlite:///{tmp_path / 'ledger.db'}"))
+    watcher, before = Watcher(asked, "digits-1a2b", rest=0.0), []
+    try:
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+            after = watcher.poll().trials
+            assert after == asked.trials("digits-1a2b")
+            assert asked.ids[-1] == [each.id for each in after if each not in before]
+            before = after
+    finally:
+        ledger.close()
+    assert sum(map(len, asked.ids)) < 9 * len(asked.ids) / 2
 
 
 def test_who_tells_nobody_reads_only_whether_it_is_over(tmp_path):

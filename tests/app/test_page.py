@@ -1,9 +1,13 @@
 """The pages of ``penstock ui``: who is let in, what they show, and that markup stays text."""
 
+import asyncio
 import json
 import math
 import re
 import signal
+import sqlite3
+import time
+from contextlib import closing
 from html import escape
 from html.parser import HTMLParser
 from urllib.parse import quote
@@ -12,6 +16,8 @@ import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch
 from page_server import PageServer, figures
 from patience import PATIENCE
+from penstock.app.drawings import figures as drawings
+from penstock.app.drawings.timeline import timeline
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
@@ -19,9 +25,8 @@ from penstock.app.page.follower import KEPT, Follower, Pictures
 from penstock.app.page.forms import study_forms
 from penstock.app.page.gate import Proxy
 from penstock.app.page.server import serve
-from penstock.app.page.study import CHARTED
+from penstock.app.page.study import CURVES, DOTS
 from penstock.app.page.trials import LISTED
-from penstock.app.report import figures as drawings
 from penstock.app.stories.story import find_trial, trial_story
 from penstock.app.study.control import Control
 from penstock.profiling.base.errors import UsageError
@@ -206,7 +211,7 @@ def test_a_studys_pictures_are_the_reports(opened, reader):
             {
                 "curves": drawings.learning_curves(study, trials, epochs),
                 "history_time": drawings.history(study, trials, epochs, by="time"),
-                "timeline": drawings.timeline(study, trials, epochs),
+                "timeline": timeline(study, trials, epochs),
             }
         )
     )
@@ -284,8 +289,9 @@ def test_a_study_of_10000_trials_is_shown_a_page_at_a_time(tmp_path):
         assert numbers == list(range(9950, 10_000))
         assert "page 200 of 200" in text
         assert len(numbers) == LISTED
-        assert len(figures(text)["curves"]["data"]) == CHARTED
-        assert "Of 10000 trials, 400 are drawn" in text
+        assert len(figures(text)["curves"]["data"]) == CURVES
+        assert f"Of 10000 trials, {CURVES} are drawn" in text
+        assert f"Of 10000 trials, {DOTS} are drawn" in text
     finally:
         server.close()
 
@@ -338,6 +344,9 @@ def test_pages_are_told_which_study_has_changed_and_show_it(tmp_path):
         for stream in streams:
             assert "study:other-1a2b" not in topics(stream, "study:digits-1a2b")
             stream.close()
+        with server.connect(f"/events?seen={seen}") as first:
+            told = next(int(line[4:]) for line in first if line.startswith(b"id: "))
+        assert int(seen) < told <= Reader(f"sqlite:///{tmp_path / 'ledger.db'}").newest()
         live = server.page("/study?id=digits", X_Penstock_Live="1")
         assert figures(live) != figures(text)
         assert '<span class="status complete">' in live
@@ -359,18 +368,43 @@ def test_a_picture_is_drawn_once_for_all_who_were_told_of_the_same_change():
 
     def draw():
         drawn.append(len(drawn))
-        return str(len(drawn))
+        return "", str(len(drawn))
 
-    assert pictures.picture("a", draw, live=True) == "1"
-    assert {pictures.picture("a", draw, live=True) for _ in range(100)} == {"1"}
-    assert pictures.picture("a", draw, live=False) == "2", "its user asks for the present state"
-    assert pictures.picture("a", draw, live=True) == "2"
-    follower.announced += 1
-    assert pictures.picture("a", draw, live=True) == "3"
-    for number in range(KEPT):
-        pictures.picture(f"b{number}", draw, live=True)
-    assert pictures.picture("a", draw, live=True) == str(4 + KEPT), "only some are kept"
-    assert follower.drawing > 0
+    async def live(address):
+        return int((await pictures.live(address, draw)).rest)
+
+    async def told():
+        assert set(await asyncio.gather(*(live("a") for _ in range(100)))) == {1}
+        asked = time.monotonic()
+        assert pictures.picture("a", draw, asked).rest == b"2", "its user asks for the present"
+        assert pictures.picture("a", draw, asked).rest == b"2", "it was begun since"
+        assert await live("a") == 2
+        follower.announced += 1
+        pictures.rested = rested = time.monotonic() + 0.2
+        assert await live("a") == 3
+        assert time.monotonic() >= rested, "the rest after the last picture was kept"
+        for number in range(KEPT):
+            await live(f"b{number}")
+        assert await live("a") == 4 + KEPT, "only some are kept"
+
+    asyncio.run(told())
+
+
+def test_what_goes_wrong_once_the_head_is_sent_is_said_in_the_page(tmp_path):
+    make_study(tmp_path, study_spec(n_trials=3))
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as ledger:
+        ledger.execute("UPDATE trial SET epoch = 7 WHERE number = 1")
+        ledger.commit()
+    server = PageServer(tmp_path)
+    try:
+        server.enter()
+        text = server.page("/study?id=digits")
+        assert "<h1><bdi>digits</bdi></h1>" in text
+        assert "is not what was written" in text
+        assert text.rstrip().endswith("</html>")
+        assert server.ask("/study?id=digits", X_Penstock_Live="1")[0] == 503
+    finally:
+        server.close()
 
 
 def test_an_older_ledger_that_was_restored_is_all_new():

@@ -1,7 +1,7 @@
 """The pages of ``penstock ui`` in headless Chromium, used as a person uses them."""
 
 import pytest
-from browser import Browser
+from browser import browser_in
 from page_server import PageServer
 from penstock.app.ledger.reader import Reader
 from study_ledger import make_study, start_study, study_spec
@@ -16,7 +16,7 @@ FIELD = "document.querySelector('[name=\"param.x\"]')"
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("profile"))
+    browser = browser_in(tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
 

@@ -112,3 +112,7 @@ def test_by_how_much_a_deadline_will_be_missed_is_in_the_status_and_the_metrics(
     assert sample.value == pytest.approx(late, abs=60.0)
     free = make_study(tmp_path / "free", study_spec(), turns=8)
     assert status_facts(free, free.studies()[0])["misses_deadline_by"] is None
+    for known, is_late in ((reader, True), (free, False)):
+        text = write_report(known, "digits-1a2b", tmp_path / "report.html").read_text()
+        assert "<dt>Expected end</dt><dd>about " in text
+        assert ("after its deadline</dd>" in text) == is_late

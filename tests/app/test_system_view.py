@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from drive_world import spec
+from penstock.app.drawings.system_figures import by_batch, clusters, heat, speedups
 from penstock.app.ledger.rows import EpochRow, TrialRow
-from penstock.app.report.system_figures import by_batch, clusters, heat, speedups
 from penstock.app.report.system_section import configurations_line, system_section
 from penstock.app.views.system_configurations import tried
 from penstock.profiling.devices.device import Device

@@ -6,10 +6,10 @@ import io
 from dataclasses import replace
 
 import pytest
+from penstock.app.drawings.timeline import timeline
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.report.device_sharing import shared_spans
-from penstock.app.report.figures import timeline
 from penstock.app.simulation.experiment import run, simulated_devices
 from penstock.app.simulation.recorded import recorded
 from penstock.app.views.plan import plan_view

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.app.host.settings import load
 from penstock.app.page.actions import carry_out
 from penstock.app.page.application import PAGES
-from penstock.app.page.frame import framed
+from penstock.app.page.frame import begun, ended
 from penstock.app.page.gate import Proxy
 from penstock.app.page.site import Site
 from penstock.profiling.base.errors import PenstockError, UsageError
@@ -34,7 +34,8 @@ def test_a_page_is_shown_or_what_is_asked_for_is_refused(site):
     def shown_or_refused(name, query):
         with in_time():
             try:
-                text = framed(PAGES[name](site, query), name, 0)
+                page = PAGES[name](site, query)
+                text = begun(page, name, 0) + ended(page.draw())
             except PenstockError:
                 return
         assert "<script>" not in text

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from installation import outcome, reports, up
+from page_server import PageServer
 from penstock import FullBudget, Resources, create_study
 from trainees import Waits
 
@@ -51,6 +54,21 @@ def test_their_trainer_s_end_loses_and_changes_nothing(seated):
         trainer.kill()
     assert seated.wait(together.id).status == "complete"
     assert outcome(seated, together) == outcome(seated, alone)
+
+
+def test_who_is_trained_together_now_is_on_the_page_of_devices(seated):
+    study = begun("auto", 5000)
+    server = PageServer(seated.settings.home, environment=seated.environment)
+    try:
+        server.enter()
+        words = r"lane 0: [^<]* \(trained together, [3-6] at once in the last epoch\)"
+        for path in ("/devices", f"/study?id={study.id}"):
+            found = seated.until(lambda p=path: re.search(words, server.page(p)), "it is said")
+            assert found[0].count(f"{study.study_name}/") > 2
+    finally:
+        server.close()
+        study.cancel()
+    seated.wait(study.id)
 
 
 def test_trials_that_could_be_wide_are_trained_together_while_there_are_many(tmp_path):

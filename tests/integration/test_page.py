@@ -8,7 +8,7 @@ import signal
 from contextlib import contextmanager
 
 import pytest
-from browser import Browser
+from browser import browser_in
 from page_server import PageServer
 from penstock import Float, FullBudget, create_study
 from penstock.app.host import locks
@@ -98,7 +98,7 @@ def test_a_study_is_controlled_from_its_page_and_its_scheduler_dies_and_comes_ba
 def test_a_person_presses_the_buttons_and_watches_the_page_follow(site, tmp_path):
     go = tmp_path / "go"
     begun(site, "pressed", 2, go)
-    browser = Browser(tmp_path / "profile")
+    browser = browser_in(tmp_path / "profile")
     with pages_of(site) as pages:
         try:
             browser.open(pages.url)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +20,10 @@ def said(reader, study):
 
 
 def test_the_example_runs_and_is_the_study_that_its_script_makes(site):
-    printed = site.penstock("run", EXAMPLES / "digits.yaml")
+    process = site.start("run", EXAMPLES / "digits.yaml")
+    printed, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert errors.count("live in the browser: penstock ui\n") == 1
     ran = site.reader.studies()[-1]
     assert ran.name.startswith("digits-"), "named after the file, as after a script"
     assert f"{ran.name} complete: best trial" in printed

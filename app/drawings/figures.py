@@ -1,14 +1,13 @@
-"""The report's charts: rows of the ledger in, Plotly figures (plain JSON values) out."""
+"""Charts of results: rows of the ledger in, Plotly figures (plain JSON values) out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...profiling.devices.device import slot_name
 from ..views.progress import best_of, front_of, ranked, scores, sign
-from .charts import Figure, axis, colours, escape, is_log, lanes_height, summary, unit_of
+from .charts import Figure, axis, colours, escape, is_log, summary, unit_of
 
 if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
@@ -209,82 +208,3 @@ def learning_curves(
     y_axis = axis(study.shown_metric, type="log" if is_log(everything) else "linear")
     layout = {"xaxis": x_axis, "yaxis": y_axis, "height": 420, "hovermode": "closest"}
     return {"data": traces, "layout": layout}
-
-
-def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
-    """The epochs of each attempt, in their order."""
-    runs: list[list[EpochRow]] = []
-    # By end time within a trial; ties (epochs reported together) in the order of the epochs.
-    for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
-        before = runs[-1][-1] if runs else None
-        if before and (before.trial, before.fence) == (row.trial, row.fence):
-            runs[-1].append(row)
-        else:
-            runs.append([row])
-    return runs
-
-
-def _lanes(slots: Collection[tuple[str, int]]) -> dict[tuple[str, int], str]:
-    """What the lane of a slot is called; one of several slots of its device with its number."""
-    several = {device for device, slot in slots if slot > 0}
-    return {(device, slot): slot_name(device, slot, several) for device, slot in slots}
-
-
-def timeline(
-    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
-) -> Figure | None:
-    """Which device and slot ran which trial when: a bar for each run of epochs without a gap."""
-    epochs = [row for row in epochs if not row.taken_from]
-    if not epochs:
-        return None
-    known = {trial.id: trial for trial in trials}
-    colour = colours(study, trials)
-    # A gang's epochs are on the lanes of all its members.
-    placed = [(slot, bar) for bar in _runs(epochs) for slot in bar[0].slots]
-    bars = [bar for _, bar in placed]
-    lane_of = _lanes({slot for row in epochs for slot in row.slots})
-    lanes = [lane_of[key] for key in sorted(lane_of)]
-    scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
-    spans = [(bar[0].at - bar[0].seconds, bar[-1].at) for bar in bars]
-    names = [known[bar[0].trial] for bar in bars]
-    # The axis begins at the first epoch: a long start-up would squeeze the rest.
-    begin = (min(start for start, _ in spans) - study.created_at) / scale
-    end = (max(end for _, end in spans) - study.created_at) / scale
-    edge = (end - begin) / 60
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "base": [(start - study.created_at) / scale for start, _ in spans],
-        "x": [(end - start) / scale for start, end in spans],
-        "y": [escape(lane_of[slot]) for slot, _ in placed],
-        "text": [str(trial.number) for trial in names],
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "textangle": 0,
-        "customdata": [
-            [
-                summary(trial),
-                f"epoch {bar[0].epoch}" + (f" to {bar[-1].epoch}" if len(bar) > 1 else ""),
-                " to ".join(f"{(at - study.created_at) / scale:.4g}" for at in span),
-                f"attempt {bar[0].fence}",
-            ]
-            for trial, bar, span in zip(names, bars, spans, strict=True)
-        ],
-        "hovertemplate": "%{customdata[0]}<br>%{customdata[1]}, %{customdata[3]}<br>"
-        f"%{{customdata[2]}} {unit}<extra></extra>",
-        "marker": {"color": [colour[trial.id] for trial in names]},
-    }
-    layout = {
-        "xaxis": axis(f"time since submission ({unit})", range=[begin - edge, end + edge]),
-        "yaxis": {
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": [escape(lane) for lane in reversed(lanes)],
-        },
-        "height": lanes_height(len(lanes)),
-        "bargap": 0.22,
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "uniformtext": {"minsize": 9, "mode": "hide"},
-    }
-    return {"data": [trace], "layout": layout}

@@ -1,0 +1,169 @@
+"""Charts of devices: which slot held which trial when, of one study or of all of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.devices.device import slot_name
+from ...scheduler.model.study import number_of, study_of_trial
+from ..common.text import duration
+from .charts import STUDIES, Figure, axis, colours, escape, lanes_height, summary, unit_of
+
+if TYPE_CHECKING:
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow, Work
+
+#: A device and the number of one of its slots.
+Slot = tuple[str, int]
+
+
+def timeline(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> Figure | None:
+    """Which device and slot ran which trial when: a bar for each run of epochs without a gap."""
+    epochs = [row for row in epochs if not row.taken_from]
+    if not epochs:
+        return None
+    known = {trial.id: trial for trial in trials}
+    colour = colours(study, trials)
+    # A gang's epochs are on the lanes of all its members.
+    placed = [(slot, run) for run in _runs(epochs) for slot in run[0].slots]
+    lane_of = _lanes({slot for slot, _ in placed})
+    scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
+    edges = [(run[0].at - run[0].seconds, run[-1].at) for _, run in placed]
+    since = study.created_at
+    spans = [((begin - since) / scale, (end - since) / scale) for begin, end in edges]
+    names = [known[run[0].trial] for _, run in placed]
+    bars = _bars(
+        [lane_of[slot] for slot, _ in placed],
+        [trial.number for trial in names],
+        [begin for begin, _ in spans],
+        [end - begin for begin, end in spans],
+        [colour[trial.id] for trial in names],
+        [
+            f"{summary(trial)}<br>{_words(run)}<br>{begin:.4g} to {end:.4g} {unit}"
+            for trial, (_, run), (begin, end) in zip(names, placed, spans, strict=True)
+        ],
+    )
+    # The axis begins at the first epoch: a long start-up would squeeze the rest.
+    begin, end = min(begin for begin, _ in spans), max(end for _, end in spans)
+    edge = (end - begin) / 60
+    title = f"time since submission ({unit})"
+    return _figure(bars, axis(title, range=[begin - edge, end + edge]), lane_of)
+
+
+def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float) -> Figure | None:
+    """Which slot held which trial of any study when: a bar for each run of epochs without a gap.
+
+    ``epochs`` are of all studies, and ``works`` is what runs at ``now`` (seconds since 1970). None
+    where there is neither. A bar has its study's colour (``study_colours``).
+    """
+    runs = _runs([row for row in epochs if not row.taken_from])
+    held = [
+        (slot, run[0].trial, run[0].begin, run[-1].at, _words(run))
+        for run in runs
+        for slot in run[0].slots
+    ]
+    ended = {(slot, trial): end for slot, trial, _, end, _ in held}
+    for slot, work in works.items():
+        # The epoch at work begins where the bar of those before it ends.
+        known = [ended.get((slot, work.trial)), work.since]
+        begin = max((at for at in known if at is not None), default=now)
+        held.append((slot, work.trial, begin, max(begin, now), f"epoch {work.epoch}, at work"))
+    if not held:
+        return None
+    lane_of = _lanes({slot for slot, *_ in held})
+    colour = study_colours(study_of_trial(trial) for _, trial, *_ in held)
+    bars = _bars(
+        [lane_of[slot] for slot, *_ in held],
+        [number_of(trial) for _, trial, *_ in held],
+        [_date(begin) for _, _, begin, _, _ in held],
+        [1e3 * (end - begin) for _, _, begin, end, _ in held],  # Plotly has dates in milliseconds
+        [colour[study_of_trial(trial)] for _, trial, *_ in held],
+        [
+            f"<b>{escape(trial)}</b><br>{words}<br>{duration(end - begin)} from"
+            f" {_date(begin)[11:19]}"
+            for _, trial, begin, end, words in held
+        ],
+    )
+    return _figure(bars, axis("time (UTC)", type="date"), lane_of)
+
+
+def study_colours(ids: Iterable[str]) -> dict[str, str]:
+    """The colour of each of these studies, in the order of their ids; there are few, and repeat."""
+    return dict(zip(sorted(set(ids)), itertools.cycle(STUDIES), strict=False))
+
+
+def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
+    """The epochs of each attempt, in their order."""
+    runs: list[list[EpochRow]] = []
+    # By end time within a trial; ties (epochs reported together) in the order of the epochs.
+    for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
+        before = runs[-1][-1] if runs else None
+        if before and (before.trial, before.fence) == (row.trial, row.fence):
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return runs
+
+
+def _words(run: Sequence[EpochRow]) -> str:
+    """Which epochs a bar has: *epoch 2 to 5, attempt 17*."""
+    last = f" to {run[-1].epoch}" if len(run) > 1 else ""
+    return f"epoch {run[0].epoch}{last}, attempt {run[0].fence}"
+
+
+def _lanes(slots: Collection[Slot]) -> dict[Slot, str]:
+    """What the lane of a slot is called; one of several slots of its device with its number."""
+    several = {device for device, slot in slots if slot > 0}
+    return {(device, slot): slot_name(device, slot, several) for device, slot in slots}
+
+
+def _date(at: float) -> str:
+    """Seconds since 1970 as Plotly reads a date."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6]
+
+
+def _bars(  # noqa: PLR0917 - what a bar has, one list each
+    lanes: Sequence[str],
+    numbers: Sequence[int],
+    begins: Sequence[float] | Sequence[str],
+    lengths: Sequence[float],
+    shades: Sequence[str],
+    texts: Sequence[str],
+) -> dict[str, Any]:
+    """A trace of bars; each has the number of its trial in it, and ``texts`` are Plotly's."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "base": begins,
+        "x": lengths,
+        "y": [escape(lane) for lane in lanes],
+        "text": [str(number) for number in numbers],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "customdata": texts,
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "marker": {"color": shades},
+    }
+
+
+def _figure(bars: dict[str, Any], x_axis: dict[str, Any], lane_of: Mapping[Slot, str]) -> Figure:
+    lanes = [lane_of[slot] for slot in sorted(lane_of)]
+    layout = {
+        "xaxis": x_axis,
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": [escape(lane) for lane in reversed(lanes)],
+        },
+        "height": lanes_height(len(lanes)),
+        "bargap": 0.22,
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "uniformtext": {"minsize": 9, "mode": "hide"},
+    }
+    return {"data": [bars], "layout": layout}

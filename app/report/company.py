@@ -1,0 +1,96 @@
+"""Which trials are in one lane now, and whether they are trained together there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from ...scheduler.model.study import study_of_trial
+
+if TYPE_CHECKING:
+    from ...scheduler.model.events import EpochReported
+    from ...scheduler.state.state import DeviceRecord
+    from ..ledger.reader import Reader
+    from ..ledger.rows import Work
+
+#: The most lanes that are listed.
+LISTED = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LaneGroup:
+    """The trials at work in a lane of ``device``, at least two, in the order of their seats."""
+
+    device: str
+    lane: int
+    works: tuple[Work, ...]
+    #: How many were stepped at once in the last epoch that one of them ended; 1: each alone.
+    together: int = 1
+    #: For how many of them the batches of that epoch were read once.
+    readers: int = 0
+
+    @property
+    def words(self) -> str:
+        """What they do together."""
+        if self.together > 1:
+            return f"trained together, {self.together} at once in the last epoch"
+        if self.readers > 1:
+            return f"take turns; batches were read once for {self.readers} in the last epoch"
+        return "take turns"
+
+
+def lane_groups(
+    reader: Reader,
+    devices: Iterable[DeviceRecord],
+    running: Mapping[tuple[str, int], Work],
+    study: str | None = None,
+) -> list[LaneGroup]:
+    """The lanes in which several trials are now; with ``study``, one of that id among them."""
+    found = []
+    for (device, lane), works in _by_lane(devices, running).items():
+        if study is None or any(study_of_trial(work.trial) == study for work in works):
+            reports = [reader.last_report(work.trial) for work in works]
+            found.append(lane_group(device, lane, works, [each for each in reports if each]))
+        if len(found) == LISTED:
+            break
+    return found
+
+
+def lane_group(
+    device: str, lane: int, works: Sequence[Work], reports: Iterable[EpochReported]
+) -> LaneGroup:
+    """The trials ``works`` of a lane, as the newest of their last ``reports`` says."""
+    last = max(reports, key=lambda each: each.at, default=None)
+    if last is None:
+        return LaneGroup(device, lane, tuple(works))
+    return LaneGroup(device, lane, tuple(works), last.together, last.readers)
+
+
+def _by_lane(
+    devices: Iterable[DeviceRecord], running: Mapping[tuple[str, int], Work]
+) -> dict[tuple[str, int], list[Work]]:
+    several = {each.device.name: each.device for each in devices if each.device.seats > 1}
+    found: defaultdict[tuple[str, int], list[Work]] = defaultdict(list)
+    for (name, slot), work in sorted(running.items()):
+        if name in several:
+            found[name, several[name].lane(slot)].append(work)
+    return {lane: works for lane, works in found.items() if len(works) > 1}
+
+
+def section(groups: Sequence[LaneGroup]) -> str:
+    """The groups as a section of HTML; empty where there is none."""
+    if not groups:
+        return ""
+    lines = "".join(
+        f"<li><b>{escape(group.device)}</b> lane {group.lane}:"
+        f" {escape(', '.join(f'{work.study}/{work.number}' for work in group.works))}"
+        f" ({group.words})</li>"
+        for group in groups
+    )
+    return (
+        '<section id="company"><div class="head"><h2>In one lane now</h2></div>'
+        f"<ul>{lines}</ul></section>"
+    )

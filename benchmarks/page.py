@@ -1,0 +1,154 @@
+"""The pages of ``penstock ui``: how soon they are seen, what they cost, and whether they are right.
+
+    python -m benchmarks.page --json FILE [--quick]
+
+In headless Chromium, a study of 10,000 trials that goes on (with ``--quick`` 1,000):
+
+- ``first_paint_s``: from the request to the first paint with content, the first time that any page
+  is asked for after ``penstock ui`` was started, with nothing cached anywhere: the list or the
+  study, the slower one. ``.again``: the study's later, median. ``list_drawn_s``, ``drawn_s``: until
+  the list, and the study's curves are there.
+- ``main_thread_ms.p95``: of each update of the open page the longest time for which the browser
+  could not react. Below 50 ms a browser does not say, so these count as 50. ``.load``: the same
+  while the page is loaded. ``update_every_s``: the time between two updates, median.
+
+With 100 open pages (streams of events, and what they tell of is asked for again), on a real
+installation with a study of empty tasks of one epoch each, one at a time:
+
+- ``scheduler_cpu.ratio``: CPU time of the scheduler a task, with them and without, in turns; median
+  of the pairs.
+- ``update_ms.p50``, ``.p99``: from an epoch's report to the message about it at each page.
+- ``wrong_after_restart``: with eight slots, the scheduler is killed, comes back, trains on, and the
+  study is paused. So many of the 100 pages and of a page in Chromium then show other trials,
+  states, values or epochs than the ledger has. ``right_after_s.max``: until all were right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median, quantiles
+from urllib.parse import urlsplit
+
+from benchmarks._browser import Browser, chromium
+from benchmarks._open_pages import served
+from benchmarks._page_figures import EIGHT, ONE, restarts, with_and_without
+from benchmarks._page_ledger import LargeStudy
+from benchmarks._studies import installation
+
+#: Milliseconds from which on a browser tells of a task that kept it busy.
+TOLD = 50.0
+PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+ROW = "document.querySelector('#studies tbody tr')"
+CURVES = "document.querySelector('#curves .scatterlayer .trace')"
+#: What kept the browser busy until now; it is told of that a moment later.
+LOADED = "new Promise(done => setTimeout(() => done(noted.tasks), 500))"
+#: Notes the page's updates and what kept the browser busy, from the begin of the page on.
+NOTE = """(() => {
+  window.noted = {tasks: [], updates: []};
+  new PerformanceObserver(list => list.getEntries().forEach(
+    each => noted.tasks.push([each.startTime, each.duration])
+  )).observe({type: "longtask", buffered: true});
+  new MutationObserver(() => noted.updates.push(performance.now())).observe(
+    document.body, {attributes: true, attributeFilter: ["data-seen"]});
+})()"""
+
+
+def opened(browser: Browser, url: str, drawn: str) -> tuple[float, float]:
+    """Seconds until the page's first paint with content, and until ``drawn`` is there."""
+    browser.leave()
+    browser.open(url)
+    browser.until(drawn)
+    whole = float(str(browser.value("performance.now()")))
+    browser.until(PAINTED)
+    return float(str(browser.value(PAINTED))) / 1e3, whole / 1e3
+
+
+def by_update(updates: Sequence[float], tasks: Sequence[tuple[float, float]]) -> list[float]:
+    """The longest task of each update (ms). A task is of the last update before its end."""
+    longest = [TOLD] * len(updates)
+    for begin, length in tasks:
+        known = [k for k, at in enumerate(updates) if at <= begin + length]
+        if known:
+            longest[known[-1]] = max(longest[known[-1]], length)
+    return longest
+
+
+def large(browser: Browser, *, quick: bool) -> dict[str, float]:
+    """What a study of many trials takes in the browser."""
+    with tempfile.TemporaryDirectory() as folder:
+        study = LargeStudy(Path(folder), 1_000 if quick else 10_000)
+        try:
+            with served(Path(folder)) as server:
+                listed = opened(browser, server.url, ROW)
+            with served(Path(folder)) as server:
+                url = f"http://127.0.0.1:{server.port}/study?id={study.id}"
+                first = opened(browser, f"{url}&{urlsplit(server.url).query}", CURVES)
+                again = [opened(browser, url, CURVES) for _ in range(2 if quick else 5)]
+                browser.value(NOTE)
+                loaded = browser.value(LOADED)
+                end = time.monotonic() + (10 if quick else 60)
+                while time.monotonic() < end:
+                    study.go_on()
+                    time.sleep(0.05)
+                noted = browser.value("noted")
+        finally:
+            study.close()
+    updates, tasks = noted["updates"], [(a, b) for a, b in noted["tasks"]]
+    longest = by_update(updates, tasks)
+    apart = [later - at for at, later in pairwise(updates)]
+    return {
+        "trials": study.trials,
+        "trials.over": study.over,
+        "first_paint_s": max(first[0], listed[0]),
+        "list_drawn_s": listed[1],
+        "first_paint_s.again": median(paint for paint, _ in again),
+        "drawn_s": first[1],
+        "drawn_s.again": median(drawn for _, drawn in again),
+        "updates": len(updates),
+        "update_every_s": median(apart) / 1e3,
+        "main_thread_ms.p95": quantiles(longest, n=20)[18],
+        "main_thread_ms.load": max((length for _, length in loaded), default=TOLD),
+    }
+
+
+def measure(*, quick: bool) -> dict[str, float]:
+    """All figures."""
+    figures: dict[str, float] = {"load_before": os.getloadavg()[0]}
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(Path(profile))
+        try:
+            figures |= large(browser, quick=quick)
+            with installation(ONE) as settings:
+                figures |= with_and_without(settings, 2 if quick else 8, 300 if quick else 1000)
+            with installation(EIGHT) as settings:
+                figures |= restarts(settings, browser, 2 if quick else 5)
+        finally:
+            browser.close()
+    return figures | {"load_after": os.getloadavg()[0]}
+
+
+def main() -> None:
+    """Print the figures, write them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="1,000 trials, two pairs: rough")
+    options = parser.parse_args()
+    if chromium() is None:
+        print("Nothing was measured: there is no chromium here. Install chromium.")
+        return
+    figures = measure(quick=options.quick)
+    for name, value in figures.items():
+        print(f"{name:34} {value:10.3f}")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

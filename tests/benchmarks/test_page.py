@@ -1,0 +1,47 @@
+"""The benchmark of the pages counts what it says that it counts."""
+
+from penstock.app.host.settings import load
+from penstock.app.page.site import Site
+from penstock.app.page.studies import studies_page
+from penstock.app.page.study import study_page
+from study_ledger import make_study, study_spec
+
+from benchmarks._page_figures import expected, listed, shown
+from benchmarks._page_ledger import LargeStudy
+from benchmarks.page import TOLD, by_update
+
+
+def test_a_task_counts_for_the_update_that_it_is_part_of():
+    assert by_update([], [(0.0, 80.0)]) == []
+    assert by_update([100.0, 900.0], []) == [TOLD, TOLD]
+    # One before the first update, one that drew it, one after it, one that drew the second.
+    tasks = [(0.0, 70.0), (40.0, 80.0), (130.0, 60.0), (890.0, 55.0)]
+    assert by_update([100.0, 900.0], tasks) == [80.0, 55.0]
+
+
+def test_what_a_page_shows_is_read_and_a_wrong_value_is_found(tmp_path):
+    settings = load(home=tmp_path)
+    reader = make_study(tmp_path, study_spec(n_trials=9), turns=12)
+    site = Site(settings, reader)
+    text = study_page(site, {"id": "digits"}).draw().main
+    assert len(expected(reader, "digits-1a2b")[1]) > 2
+    assert shown(text) == expected(reader, "digits-1a2b")
+    for right, wrong in (("running", "paused"), ('data-key="1"', 'data-key="7"')):
+        assert right in text
+        assert shown(text.replace(right, wrong)) != expected(reader, "digits-1a2b")
+    status, trials, epochs = listed(studies_page(site, {}).draw().main, "digits-1a2b")
+    assert (status, trials.partition("/")[2]) == ("running", "9")
+    assert epochs.startswith(f"{len(reader.epochs('digits-1a2b'))}/")
+
+
+def test_a_large_study_goes_on_one_epoch_at_a_time(tmp_path):
+    study = LargeStudy(tmp_path, 30)
+    try:
+        assert study.trials >= 30
+        over = study.over
+        for _ in range(50):
+            study.go_on()
+        assert study.trials > 30
+        assert study.over >= over
+    finally:
+        study.close()
