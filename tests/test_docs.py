@@ -57,7 +57,7 @@ def text(name):
 
 def section(page, heading):
     """The text under a heading, up to the next one."""
-    _, _, rest = text(page).partition(f"\n## {heading}\n")
+    _, _, rest = text(page).partition(f"# {heading}\n")
     assert rest, f"{page} has no section {heading}"
     return rest.partition("\n## ")[0]
 
@@ -102,7 +102,9 @@ def one_epoch(trainable):
 
 
 def test_the_guides_study_file_is_the_example():
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", text("docs/guide.md"), re.DOTALL | re.MULTILINE)
+    (block,) = re.findall(
+        r"^```yaml\n(.*?)^```", text("docs/guide/studies.md"), re.DOTALL | re.MULTILINE
+    )
     assert text("examples/digits.yaml").endswith(f"\n\n{block}")
 
 
@@ -198,7 +200,9 @@ def test_the_reference_has_every_option_of_create_study():
 
 
 def test_the_guides_settings_are_the_programs():
-    table = {coded(variable)[0]: row for variable, *row in rows("docs/guide.md", "Settings")}
+    table = {
+        coded(variable)[0]: row for variable, *row in rows("docs/guide/settings.md", "Settings")
+    }
     assert table.keys() == {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     for name, field in Settings.model_fields.items():
         default, allowed, _ = table[f"{PREFIX}{name.upper()}"]
@@ -209,7 +213,7 @@ def test_the_guides_settings_are_the_programs():
 
 
 def test_the_guide_has_every_kind_of_failure():
-    listed = {coded(kind)[0] for kind, _ in rows("docs/guide.md", "When the code fails")}
+    listed = {coded(kind)[0] for kind, _ in rows("docs/guide/failures.md", "When the code fails")}
     assert listed == KINDS.keys()
 
 

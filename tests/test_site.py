@@ -57,4 +57,6 @@ def test_every_public_name_is_told_by_its_docstring(found):
 def test_pictures_and_examples_are_there_by_the_paths_that_pages_name(site):
     assert (site / "docs" / "img" / "live.svg").is_file()
     assert (site / "examples" / "digits.py").is_file()
-    assert 'href="../examples/pareto.py"' in (site / "docs" / "guide.html").read_text()
+    assert (
+        'href="../../examples/pareto.py"' in (site / "docs" / "guide" / "search.html").read_text()
+    )

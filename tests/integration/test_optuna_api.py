@@ -233,7 +233,7 @@ class TestStudies:
         *("Study.ask", "Study.tell"),
         shows="same",
         said="the trial is an `optuna.Trial`, which samples in your process. `fixed_distributions`"
-        " may also be what a [space](guide.md#the-space) holds",
+        " may also be what a [space](guide/search.md#the-space) holds",
     )
     def test_trials_are_asked_for_and_told(self, fronts):
         assert every(fronts.ours) == every(fronts.plain)
@@ -246,7 +246,7 @@ class TestStudies:
         *("Study.enqueue_trial", "Study.add_trial", "Study.add_trials", "optuna.create_trial"),
         shows="same",
         said="before, while and after the study runs. With a strategy or a space:"
-        " [see the guide](guide.md#starting-warm)",
+        " [see the guide](guide/studies.md#starting-warm)",
     )
     def test_trials_are_added(self, home):
         found = []

@@ -124,7 +124,7 @@ class TestTheRest:
         shows="same",
         said="and samplers of your own, of OptunaHub. They run beside the objective. With a"
         " strategy or a space: beside the scheduler, which builds Optuna's plain ones"
-        " [itself](guide.md#samplers) and has any other in a process of its own",
+        " [itself](guide/search.md#samplers) and has any other in a process of its own",
     )
     @pytest.mark.parametrize("name", SAMPLERS)
     def test_a_sampler_draws_the_same(self, home, name):

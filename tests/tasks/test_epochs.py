@@ -304,7 +304,7 @@ def test_a_damaged_checkpoint_gives_way_to_an_older_one_and_all_damaged_ones_to_
 def test_the_guides_function_learns_and_is_taken_up_by_another_trainer(
     trainer, another, store, tmp_path, monkeypatch
 ):
-    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "other-code.md").read_text()
     (block,) = [b for b in re.findall(r"```python run\n(.*?)```", guide, re.S) if "epochs()" in b]
     (tmp_path / "guides_own.py").write_text(block)
     monkeypatch.syspath_prepend(tmp_path)
