@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -374,14 +374,16 @@ def _run(
 @contextmanager
 def _services_ahead(script: Path) -> Iterator[None]:
     """The services start beside what ``script`` imports, if it may want them."""
-    from ..host.settings import load
-    from ..services.ahead import services_ahead
+    beside: AbstractContextManager[None] = nullcontext()
+    with suppress(
+        PenstockError, OSError, ImportError
+    ):  # said when the script asks
+        from ..host.settings import load
+        from ..services.ahead import services_ahead
 
-    settings = None
-    with suppress(PenstockError, OSError):  # what is wrong is said when the script asks
         if any(name in script.read_bytes() for name in (b"penstock", b"optuna")):
-            settings = load()
-    with nullcontext() if settings is None else services_ahead(settings, script):
+            beside = services_ahead(load(), script)
+    with beside:
         yield
 
 

@@ -12,10 +12,9 @@ ended with all that it started.
 A connection may ask for no trainer, but that this process stays. When nobody has been connected for
 ``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
 workers find everything imported. An agent that ends properly ends it, too: after SIGTERM it ends as
-soon as nobody is connected. Whoever needs it starts
-it (``app.launching.client``). If it is killed itself, the workers start another at once,
-which ends the trainers that it left, and their segments run again. Its own environment is that of
-its first trainers.
+soon as nobody is connected. Whoever needs it starts it (``app.launching.client``). If it is killed
+itself, the workers start another at once, which ends the trainers that it left, and their segments
+run again. Its own environment is that of its first trainers.
 
 ``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. It is
 answered by ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...profiling.base.errors import LedgerRefused
+
 if TYPE_CHECKING:
     from .reader import Reader
     from .rows import StudyRow
@@ -22,7 +24,9 @@ class Forecast(NamedTuple):
 def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
     """The forecast of a study that runs; None if it is over, or nothing of it is known yet.
 
-    The whole state is read, which takes a second or two for 10,000 trials. Errors as the reader's.
+    None also where this version's engine cannot go on with the ledger, which can be read all the
+    same. The whole state is read, which takes a second or two for 10,000 trials. Errors as the
+    reader's.
     """
     if study.finished_at is not None:
         return None
@@ -30,7 +34,10 @@ def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
     from ...scheduler.outlook.forecast import late_by, study_end
     from .restore import restore
 
-    state = restore(reader).state
+    try:
+        state = restore(reader).state
+    except LedgerRefused:
+        return None
     known = state.studies.get(study.id)
     with state.costs.read_only():
         ends = None if known is None else study_end(state, known, now)

@@ -173,9 +173,10 @@ class Pictures:
         self._lock = threading.Lock()
         #: Whose turn it is to wait, or to draw, of the pages that were told.
         self._turn = asyncio.Lock()
-        #: When the rest after the last picture is over (monotonic seconds), and the CPU seconds of
-        #: this process until then.
-        self.rested, self._spent = 0.0, time.process_time()
+        #: When the rest after the last picture is over (monotonic seconds).
+        self.rested = 0.0
+        #: When that picture was ready, and the CPU seconds of this process until then.
+        self._ready, self._spent = time.monotonic(), time.process_time()
         #: By address.
         self._kept: OrderedDict[str, Picture] = OrderedDict()
 
@@ -205,10 +206,19 @@ class Pictures:
                 try:
                     beginning, rest = draw()
                 finally:
-                    before, self._spent = self._spent, time.process_time()
-                    self.rested = time.monotonic() + REST * (self._spent - before)
+                    self._rest()
                 kept = Picture(announced, began, beginning.encode(), rest.encode())
             self._kept[address] = kept
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return kept
+
+    def _rest(self) -> None:
+        """Rest for what the process has worked since the last picture.
+
+        Counted from the end of the rest before, or from that picture: what little has been done in
+        a long time without pictures was paid for meanwhile.
+        """
+        since, before = max(self.rested, self._ready), self._spent
+        self._ready, self._spent = time.monotonic(), time.process_time()
+        self.rested = since + (1.0 + REST) * (self._spent - before)

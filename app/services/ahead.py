@@ -55,18 +55,19 @@ def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
     What keeps them from starting is said when the script asks for them.
     """
     theirs = {settings.broker, settings.ledger, settings.store} != {None}
-    if theirs or settings.preload == "nothing" or desired_state(settings) is not None:
-        yield
-        return
-    waiting = None
-    with suppress(PenstockError, OSError):
-        waiting = _start(settings, script)
+    begun, waiting = False, None
+    with suppress(PenstockError, OSError, ImportError):
+        if not theirs and settings.preload != "nothing" and desired_state(settings) is None:
+            settings.ensure_home()
+            begun = True
+            waiting = _start(settings, script)
     try:
         yield
     finally:
         if waiting is not None:
             os.close(waiting)
-        end_unasked(settings)
+        if begun:
+            end_unasked(settings)
 
 
 def _start(settings: Settings, script: Path) -> int | None:
@@ -74,7 +75,6 @@ def _start(settings: Settings, script: Path) -> int | None:
 
     Raises as ``ensure_up`` does.
     """
-    settings.ensure_home()
     with locks.hold(settings.run, CHANGE, wait=True):
         if desired_state(settings) is not None:
             return None

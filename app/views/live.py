@@ -111,7 +111,8 @@ class Watcher:
         self._trials |= {trial.id: trial for trial in found}
         # A row that changed meanwhile has another digest than this, and is read again.
         self._digests = digests
-        return [self._trials[name] for name in digests]
+        # A study that is deleted just now loses some between the two looks.
+        return [self._trials[name] for name in digests if name in self._trials]
 
 
 def follow(

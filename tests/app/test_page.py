@@ -10,6 +10,7 @@ import time
 from contextlib import closing
 from html import escape
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
@@ -21,7 +22,7 @@ from penstock.app.drawings.timeline import timeline
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.app.page.follower import KEPT, Follower, Pictures
+from penstock.app.page.follower import KEPT, REST, Follower, Pictures
 from penstock.app.page.forms import study_forms
 from penstock.app.page.gate import Proxy
 from penstock.app.page.server import serve
@@ -388,6 +389,28 @@ def test_a_picture_is_drawn_once_for_all_who_were_told_of_the_same_change():
         assert await live("a") == 4 + KEPT, "only some are kept"
 
     asyncio.run(told())
+
+
+def test_little_work_in_a_long_time_without_pictures_needs_no_rest(monkeypatch):
+    at, cpu = [0.0], [0.0]
+    clock = SimpleNamespace(monotonic=lambda: at[0], process_time=lambda: cpu[0])
+    monkeypatch.setattr("penstock.app.page.follower.time", clock)
+    pictures = Pictures(Follower(None, lambda: True))
+
+    def draw():
+        at[0] += 1.0
+        cpu[0] += 1.0
+        return "", ""
+
+    pictures.picture("a", draw, at[0])
+    assert pictures.rested == 1.0 + REST
+    at[0] += 3600.0
+    cpu[0] += 14.0  # looks at the ledger, four a second
+    pictures.picture("a", draw, at[0])
+    assert pictures.rested < at[0]
+    ready = at[0]
+    pictures.picture("a", draw, at[0])
+    assert pictures.rested == ready + 1.0 + REST
 
 
 def test_what_goes_wrong_once_the_head_is_sent_is_said_in_the_page(tmp_path):
