@@ -375,9 +375,7 @@ def _run(
 def _services_ahead(script: Path) -> Iterator[None]:
     """The services start beside what ``script`` imports, if it may want them."""
     beside: AbstractContextManager[None] = nullcontext()
-    with suppress(
-        PenstockError, OSError, ImportError
-    ):  # said when the script asks
+    with suppress(PenstockError, OSError, ImportError):  # said when the script asks
         from ..host.settings import load
         from ..services.ahead import services_ahead
 

@@ -21,5 +21,10 @@ def is_plugin(name: str) -> bool:
 def check_name(name: str) -> None:
     """Raise ``UsageError``, which lists the known names, if no policy has that name."""
     if name not in POLICIES:
-        known = f"{', '.join(POLICIES)}, or module:function of your own"
-        raise UsageError.refuse("policy", name, known)
+        raise unknown(name)
+
+
+def unknown(name: str) -> UsageError:
+    """What is said of a name that no policy has."""
+    known = f"{', '.join(POLICIES)}, or module:function of your own"
+    return UsageError.refuse("policy", name, known)

@@ -9,12 +9,12 @@ from .fifo import fifo
 from .fluid import dynamic_fluid, static_fluid
 from .las import las
 from .longest_first import longest_first
-from .names import check_name
+from .names import unknown
 from .pack import pack
 from .srtf import srtf
 from .waterfill import waterfill
 
-_FUNCTIONS: dict[str, Policy] = {
+FUNCTIONS: dict[str, Policy] = {
     "fifo": fifo,
     "longest_first": longest_first,
     "static_fluid": static_fluid,
@@ -29,6 +29,8 @@ _FUNCTIONS: dict[str, Policy] = {
 
 
 def find_policy(name: str) -> Policy:
-    """The policy of that name. Raises ``UsageError`` as ``check_name``."""
-    check_name(name)
-    return _FUNCTIONS[name]
+    """The policy of that name. Raises ``UsageError``, which lists the known names."""
+    found = FUNCTIONS.get(name)
+    if found is None:
+        raise unknown(name)
+    return found

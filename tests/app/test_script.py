@@ -80,7 +80,13 @@ class WithoutEpochs:
         return replace(self._reader.study(study_id), spec_json=spec_to_json(self._spec))
 
     def trials(self, study_id):
-        rows = self._reader.trials(study_id)
+        return self._returned(self._reader.trials(study_id))
+
+    def trials_of(self, ids):
+        return self._returned(self._reader.trials_of(ids))
+
+    @staticmethod
+    def _returned(rows):
         return [replace(row, epoch=0, target=0, state="completed") for row in rows]
 
     def epochs(self, study_id, after=0):

@@ -26,7 +26,7 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.planning.planning import MAX_REPLAN_INTERVAL, REPLAN_INTERVAL_PER_TRIAL
-from penstock.scheduler.policies.names import POLICIES
+from penstock.scheduler.policies.registry import FUNCTIONS
 
 
 @pytest.fixture
@@ -347,7 +347,7 @@ def with_windows(snapshot, widths, epochs=0.5):
 def test_a_policy_that_fails_is_noted_and_the_plan_before_stands(
     world, monkeypatch, policy, trouble
 ):
-    monkeypatch.setitem(POLICIES, "plugin", policy)
+    monkeypatch.setitem(FUNCTIONS, "plugin", policy)
     world.send(PolicyChosen(at=0.0, policy="plugin"))
     running(world, n_trials=3, sampler="random")
     assert trouble in world.engine.state.plan_error

@@ -4,7 +4,7 @@ import pytest
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.snapshot import Candidate, Snapshot
 from penstock.scheduler.policies.names import POLICIES
-from penstock.scheduler.policies.registry import find_policy
+from penstock.scheduler.policies.registry import FUNCTIONS, find_policy
 
 
 def snapshot(*work: float | None) -> Snapshot:
@@ -15,9 +15,8 @@ def snapshot(*work: float | None) -> Snapshot:
     return Snapshot(at=10.0, waiting=waiting, free_slots=1)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_each_name_is_that_of_its_policy(name):
-    assert find_policy(name).__name__ == name
+def test_each_name_is_that_of_its_policy_and_there_are_no_others():
+    assert {name: find_policy(name).__name__ for name in FUNCTIONS} == {n: n for n in POLICIES}
 
 
 def test_fifo_keeps_the_order_of_arrival():

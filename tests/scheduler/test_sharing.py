@@ -16,11 +16,11 @@ from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import EpochReported, StudyWeighed
 from penstock.scheduler.model.study import StrategySpec, StudySpec
-from penstock.scheduler.policies import registry as policies
+from penstock.scheduler.policies import names
 from penstock.scheduler.resources.fair_share import Claim, apportion, divide
 
 #: The policies under which each study has a share.
-POLICIES = tuple(sorted(policies.POLICIES.keys() - policies.CROSS_STUDY))
+POLICIES = tuple(sorted(set(names.POLICIES) - names.CROSS_STUDY))
 CLAIMS = st.lists(
     st.builds(Claim, st.floats(0.1, 10), st.integers(-1, 1), st.floats(0, 20)), max_size=6
 )
