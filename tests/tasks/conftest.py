@@ -1,10 +1,23 @@
-"""Trainers that a module's tests share."""
+"""What several modules of tests need: trainers, a workspace."""
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
+from penstock.tasks.contracts.workspace import Workspace
 from trainer_process import TrainerProcess
+
+
+@pytest.fixture
+def workspace():
+    """A workspace; what it imports is forgotten, for others import modules of the same names."""
+    path, modules, main = list(sys.path), set(sys.modules), sys.modules["__main__"]
+    yield Workspace()
+    sys.path[:], sys.modules["__main__"] = path, main
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

@@ -21,15 +21,6 @@ from penstock.tasks.contracts.workspace import Workspace
 
 
 @pytest.fixture
-def workspace():
-    path, modules, main = list(sys.path), set(sys.modules), sys.modules["__main__"]
-    yield Workspace()
-    sys.path[:], sys.modules["__main__"] = path, main
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
-
-
-@pytest.fixture
 def carry(workspace, tmp_path):
     """Carry an object to a trainer, as far as one process can show."""
 

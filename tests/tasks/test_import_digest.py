@@ -3,7 +3,6 @@
 import pytest
 from penstock.profiling.base.errors import BackendError
 from penstock.tasks.contracts.import_digest import IMPORTS, import_digest
-from penstock.tasks.contracts.workspace import Workspace
 
 FILES = {
     "train.py": "import helper\nfrom lib.nets import Net\n\n\ndef f():\n    import late\n",
@@ -87,11 +86,11 @@ def test_the_same_code_elsewhere_is_the_same(folder, tmp_path_factory):
     assert digest(other) == digest(folder)
 
 
-def test_a_node_whose_imports_differ_refuses_the_code(folder):
+def test_a_node_whose_imports_differ_refuses_the_code(folder, workspace):
     (folder / "train.py").write_text("import helper\n\n\nclass Net:\n    pass\n")
     target, path = f"{folder / 'train.py'}:Net", str(folder)
     expected = digest(folder)
-    assert Workspace().load("s-1", target, path, expected).__name__ == "Net"
+    assert workspace.load("s-1", target, path, expected).__name__ == "Net"
     (folder / "helper.py").write_text("from lib import sizes  # edited\n")
     with pytest.raises(BackendError, match=r"or what it imports .* differs on this node"):
-        Workspace().load("s-2", target, path, expected)
+        workspace.load("s-2", target, path, expected)

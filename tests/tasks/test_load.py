@@ -15,15 +15,6 @@ from penstock.tasks.contracts.code import file_digest, reference
 from penstock.tasks.contracts.workspace import Workspace
 
 
-@pytest.fixture
-def workspace():
-    path, modules = list(sys.path), set(sys.modules)
-    yield Workspace()
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
-
-
 def test_a_class_of_a_module_is_referred_to_by_its_name_and_found_again(workspace):
     target, path, digest = reference(trainees.Small)
     assert target == "trainees:Small"
