@@ -318,7 +318,8 @@ def test_where_no_process_can_be_forked_the_trial_goes_on_without_an_estimate(mo
     open_files = set(Path("/proc/self/fd").iterdir())
     monkeypatch.setattr(os, "fork", refuses)
     assert "temporarily unavailable" in affordable().estimate(lambda: begin(Mlp))["failed"]
-    assert set(Path("/proc/self/fd").iterdir()) == open_files
+    # Fewer are none of ours: what earlier tests have left is collected when it likes.
+    assert set(Path("/proc/self/fd").iterdir()) <= open_files
 
 
 def test_estimates_take_a_hundredth_of_the_time_that_is_trained():
