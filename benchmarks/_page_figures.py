@@ -20,10 +20,11 @@ from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
 from penstock.app.services import services
 from penstock.scheduler.model.events import EpochReported
-from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 
 from benchmarks._browser import PATIENCE, Browser
 from benchmarks._open_pages import OpenPages, served
+from benchmarks._plane import empty_study
+from benchmarks._task_cpu import used_by
 
 #: How many pages are open.
 PAGES = 100
@@ -38,20 +39,7 @@ SETTLES = 15.0
 def submitted(settings: Settings, trials: int, epochs: int) -> str:
     """A study of empty tasks of one epoch each, just submitted; its id."""
     name = f"empty-{uuid4().hex[:8]}"
-    spec = StudySpec(
-        id=name,
-        name=name,
-        contract="empty",
-        code=Code("nowhere:nothing", "", ""),
-        metric="loss",
-        direction="minimize",
-        n_trials=trials,
-        space=(),
-        sampler="random",
-        strategy=StrategySpec("full", max_epochs=epochs),
-        max_segment=1,
-    )
-    Client(settings).submit(spec)
+    Client(settings).submit(empty_study(name, trials, epochs))
     return name
 
 
@@ -87,7 +75,7 @@ def with_and_without(settings: Settings, pairs: int, tasks: int) -> dict[str, fl
                     with OpenPages(server, [paths[k % 3] for k in range(PAGES)]) as opened:
                         costs[watched] = _cost(settings, reader, tasks)
                         Client(settings).cancel(study)
-                        time.sleep(3.0)  # what came last is told
+                        _all_told(opened, reader.newest())
                     spans += _spans(reader, study, opened)
                 else:
                     costs[watched] = _cost(settings, reader, tasks)
@@ -104,22 +92,23 @@ def with_and_without(settings: Settings, pairs: int, tasks: int) -> dict[str, fl
     }
 
 
+def _all_told(opened: OpenPages, newest: int) -> None:
+    """Wait until each page was told of event ``newest``."""
+    pages = opened.pages
+    until(lambda: all(p.told and p.told[-1][1] >= newest for p in pages), "all are told")
+
+
 def _cost(settings: Settings, reader: Reader, tasks: int) -> float:
     """CPU milliseconds of the scheduler for each of the next ``tasks`` tasks."""
     scheduler = psutil.Process(locks.pid_of(settings.run, "scheduler"))
     study = reader.studies()[-1].id
     trained, newest = 0, max((row.rowid for row in reader.epochs(study)), default=0)
-    used = _used(scheduler)
+    used = used_by(scheduler)
     while trained < tasks:
         time.sleep(0.05)
         rows = reader.epochs(study, newest)
         trained, newest = trained + len(rows), rows[-1].rowid if rows else newest
-    return (_used(scheduler) - used) * 1e3 / trained
-
-
-def _used(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
+    return (used_by(scheduler) - used) * 1e3 / trained
 
 
 def _spans(reader: Reader, study: str, opened: OpenPages) -> list[float]:

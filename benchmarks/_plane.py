@@ -42,6 +42,23 @@ SLOTS = 8
 SETTLE_LOOK, SETTLE_LOOKS, IDLE_SHARE = 0.5, 120, 0.05
 
 
+def empty_study(name: str, trials: int, epochs: int) -> StudySpec:
+    """A study of ``trials`` x ``epochs`` empty tasks of one epoch each."""
+    return StudySpec(
+        id=name,
+        name=name,
+        contract="empty",
+        code=Code("nowhere:nothing", "", ""),
+        metric="loss",
+        direction="minimize",
+        n_trials=trials,
+        space=(),
+        sampler="random",
+        strategy=StrategySpec("full", max_epochs=epochs),
+        max_segment=1,
+    )
+
+
 class Stopwatch:
     """The ledger, when each epoch's commit had returned, how long those of one took (seconds)."""
 
@@ -78,19 +95,7 @@ class Plane:
         of the commit that accepted its epoch (seconds).
         """
         name = f"bench{next(self.numbers)}"
-        spec = StudySpec(
-            id=name,
-            name=name,
-            contract="empty",
-            code=Code("nowhere:nothing", "", ""),
-            metric="loss",
-            direction="minimize",
-            n_trials=trials,
-            space=(),
-            sampler="random",
-            strategy=StrategySpec("full", max_epochs=epochs),
-            max_segment=1,
-        )
+        spec = empty_study(name, trials, epochs)
         state = self.runner.engine.state
         self.ledger.accepted.clear()
         decided: dict[int, float] = {}

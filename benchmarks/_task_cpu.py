@@ -18,17 +18,18 @@ import psutil
 
 def cpu_seconds() -> Counter[str]:
     """User and system seconds so far: ours (the runner's), and by kind those of what we started."""
-    used = Counter(runner=_used(psutil.Process()))
+    used = Counter(runner=used_by(psutil.Process()))
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it has ended since
             command = child.cmdline()
             if "benchmarks._raw_celery" not in command:  # it waits, and is no part of ours
                 kind = "trainers" if "penstock.tasks.trainer" in command else "worker"
-                used[kind] += _used(child)
+                used[kind] += used_by(child)
     return used
 
 
-def _used(process: psutil.Process) -> float:
+def used_by(process: psutil.Process) -> float:
+    """User and system seconds of one process so far."""
     times = process.cpu_times()
     return times.user + times.system
 

@@ -93,13 +93,19 @@ def by_node(site, study):
     return {node: nodes.count(node) for node in nodes}
 
 
+def trained_by_both(first, log, tmp_path):
+    """The id of a study that runs, with epochs of both nodes; ``log`` is of the second one."""
+    first.until(lambda: "second" in serving(first), f"it joins: {log.read_text()}")
+    study = submit(first, script(tmp_path, 8))
+    first.until(lambda: len(by_node(first, study)) == 2, "epochs from both")
+    return study
+
+
 @ON_BOTH
 def test_it_joins_with_one_command_takes_its_part_and_drains(nodes, tmp_path):
     first, second = nodes
     with working(second) as (agent, log):
-        first.until(lambda: "second" in serving(first), f"it joins: {log.read_text()}")
-        study = submit(first, script(tmp_path, 8))
-        first.until(lambda: len(by_node(first, study)) == 2, "epochs from both")
+        study = trained_by_both(first, log, tmp_path)
         agent.send_signal(signal.SIGTERM)
         assert agent.wait(PATIENCE) == 0
         rows_of_second = by_node(first, study)["second"]
@@ -117,9 +123,7 @@ def test_a_signal_to_every_process_of_a_machine_drains_it_as_one_to_its_agent_do
     """SLURM may signal all processes of a job."""
     first, second = nodes
     with working(second) as (agent, log):
-        first.until(lambda: "second" in serving(first), f"it joins: {log.read_text()}")
-        study = submit(first, script(tmp_path, 8))
-        first.until(lambda: len(by_node(first, study)) == 2, "epochs from both")
+        study = trained_by_both(first, log, tmp_path)
         all_of_it = psutil.Process(agent.pid).children(recursive=True)
         assert any(map(is_trainer, all_of_it))
         for process in (psutil.Process(agent.pid), *all_of_it):

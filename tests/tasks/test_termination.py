@@ -26,7 +26,7 @@ def test_it_goes_on():
     assert said("os.kill(os.getpid(), signal.SIGTERM); print('goes on')") == "goes on\n"
 
 
-FORKED = """
+FORK = """
 def fork():
     global pid
     there, here = os.pipe()
@@ -35,20 +35,10 @@ def fork():
         os.write(here, b"x")
         signal.pause()
     os.read(there, 1)
-
-fork()
 """
-FORKED_BY_A_THREAD = """
+FORKED = f"{FORK}\nfork()\n"
+FORKED_BY_A_THREAD = f"""{FORK}
 import threading
-
-def fork():
-    global pid
-    there, here = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(here, b"x")
-        signal.pause()
-    os.read(there, 1)
 
 thread = threading.Thread(target=fork)
 thread.start()
