@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from statistics import median
@@ -34,6 +34,8 @@ from ._lane_switches import in_turns, started
 from ._memory_cases import Case, Drawn, draw_cases
 
 CASES, QUICK_CASES = 27, 9
+#: Processes that find out what trials need at once. Each has an allocator of its own.
+PARALLEL = max(1, (os.cpu_count() or 1) // 2)
 SEATS, SWITCHES = 4, 1000
 KINDS = ("mlp", "cnn", "transformer")
 EPOCHS = 2
@@ -81,10 +83,10 @@ def _stay(to_parent: Any, index: int) -> None:
 
 def estimate_errors(device: torch.device, cases: list[Case]) -> dict[str, Any]:
     """How far estimates are from what trials took. Positive: the estimate was too high."""
-    errors = []
-    for case in cases:
-        expected = _alone(_estimated, case, device)
-        errors.append(expected / _alone(_taken, case, device) - 1.0)
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        expected = pool.map(lambda case: _alone(_estimated, case, device), cases)
+        taken = pool.map(lambda case: _alone(_taken, case, device), cases)
+        errors = [one / other - 1.0 for one, other in zip(expected, taken, strict=True)]
     sizes = sorted(map(abs, errors))
     return {
         "estimate.cases": len(cases),

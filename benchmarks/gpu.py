@@ -1,8 +1,14 @@
 """On a GPU: the same bits at every width, what determinism, a resize and lanes cost there.
 
-Members are processes on one GPU, which NCCL does not allow: they talk through the CPU, as gangs do
-there. Of lanes: context, estimates of memory, switches, two lanes against one (``_gpu_lanes``).
-``make gpu-check`` runs this, and says so where there is no GPU.
+    python -m benchmarks.gpu --json FILE [--quick] [--only PART ...]
+
+- ``bits``, ``resize``: members are processes on one GPU, which NCCL does not allow: they talk
+  through the CPU, as gangs do there.
+- ``lanes``: context, estimates of memory, switches, two lanes against one (``_gpu_lanes``).
+- ``determinism``: an epoch with deterministic kernels over one without.
+- ``live``: whole studies, one trial at a time, in slots and in lanes (``_gpu_live``).
+
+``make gpu-check`` runs all of it, and says so where there is no GPU.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -22,12 +29,14 @@ from penstock.tasks.trainer.segment import configure
 from . import _sharded
 from ._gangs import MODELS, OPTIMIZERS, Pool, straight
 from ._gpu_lanes import lane_figures
+from ._gpu_live import live_figures
 
 PLANS = [(2, 2, 2), (4, 4, 4), (1, 2, 4), (4, 1, 2), (2, 4, 1)]
 
 
-def mismatches(pool: Pool) -> dict[str, Any]:
+def mismatches() -> dict[str, Any]:
     """Plans of widths 1, 2 and 4 whose epochs are not those of one process."""
+    pool = Pool(4)
     wrong = plans = 0
     for model in MODELS:
         for optimizer in OPTIMIZERS:
@@ -35,11 +44,14 @@ def mismatches(pool: Pool) -> dict[str, Any]:
             for widths in PLANS:
                 plans += 1
                 wrong += pool.carry_out(model, optimizer, straight(*widths)) != alone
-    return {"gpu.plans": plans, "gpu.mismatches": wrong}
+    pool.close()
+    return {"plans": plans, "mismatches": wrong}
 
 
-def resize(pool: Pool, runs: int) -> dict[str, Any]:
+def resize(runs: int) -> dict[str, Any]:
     """Milliseconds that an epoch after a resize takes more than one at the same width."""
+    pool = Pool(4)
+    pool.carry_out("cnn", "sgd", straight(1, 2))  # warms up
     stages = straight(*[1, 2] * runs)
     began = time.perf_counter()
     pool.carry_out("cnn", "sgd", stages)
@@ -50,7 +62,8 @@ def resize(pool: Pool, runs: int) -> dict[str, Any]:
     began = time.perf_counter()
     pool.carry_out("cnn", "sgd", straight(*[2] * runs))
     both = time.perf_counter() - began
-    return {"gpu.resize_ms": (resized - alone - both) / (2 * runs) * 1e3}
+    pool.close()
+    return {"resize_ms": (resized - alone - both) / (2 * runs) * 1e3}
 
 
 def determinism(runs: int) -> dict[str, Any]:
@@ -67,8 +80,31 @@ def determinism(runs: int) -> dict[str, Any]:
                 spent = _sharded.seconds(lambda run=loop: (run.epoch(), torch.cuda.synchronize()))
                 if run:  # the first one warms up
                     taken[exact].append(spent)
-        figures[f"gpu.determinism.{name}"] = median(taken[True]) / median(taken[False])
+        figures[f"determinism.{name}"] = median(taken[True]) / median(taken[False])
     return figures
+
+
+def _live(quick: bool) -> dict[str, Any]:
+    return {f"live.{name}": value for name, value in live_figures(quick=quick).items()}
+
+
+def _lanes(quick: bool) -> dict[str, Any]:
+    found = lane_figures(torch.device("cuda", 0), quick=quick)
+    return {f"lanes.{name}": value for name, value in found.items()}
+
+
+def _runs(quick: bool) -> int:
+    return 5 if quick else 21
+
+
+#: By name, in the order in which they are measured; each is told whether to be quick.
+PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
+    "live": _live,
+    "lanes": _lanes,
+    "bits": lambda _: mismatches(),
+    "resize": lambda quick: resize(_runs(quick)),
+    "determinism": lambda quick: determinism(_runs(quick)),
+}
 
 
 def main() -> None:
@@ -76,28 +112,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="fewer runs")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("There is no GPU here: nothing was measured.")
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as a trainer does
     configure()
-    runs = 5 if options.quick else 21
     figures: dict[str, Any] = {
         "gpu": torch.cuda.get_device_name(0),
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),
     }
-    found = lane_figures(torch.device("cuda", 0), quick=options.quick)
-    figures |= {f"gpu.lanes.{name}": value for name, value in found.items()}
-    pool = Pool(4)
-    figures |= mismatches(pool) | resize(pool, runs)
-    pool.close()
-    figures |= determinism(runs)
-    for name, value in figures.items():
-        print(f"{name:28} {value}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    for part in options.only:
+        found = PARTS[part](options.quick)
+        for name, value in found.items():
+            print(f"gpu.{name:28} {value}", flush=True)
+        figures |= {f"gpu.{name}": value for name, value in found.items()}
+        if options.json:
+            options.json.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

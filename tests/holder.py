@@ -45,7 +45,8 @@ def trained(name, seed):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # bits depend on it, and it is each thread's own
     try:
-        training = loop.start(code, code.data(), seed, 0)
+        # On a GPU two processes would not have equal bits without what a trainer sets.
+        training = loop.start(code, code.data(), seed, 0, device=torch.device("cpu"))
         loop.run_epoch(training, lambda *_: None, evaluated=False)
     finally:
         torch.set_num_threads(threads)

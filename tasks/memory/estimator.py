@@ -39,6 +39,9 @@ _SCORE, _FIRST = Path("/proc/self/oom_score_adj"), "1000"
 _PR_SET_PDEATHSIG = 1
 #: Seconds after which a child is killed.
 TIMEOUT = 60.0
+#: Why nothing is estimated there. PyTorch computes no gradients in such a child; on an H200 it hung
+#: until it was killed.
+USES_GPU = "a process that has used a GPU cannot be forked"
 
 
 class Estimator:
@@ -76,6 +79,8 @@ class Estimator:
         that are loaded already, by their ``id``. They are not read in the child: a file that both
         processes have open has one position, and a connection one stream.
         """
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return _failed(USES_GPU)
         began = time.monotonic()
         try:
             return in_child(lambda: _traced(make, examples), TIMEOUT)

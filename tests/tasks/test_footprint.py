@@ -322,6 +322,15 @@ def test_where_no_process_can_be_forked_the_trial_goes_on_without_an_estimate(mo
     assert set(Path("/proc/self/fd").iterdir()) <= open_files
 
 
+def test_a_process_that_has_used_a_gpu_is_not_forked_for_an_estimate(monkeypatch):
+    """In such a child autograd hangs; what asks is the trainer, which would wait for it."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("it was forked"))
+    account = affordable()
+    assert account.estimate(lambda: begin(Mlp))["failed"] == estimator.USES_GPU
+    assert account.affords_estimate(), "nothing was spent"
+
+
 def test_estimates_take_a_hundredth_of_the_time_that_is_trained():
     account = Estimator()
     assert not account.affords_estimate()
