@@ -8,6 +8,9 @@ system's own of that name, so the number of epochs differs where one stops what 
 took of a core, all included) are what can be compared. Start-up is told apart: the first study of
 each system is not timed, only when its first epoch began.
 
+``penstock_seats`` is Penstock with a lane of 32 seats a device, in which trials are trained together
+where that pays: an MLP 20-32-32-2 stands beside the convolution net for it.
+
 The peers run in an environment of their own (``make bench-peers``), Penstock in this one.
 """
 
@@ -37,6 +40,7 @@ SYSTEMS: dict[str, list[str]] = {
     "optuna": [str(PYTHON), "optuna_processes.py"],
     "syne_tune": [str(PYTHON), "syne_tune_local.py"],
     "penstock": [sys.executable, "penstock_study.py"],
+    "penstock_seats": [sys.executable, "penstock_study.py", "--seats"],
 }
 TUNERS = ("random", "asha", "hyperband")
 #: Seconds of an epoch, trials of a study, and epochs of a trial at most.
@@ -45,18 +49,21 @@ EPOCHS = {
     "100ms": (0.1, 18, 9),
     "1s": (1.0, 6, 3),
     "10s": (10.0, 3, 1),
+    MLP: (0.01, 27, 27),
 }
-#: Epochs so long that tuners make no difference to what a system costs: random only.
-LONGEST = "10s"
+#: Of an MLP 20-32-32-2 in place of the convolution net, whose trials can be trained together.
+MLP = "10ms_mlp"
+#: Random only: epochs so long that tuners make no difference to what a system costs; and the MLP.
+RANDOM_ONLY = ("10s", MLP)
 #: How many times as fast as each other system we want to be at epochs up to this many seconds.
 AHEAD, SHORT = 2.0, 0.1
 #: Seconds that a system may take for its studies.
 PATIENCE = 900.0
 
 
-def step_seconds() -> float:
+def step_seconds(net: str) -> float:
     """Of the plain loop, one thread, as the machine is now."""
-    training = Training(0.01, 20, "")
+    training = Training(0.01, 20, "", net)
     spans = []
     for _ in range(9):
         began = time.perf_counter()
@@ -65,20 +72,28 @@ def step_seconds() -> float:
     return median(spans) / 20
 
 
-def jobs(lengths: list[str], step: float) -> list[dict[str, Any]]:
-    """The studies of every system; the first one only warms up."""
+def net_of(length: str) -> str:
+    """What is trained in these studies."""
+    return "mlp" if length == MLP else "conv"
+
+
+def jobs(lengths: list[str], step: dict[str, float]) -> list[dict[str, Any]]:
+    """The studies of every system; the first one only warms up. ``step``: seconds by net."""
     chance = Random("penstock peers")
     made = []
     for length in lengths:
         seconds, trials, epochs = EPOCHS[length]
         lrs = [10 ** chance.uniform(-5, 0) for _ in range(trials)]
-        steps = max(1, round(seconds / step))
-        plan = {"length": length, "lrs": lrs, "epochs": epochs, "steps": steps}
+        net = net_of(length)
+        steps = max(1, round(seconds / step[net]))
+        plan = {"length": length, "lrs": lrs, "epochs": epochs, "steps": steps, "net": net}
         made += [
-            plan | {"tuner": tuner} for tuner in TUNERS if length != LONGEST or tuner == "random"
+            plan | {"tuner": tuner}
+            for tuner in TUNERS
+            if length not in RANDOM_ONLY or tuner == "random"
         ]
-    warm_up = {"tuner": "random", "lrs": [0.01] * 4, "epochs": 2, "steps": 1, "length": ""}
-    return [warm_up, *made]
+    warm_up = {"tuner": "random", "lrs": [0.01] * 4, "epochs": 2, "steps": 1, "net": "conv"}
+    return [warm_up | {"length": ""}, *made]
 
 
 def run(system: str, chosen: list[dict[str, Any]]) -> dict[str, Any]:
@@ -113,16 +128,18 @@ def figures_of(system: str, chosen: list[dict[str, Any]], found: dict[str, Any])
     return figures
 
 
-def verdict(figures: dict[str, Any], chosen: list[dict[str, Any]], others: list[str]) -> list[str]:
-    """Where Penstock is not ahead as far as it should be, by what an epoch takes."""
+def verdict(
+    figures: dict[str, Any], chosen: list[dict[str, Any]], ours: str, others: list[str]
+) -> list[str]:
+    """Where ``ours`` is not ahead as far as it should be, by what an epoch takes."""
     lost = []
     for job in chosen[1:]:
         cell = f"{job['tuner']}.{job['length']}"
         goal = AHEAD if EPOCHS[job["length"]][0] <= SHORT else 1.0
         for other in others:
             theirs = figures[f"{other}.{cell}.ms_an_epoch"]
-            times = theirs / figures[f"penstock.{cell}.ms_an_epoch"]
-            figures[f"ahead.{other}.{cell}"] = times
+            times = theirs / figures[f"{ours}.{cell}.ms_an_epoch"]
+            figures[f"ahead.{ours}.{other}.{cell}"] = times
             if times < goal:
                 lost.append(f"{other} {cell} {times:.2f}")
     return lost
@@ -137,12 +154,12 @@ def main() -> None:
     options = parser.parse_args()
     if not PYTHON.exists():
         sys.exit("the peers are not installed: make bench-peers")
-    lengths = ["10ms"] if options.quick else list(EPOCHS)
-    step = step_seconds()
+    lengths = ["10ms", MLP] if options.quick else list(EPOCHS)
+    step = {net: step_seconds(net) for net in ("conv", "mlp")}
     chosen = jobs(lengths, step)
     load, began = os.getloadavg()[0], time.monotonic()
-    print(f"load before {load:.1f}; a step of the plain loop takes {step * 1e3:.2f} ms", flush=True)
-    figures: dict[str, Any] = {"load_before": load, "step_ms": step * 1e3}
+    print(f"load before {load:.1f}; seconds of a step in the plain loop: {step}", flush=True)
+    figures: dict[str, Any] = {"load_before": load, "step_s": step}
     for system in options.systems:
         mine = figures_of(system, chosen, run(system, chosen))
         figures |= mine
@@ -156,10 +173,10 @@ def main() -> None:
                 f" {mine[f'{cell}.ms_an_epoch']:9.1f} ms an epoch",
                 flush=True,
             )
-    if "penstock" in options.systems:
-        others = [system for system in options.systems if system != "penstock"]
-        lost = verdict(figures, chosen, others)
-        print("less than 2 x ahead (up to 100 ms) or slower:", ", ".join(lost) or "nowhere")
+    others = [system for system in options.systems if not system.startswith("penstock")]
+    for ours in sorted(set(options.systems) - set(others)):
+        lost = verdict(figures, chosen, ours, others)
+        print(f"{ours} is less than 2 x ahead (up to 100 ms) or slower:", *lost or ["nowhere"])
     figures |= {"load_after": os.getloadavg()[0], "seconds": time.monotonic() - began}
     print(f"load after {figures['load_after']:.1f}, {figures['seconds']:.0f} s")
     if options.json:

@@ -1,4 +1,4 @@
-"""What every system trains: a small convolution net on random pixels, and a given learning curve.
+"""What every system trains: a small net on random inputs, and a given learning curve.
 
 Imports nothing of any system. A trial is (``lr``, ``steps`` an epoch); what it reports is
 ``curve``, so every system sees the same values and only its own rules differ. Each epoch is noted
@@ -25,8 +25,12 @@ def curve(lr: float, epoch: float) -> float:
     return (math.log10(lr) + 2) ** 2 / 4 + math.exp(-epoch / 9)
 
 
-def network() -> nn.Sequential:
-    """LeNet's size, 28 x 28 pixels."""
+def network(net: str) -> nn.Sequential:
+    """``conv``: LeNet's size, 28 x 28 pixels. ``mlp``: 20-32-32-2."""
+    if net == "mlp":
+        return nn.Sequential(
+            nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 2)
+        )
     return nn.Sequential(
         nn.Conv2d(1, 8, 5, stride=2),
         nn.ReLU(),
@@ -37,23 +41,24 @@ def network() -> nn.Sequential:
     )
 
 
-def examples(steps: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pixels and labels of an epoch of so many steps."""
+def examples(net: str, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and labels of an epoch of so many steps."""
     made = torch.Generator().manual_seed(0)
     n = BATCH * steps
-    return torch.randn(n, 1, 28, 28, generator=made), torch.randint(0, 10, (n,), generator=made)
+    shape, labels = ((20,), 2) if net == "mlp" else ((1, 28, 28), 10)
+    return torch.randn(n, *shape, generator=made), torch.randint(0, labels, (n,), generator=made)
 
 
 class Training:
     """One trial in a plain PyTorch loop on one thread."""
 
-    def __init__(self, lr: float, steps: int, log: str) -> None:
+    def __init__(self, lr: float, steps: int, log: str, net: str) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         self.lr, self.log, self.epoch = lr, log, 0
-        self.model = network()
+        self.model = network(net)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
-        self.pixels, self.labels = examples(steps)
+        self.inputs, self.labels = examples(net, steps)
 
     def run_epoch(self) -> float:
         """Train for an epoch, evaluate on a batch; the loss that is reported."""
@@ -61,12 +66,12 @@ class Training:
         for batch in torch.randperm(len(self.labels)).split(BATCH):
             self.optimizer.zero_grad()
             nn.functional.cross_entropy(
-                self.model(self.pixels[batch]), self.labels[batch]
+                self.model(self.inputs[batch]), self.labels[batch]
             ).backward()
             self.optimizer.step()
         self.model.eval()
         with torch.no_grad():
-            self.model(self.pixels[:BATCH])
+            self.model(self.inputs[:BATCH])
         self.model.train()
         self.epoch += 1
         if self.log:

@@ -48,7 +48,8 @@ def work(task: tuple[dict[str, Any], str, str]) -> None:
     job, storage, log = task
 
     def objective(trial: optuna.Trial) -> float:
-        training = Training(trial.suggest_float("lr", 1e-5, 1.0, log=True), job["steps"], log)
+        lr = trial.suggest_float("lr", 1e-5, 1.0, log=True)
+        training = Training(lr, job["steps"], log, job["net"])
         for epoch in range(1, job["epochs"] + 1):
             loss = training.run_epoch()
             trial.report(loss, epoch)

@@ -1,7 +1,8 @@
 """Penstock's part of ``python -m benchmarks.peers``: run by its own environment's Python.
 
 As it is by default: services of their own, a ledger and checkpoints on disk, a Celery worker a
-device.
+device. With ``--seats`` each device is a lane of 32, in which trials are trained together where that
+pays.
 """
 
 from __future__ import annotations
@@ -27,20 +28,24 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import TensorDataset
 
 
+SEATS = "*1x32" if sys.argv[-1] == "--seats" else ""
+
+
 class Trial(penstock.TorchTrainable):
     """``Training`` for Penstock's loop; its schedule, which changes nothing, knows the epoch."""
 
     batch_size = BATCH
+    net = "conv"
 
     def data(self) -> penstock.Data:
-        pixels, labels = examples(self.params["steps"])
+        inputs, labels = examples(self.net, self.params["steps"])
         return penstock.Data(
-            train=TensorDataset(pixels, labels),
-            validation=TensorDataset(pixels[:BATCH], labels[:BATCH]),
+            train=TensorDataset(inputs, labels),
+            validation=TensorDataset(inputs[:BATCH], labels[:BATCH]),
         )
 
     def model(self) -> nn.Module:
-        return network()
+        return network(self.net)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=self.params["lr"])
@@ -50,13 +55,31 @@ class Trial(penstock.TorchTrainable):
         return self.epochs
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
-        pixels, labels = batch
-        return nn.functional.cross_entropy(model(pixels), labels)
+        inputs, labels = batch
+        return nn.functional.cross_entropy(model(inputs), labels)
 
     def metrics(self, model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
         model(batch[0])
         epoch = self.epochs.last_epoch + 1  # it steps after the evaluation
         return {"loss": torch.tensor(curve(self.params["lr"], epoch), dtype=torch.float64)}
+
+
+class Mlp(Trial):
+    """Reports its real loss: under random search nothing depends on the values.
+
+    What ``Trial`` reports has its learning rate in it, so no two of them are evaluated together.
+    """
+
+    net = "mlp"
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> None:
+        """None."""
+
+    def metrics(self, model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
+        return {"loss": self.loss(model, batch)}
+
+
+TRIALS = {"conv": Trial, "mlp": Mlp}
 
 
 def strategy(tuner: str, epochs: int) -> Any:
@@ -72,7 +95,7 @@ def main() -> None:
     """Start the services, run the plan."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["PENSTOCK_HOME"] = f"{folder}/home"
-        os.environ["PENSTOCK_DEVICES"] = f"cpu:{CORES}x1"
+        os.environ["PENSTOCK_DEVICES"] = f"cpu:{CORES}x1{SEATS}"
         settings = load()
 
         def study(job: dict[str, Any], log: Path) -> None:
@@ -82,7 +105,7 @@ def main() -> None:
             for lr in job["lrs"]:
                 made.enqueue_trial({"lr": lr})
             space = {"lr": penstock.Float(1e-5, 1.0, log=True), "steps": [job["steps"]]}
-            made.optimize(Trial, space, len(job["lrs"]), show_progress=False)
+            made.optimize(TRIALS[job["net"]], space, len(job["lrs"]), show_progress=False)
             rows = Reader(settings.ledger_url).epochs(made.id)
             spans = "".join(f"[{row.at - row.seconds}, {row.at}]\n" for row in rows)
             (log / "ledger").write_text(spans)

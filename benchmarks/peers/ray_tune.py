@@ -35,7 +35,7 @@ class Trial(tune.Trainable):
     """One trial by the class API, which is what ``reuse_actors`` is for."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        self.training = Training(config["lr"], config["steps"], config["log"])
+        self.training = Training(*(config[name] for name in ("lr", "steps", "log", "net")))
 
     def step(self) -> dict[str, float]:
         return {"loss": self.training.run_epoch()}
@@ -76,7 +76,8 @@ def main() -> None:
         )
 
         def study(job: dict[str, Any], log: Path) -> None:
-            space = {"lr": tune.grid_search(job["lrs"]), "steps": job["steps"], "log": str(log)}
+            space = {"lr": tune.grid_search(job["lrs"]), "log": str(log)}
+            space |= {name: job[name] for name in ("steps", "net")}
             found = tune.Tuner(
                 tune.with_resources(Trial, {"cpu": 1}),
                 param_space=space,

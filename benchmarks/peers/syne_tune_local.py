@@ -25,11 +25,12 @@ def train() -> None:
     from syne_tune import Reporter
 
     parser = argparse.ArgumentParser()
-    for name, kind in {"lr": float, "steps": int, "epochs": int, "log": str}.items():
+    kinds = {"lr": float, "steps": int, "epochs": int, "log": str, "net": str}
+    for name, kind in kinds.items():
         parser.add_argument(f"--{name}", type=kind)
     given, _ = parser.parse_known_args()
     report = Reporter()
-    training = Training(given.lr, given.steps, given.log)
+    training = Training(given.lr, given.steps, given.log, given.net)
     for epoch in range(1, given.epochs + 1):
         report(epoch=epoch, loss=training.run_epoch())
 
@@ -52,7 +53,7 @@ def main() -> None:
 
         def study(job: dict[str, Any], log: Path) -> None:
             space = {"lr": loguniform(1e-5, 1.0), "log": str(log)}
-            space |= {name: job[name] for name in ("steps", "epochs")}
+            space |= {name: job[name] for name in ("steps", "epochs", "net")}
             points = [{"lr": lr} for lr in job["lrs"]]
             if job["tuner"] == "random":
                 scheduler: Any = RandomSearch(space, ["loss"], points_to_evaluate=points)

@@ -7,19 +7,20 @@ import importlib
 import pytest
 
 peers = importlib.import_module("benchmarks.peers.__main__")
+STEP = {"conv": 0.005, "mlp": 0.001}
 
 
 def test_every_system_has_the_same_studies_and_the_long_epochs_are_few():
-    jobs = peers.jobs(list(peers.EPOCHS), 0.005)
+    jobs = peers.jobs(list(peers.EPOCHS), STEP)
     assert jobs[0]["length"] == "", "warms up"
     cells = {(job["tuner"], job["length"]) for job in jobs[1:]}
-    assert len(cells) == len(jobs) - 1 == 3 * 3 + 1
-    assert {job["steps"] for job in jobs[1:]} == {2, 20, 200, 2000}
-    assert jobs == peers.jobs(list(peers.EPOCHS), 0.005), "drawn anew, the same"
+    assert len(cells) == len(jobs) - 1 == 3 * 3 + 2
+    assert {job["steps"] for job in jobs[1:]} == {2, 20, 200, 2000, 10}
+    assert jobs == peers.jobs(list(peers.EPOCHS), STEP), "drawn anew, the same"
 
 
 def test_shares_and_where_we_lose():
-    jobs = peers.jobs(["100ms"], 0.1)
+    jobs = peers.jobs(["100ms"], {"conv": 0.1})
     figures = {}
     for system, wall in {"ray": 10.0, "optuna": 3.0, "penstock": 2.0}.items():
         one = {"wall_s": wall, "epochs": 20, "training_s": 2.0}
@@ -27,9 +28,9 @@ def test_shares_and_where_we_lose():
         figures |= peers.figures_of(system, jobs, found)
     assert figures["ray.asha.100ms.busy_share"] == pytest.approx(0.1)
     assert figures["ray.asha.100ms.ms_an_epoch"] == pytest.approx(1000.0)
-    lost = peers.verdict(figures, jobs, ["ray", "optuna"])
+    lost = peers.verdict(figures, jobs, "penstock", ["ray", "optuna"])
     assert lost == [f"optuna {tuner}.100ms 1.50" for tuner in peers.TUNERS]
-    assert figures["ahead.ray.random.100ms"] == pytest.approx(5.0)
+    assert figures["ahead.penstock.ray.random.100ms"] == pytest.approx(5.0)
 
 
 def test_the_curve_falls_and_knows_the_best_rate():
