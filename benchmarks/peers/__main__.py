@@ -8,8 +8,8 @@ system's own of that name, so the number of epochs differs where one stops what 
 took of a core, all included) are what can be compared. Start-up is told apart: the first study of
 each system is not timed, only when its first epoch began.
 
-``penstock_seats`` is Penstock with a lane of 32 seats a device, in which trials are trained together
-where that pays: an MLP 20-32-32-2 stands beside the convolution net for it.
+``penstock_seats`` is Penstock with a lane of 32 seats a device, in which trials are trained
+together where that pays: an MLP 20-32-32-2 stands beside the convolution net for it.
 
 The peers run in an environment of their own (``make bench-peers``), Penstock in this one.
 """
@@ -43,6 +43,8 @@ SYSTEMS: dict[str, list[str]] = {
     "penstock_seats": [sys.executable, "penstock_study.py", "--seats"],
 }
 TUNERS = ("random", "asha", "hyperband")
+#: Of an MLP 20-32-32-2 in place of the convolution net, whose trials can be trained together.
+MLP = "10ms_mlp"
 #: Seconds of an epoch, trials of a study, and epochs of a trial at most.
 EPOCHS = {
     "10ms": (0.01, 27, 27),
@@ -51,8 +53,6 @@ EPOCHS = {
     "10s": (10.0, 3, 1),
     MLP: (0.01, 27, 27),
 }
-#: Of an MLP 20-32-32-2 in place of the convolution net, whose trials can be trained together.
-MLP = "10ms_mlp"
 #: Random only: epochs so long that tuners make no difference to what a system costs; and the MLP.
 RANDOM_ONLY = ("10s", MLP)
 #: How many times as fast as each other system we want to be at epochs up to this many seconds.

@@ -1,8 +1,8 @@
 """Penstock's part of ``python -m benchmarks.peers``: run by its own environment's Python.
 
 As it is by default: services of their own, a ledger and checkpoints on disk, a Celery worker a
-device. With ``--seats`` each device is a lane of 32, in which trials are trained together where that
-pays.
+device. With ``--seats`` each device is a lane of 32, in which trials are trained together where
+that pays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from penstock.app.services import services
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import TensorDataset
-
 
 SEATS = "*1x32" if sys.argv[-1] == "--seats" else ""
 
