@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...profiling.base.errors import UsageError
+from ..system.unchanged import unchanged
 from .graphs.capture import inputs_of
-from .graphs.running import unchanged
 
 
 def parameters(net: nn.Module) -> int:

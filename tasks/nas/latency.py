@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ...profiling.base.errors import UsageError
+from ..system.unchanged import unchanged
 from .counts import device_of, moved
 from .graphs.capture import inputs_of
-from .graphs.running import unchanged
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Descriptions:
             return
         if not choices_of(training.model):
             return
-        from ..nas.graphs.running import unchanged
+        from ..system.unchanged import unchanged
         from ..training.counting import batch_of_one, counted
 
         with unchanged(training.model):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from ...profiling.base.errors import UsageError
 from ..contracts.contract import TorchTrainable
 from ..contracts.metrics import check_bounds, numbers
-from ..nas.graphs.running import unchanged
 from ..process.messages import SegmentTask
+from ..system.unchanged import unchanged
 from .training import Training
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ....profiling.base.errors import UsageError
-
-#: Tracing changes ``nn.Module`` itself, and runs change random states, which threads share.
-ALONE = threading.RLock()
+from ...system.unchanged import unchanged
 
 
 def run(
@@ -47,25 +43,3 @@ def trains(model: nn.Module, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
         if learning and losses:
             torch.autograd.grad(sum(losses), learning, allow_unused=True)  # type: ignore[arg-type]
         return [tuple(each.shape) for each in outputs]
-
-
-@contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Whatever is done inside, buffers, modes and random numbers are as before, at its end."""
-    modes = [(each, each.training) for each in model.modules()]
-    kept = [(each, each.detach().clone()) for each in model.buffers()]
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with ALONE, torch.random.fork_rng(devices=devices):
-        numpy, state = sys.modules.get("numpy"), random.getstate()
-        numbers = numpy.random.get_state() if numpy else None
-        try:
-            yield
-        finally:
-            for each, mode in modes:
-                each.training = mode
-            with torch.no_grad():
-                for buffer, value in kept:
-                    buffer.copy_(value)
-            random.setstate(state)
-            if numpy:
-                numpy.random.set_state(numbers)

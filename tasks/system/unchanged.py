@@ -1,0 +1,37 @@
+"""Whatever is done with a model for a look at it leaves the model and random numbers as before."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+#: Tracing changes ``nn.Module`` itself, and runs change random states, which threads share.
+ALONE = threading.RLock()
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Whatever is done inside, buffers, modes and random numbers are as before, at its end."""
+    modes = [(each, each.training) for each in model.modules()]
+    kept = [(each, each.detach().clone()) for each in model.buffers()]
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    with ALONE, torch.random.fork_rng(devices=devices):
+        numpy, state = sys.modules.get("numpy"), random.getstate()
+        numbers = numpy.random.get_state() if numpy else None
+        try:
+            yield
+        finally:
+            for each, mode in modes:
+                each.training = mode
+            with torch.no_grad():
+                for buffer, value in kept:
+                    buffer.copy_(value)
+            random.setstate(state)
+            if numpy:
+                numpy.random.set_state(numbers)
