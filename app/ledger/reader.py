@@ -30,12 +30,14 @@ from ...scheduler.model.events import (
     Event,
     PolicyFailed,
     StudyImported,
+    StudySubmitted,
     StudyWritten,
     Suggested,
     TrialAdded,
     TrialReturned,
     TrialWritten,
 )
+from ...scheduler.model.study import SuperNet
 from ...scheduler.model.trial import TrialState
 from ...scheduler.state.state import DeviceRecord
 from . import codec
@@ -77,6 +79,8 @@ class Reader(EventLog):
         self._engine = self._database.reader()
         #: What the users of imported studies call the values of their objectives, by study.
         self._names: dict[str, tuple[str, ...]] = {}
+        #: The super-nets that ``supernets`` found, and the newest event then.
+        self._supernets: tuple[int, dict[str, SuperNet]] = -1, {}
         weakref.finalize(self, self._engine.dispose)
 
     def is_empty(self) -> bool:
@@ -274,17 +278,31 @@ class Reader(EventLog):
         Digests are not compared: a damaged row that should name one of them is missed.
         """
         rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
-        return {row.uri for row in rows} | self._supernets().intersection(uris)
+        return {row.uri for row in rows} | {each.uri for each in self.supernets().values()} & {
+            *uris
+        }
 
     def all_named(self) -> set[str]:
         """All URIs that something names, as ``named`` says."""
-        return {row.uri for row in self._whole(DURABLE, select(DURABLE))} | self._supernets()
+        durable = {row.uri for row in self._whole(DURABLE, select(DURABLE))}
+        return durable | {each.uri for each in self.supernets().values()}
 
-    def _supernets(self) -> set[str]:
-        """The URIs of the super-nets whose candidates there are studies of."""
-        some = STUDY.c.spec.like('%"supernet":{%')
-        specs = (codec.spec_from_json(row.spec) for row in self._rows(select(STUDY).where(some)))
-        return {spec.strategy.supernet.uri for spec in specs if spec.strategy.supernet}
+    def supernets(self) -> dict[str, SuperNet]:
+        """The super-nets of which there are studies of candidates, deleted ones too, by study.
+
+        A study's super-net never changes. So studies are searched again only once there are new
+        ones (or the ledger is an older one), and for that only the newest events are looked at.
+        """
+        (at, found), newest = self._supernets, self.newest()
+        added = select(EVENT.c.seq).where(EVENT.c.seq > at, of_kind(StudySubmitted, StudyImported))
+        if not 0 <= at <= newest or self._rows(added.limit(1)):
+            some = STUDY.c.spec.like('%"supernet":{%')
+            specs = [
+                codec.spec_from_json(row.spec) for row in self._rows(select(STUDY).where(some))
+            ]
+            found = {spec.id: of for spec in specs if (of := spec.strategy.supernet) is not None}
+        self._supernets = newest, found
+        return found
 
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""

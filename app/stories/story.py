@@ -25,6 +25,7 @@ from ..views.progress import final_metrics, origins
 from .architectures import others_alike
 from .lengths import length_words
 from .sentences import fence_of, planless, sentence
+from .supernets import candidates_of, weights_of
 from .taken_over import taken_over, waits_as_companion
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Line:
 class Story:
     """A trial, its study, its events in order, and all metrics of its last accepted epoch.
 
-    ``origins`` says which trial a forked trial continues, which trials continue this one, and for
+    ``origins`` says from which super-net a candidate has its weights, or how many candidates a
+    super-net has, which trial a forked trial continues, which trials continue this one, and for
     which one it waits as a companion.
     """
 
@@ -77,7 +79,8 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
     reasons = reader.events_at(sorted(causes))
     epochs = reader.epochs(study.id)
-    accepted = {(row.epoch, row.fence): row for row in epochs if row.trial == trial.id}
+    own = [row for row in epochs if row.trial == trial.id]
+    accepted = {(row.epoch, row.fence): row for row in own}
     fences = sorted({fence for _, event in events if (fence := fence_of(event)) is not None})
     attempts = {fence: number for number, fence in enumerate(fences, 1)}
     lengths = {row.fence: length_words(row.length) for row in accepted.values() if row.length}
@@ -115,8 +118,9 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     ]
     waits = waits_as_companion(spec, trial, trials)
     alike = others_alike(reader, study.id, events)
-    parts = (*origins(trial, trials), *(each for each in (waits, alike) if each))
-    return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), parts)
+    parts = [weights_of(spec, trial), *candidates_of(reader, own), *origins(trial, trials)]
+    parts = [each for each in (*parts, waits, alike) if each]
+    return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), tuple(parts))
 
 
 def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:

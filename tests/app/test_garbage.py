@@ -16,6 +16,7 @@ from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.study import StrategySpec, StudyRecord, SuperNet
 from penstock.scheduler.model.trial import Trial
+from study_ledger import make_study, study_spec
 
 
 @pytest.fixture
@@ -81,6 +82,33 @@ def test_the_state_of_a_super_net_is_needed_by_the_study_of_its_candidates(setti
     assert [each.name for each in find(settings)] == [other.as_uri()]
     both = [needed.as_uri(), other.as_uri()]
     assert Reader(settings.ledger_url).named(both) == {needed.as_uri()}
+
+
+def test_a_reader_that_knows_of_super_nets_hears_of_new_ones(tmp_path):
+    def candidates(name):
+        of = SuperNet("trial 0", f"file:///{name}", name, 20)
+        strategy = StrategySpec("full", max_epochs=1, supernet=of)
+        return study_spec(name, 1, id=f"{name}-1", strategy=strategy)
+
+    reader = make_study(tmp_path, study_spec("plain", 1, id="plain-1"))
+    uris = ["file:///a", "file:///b"]
+    assert reader.named(uris) == set()
+    make_study(tmp_path, candidates("a"))
+    assert reader.named(uris) == {"file:///a"}
+    make_study(tmp_path, study_spec("none", 1, id="none-1"), candidates("b"))
+    assert reader.named(uris) == {*uris}
+    assert set(reader.supernets()) == {"a-1", "b-1"}
+
+
+def test_studies_are_not_searched_again_while_there_are_no_new_ones(tmp_path, monkeypatch):
+    reader = make_study(tmp_path, study_spec("plain", 1, id="plain-1"))
+    reader.named(["file:///a"])
+    asked = []
+    rows = reader._rows
+    monkeypatch.setattr(reader, "_rows", lambda query: asked.append(str(query)) or rows(query))
+    reader.named(["file:///a"])
+    assert asked
+    assert not [query for query in asked if "FROM study" in query]
 
 
 def test_a_link_that_user_code_put_beside_the_logs_is_not_followed(settings, tmp_path):

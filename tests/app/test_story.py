@@ -15,6 +15,7 @@ from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.segment_costs import SegmentStart
 from penstock.scheduler.model import events
 from penstock.scheduler.model.segment_length import LengthReason, SegmentLength
+from penstock.scheduler.model.study import StrategySpec, SuperNet
 from penstock.scheduler.model.writing import Suggestion, Writing
 from rich.console import Console
 from study_ledger import TRACEBACK, make_study, study_spec
@@ -127,6 +128,33 @@ def test_the_length_of_a_segment_is_told_with_what_decided_it(length, words):
 def test_each_reason_for_a_length_has_words_of_its_own():
     told = {length_words(SegmentLength(4, reason)) for reason in LengthReason}
     assert len(told) == len(LengthReason)
+
+
+def test_a_candidate_names_its_super_net_and_the_super_net_counts_its_candidates(tmp_path):
+    trained = study_spec("super", 1, id="super-1", strategy=StrategySpec("full", max_epochs=3))
+    reader = make_study(tmp_path, trained)
+    told = story_of(reader, "super/0")
+    assert not told.origins
+    last = reader.epochs("super-1")[-1]
+    of = SuperNet("trial 0 of super after epoch 3", "file:///s", last.state_hash, 20)
+    evaluated = StrategySpec("full", max_epochs=1, supernet=of)
+    one, more = (
+        study_spec(name, n, id=f"{name}-1", strategy=evaluated) for name, n in (("a", 1), ("b", 4))
+    )
+    make_study(tmp_path, one)
+    assert story_of(reader, "super/0").origins == (
+        "it is a super-net: 1 candidate was evaluated with its weights after epoch 3, in study a",
+    )
+    make_study(tmp_path, more, fails=(2,))
+    assert story_of(reader, "super/0").origins[1] == (
+        "it is a super-net: 3 candidates were evaluated with its weights after epoch 3, in study b"
+    )
+    its = "with the weights of trial 0 of super after epoch 3, and running statistics"
+    of_candidate = "it is a candidate of a super-net and is not trained: it"
+    [line] = story_of(reader, "b/0").origins
+    assert line == f"{of_candidate} was evaluated {its} that are measured anew over 20 batches"
+    [line] = story_of(reader, "b/2").origins
+    assert line.startswith(f"{of_candidate} is to be evaluated {its}")
 
 
 def test_an_event_of_no_attempt_belongs_to_none(reader):

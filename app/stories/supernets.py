@@ -1,0 +1,54 @@
+"""A trial's part in the search of a super-net, in sentences: it is a candidate, or the super-net.
+
+Which super-net a candidate has its weights from is part of its study's strategy. So the super-net's
+own trial is found by the state that these strategies name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..common.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...scheduler.model.study import StudySpec
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, TrialRow
+
+
+def weights_of(spec: StudySpec, trial: TrialRow) -> str:
+    """A sentence: from which super-net a candidate has its weights; empty if it is none."""
+    of = spec.strategy.supernet
+    if of is None:
+        return ""
+    done = "was evaluated" if trial.epoch else "is to be evaluated"
+    over = "1 batch" if of.batches == 1 else f"{of.batches} batches"
+    return (
+        f"it is a candidate of a super-net and is not trained: it {done} with the weights of"
+        f" {of.name}, and running statistics that are measured anew over {over}"
+    )
+
+
+def candidates_of(reader: Reader, own: Sequence[EpochRow]) -> list[str]:
+    """Sentences: which studies have evaluated how many candidates with the weights of a trial.
+
+    ``own`` are the trial's epochs. Empty where it is no super-net, or none has been used so far.
+    """
+    after = {row.state_hash: row.epoch for row in own if row.state_hash}
+    epochs = {
+        study: after[of.state_hash]
+        for study, of in reader.supernets().items()
+        if of.state_hash in after
+    }
+    found = []
+    for study in reader.studies() if epochs else ():
+        if study.id in epochs:
+            evaluated = sum(trial.epoch > 0 for trial in reader.trials(study.id))
+            were = "was" if evaluated == 1 else "were"
+            found.append(
+                f"it is a super-net: {count(evaluated, 'candidate')} {were} evaluated with its"
+                f" weights after epoch {epochs[study.id]}, in study {study.name}"
+            )
+    return found
