@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -356,7 +357,10 @@ def _run(
     given = None if limits is None else parse_limits(limits)
     runs: Callable[[Path, Sequence[str]], None]
     if script.suffix in STUDY_FILES:
-        from ..study.study_file import run_study_file as runs
+        from ..nas.one_shot import OneShot
+        from ..study.study_file import run_study_file
+
+        runs = partial(run_study_file, strategies={OneShot.__name__: OneShot})
     else:
         from ..study.script import run_script as runs
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)

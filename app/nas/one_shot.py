@@ -23,25 +23,50 @@ if TYPE_CHECKING:
 
 
 def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies do
-    supernet: Study, *, trial: int | None = None, batches: int = 20
+    supernet: Study | str, *, trial: int | None = None, batches: int = 20
 ) -> StrategySpec:
     """Evaluate each configuration with weights of a trained super-net, without training it.
 
-    ``supernet`` is the study that has trained it, its best trial or trial number ``trial``. Running
-    statistics of normalising layers are measured anew over ``batches`` batches of the training
-    data, 1 or more, drawn as those of a first epoch. The state of the super-net stays in the store
-    once there is a study of its candidates. Raises UsageError for a study without one best trial,
-    and for a trial whose state is not kept.
+    ``supernet`` is the study that has trained it, or its name or id: the weights are those of its
+    best trial, or of trial number ``trial``. Running statistics of normalising layers are measured
+    anew over ``batches`` batches of the training data, 1 or more, drawn as those of a first epoch.
+    The state of the super-net stays in the store once there is a study of its candidates. Raises
+    UsageError for a study without one best trial, and for a trial whose state is not kept.
     """
     from ..study.study import Study
 
-    if not isinstance(supernet, Study):
-        raise UsageError.refuse("OneShot.supernet", supernet, "a study that has trained one")
     measured = whole("OneShot.batches", batches, low=1)
-    supernet._handle.check_submitted()
-    reader = supernet._handle.reader()
-    found = trained_model(reader, reader.study(supernet.id), trial)
+    study = _named(supernet) if isinstance(supernet, str) else supernet
+    if not isinstance(study, Study):
+        allowed = "a study that has trained one, or its name"
+        raise UsageError.refuse("OneShot.supernet", supernet, allowed)
+    study._handle.check_submitted()
+    reader = study._handle.reader()
+    try:
+        found = trained_model(reader, reader.study(study.id), trial)
+    except UsageError as error:
+        if error.field != "study":
+            raise
+        raise _refused(study.study_name, str(error)) from error
     name = "trial {trial} of {study} after epoch {epoch}".format_map(found.trained)
     return StrategySpec(
         "full", max_epochs=1, supernet=SuperNet(name, found.uri, found.state_hash, measured)
     )
+
+
+def _named(name: str) -> Study:
+    """The study of this name or id. Raises UsageError naming the argument if there is none."""
+    from ..host.settings import load
+    from ..services.ledger_location import ledger_reader
+    from ..study.create import load_study
+
+    if ledger_reader(load()).is_empty():
+        raise _refused(name, "nothing has run here yet")
+    try:
+        return load_study(name)
+    except UsageError as error:
+        raise _refused(name, str(error)) from error
+
+
+def _refused(supernet: str, why: str) -> UsageError:
+    return UsageError(f"OneShot.supernet = {supernet!r} is refused: {why}", "OneShot.supernet")

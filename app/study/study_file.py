@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ...profiling.base.errors import UsageError
@@ -34,6 +35,8 @@ from .renamed_arguments import new_key
 from .script import as_python, users_code
 from .study import Study
 
+#: Functions that make a strategy of their arguments, by name.
+Strategies = Mapping[str, Callable[..., StrategySpec]]
 _PARAMETERS = {kind.__name__: kind for kind in (Float, Int, Categorical)}
 _STRATEGIES = {
     name: made
@@ -55,9 +58,12 @@ _KEYS = ["code", *_SIZE, *_STUDY]
 _RENAMED = {"the first argument of optimize": "code"}
 
 
-def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
+def run_study_file(
+    file: Path, arguments: Sequence[str] = (), strategies: Strategies = MappingProxyType({})
+) -> None:
     """Run the study in ``file``, as a script that creates it and calls ``optimize`` would.
 
+    ``strategies`` are strategies by name beside those of ``app.spec.strategies``.
     Raises UsageError with file, line and key for an error in the file, TrialFailed if importing its
     code raises (the traceback has been printed), and the errors of ``Study.optimize``.
     """
@@ -77,7 +83,7 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
     settings = {name: value for name, value in given.items() if name in _STUDY}
     size = {name: value for name, value in given.items() if name in _SIZE}
     if strategy is not None:
-        settings["strategy"] = strategy_from(document, ("strategy",), strategy)
+        settings["strategy"] = strategy_from(document, ("strategy",), strategy, strategies)
     if isinstance(given.get("sampler"), dict):
         settings["sampler"] = _sampler(document, given["sampler"])
     for name, kind in GROUPS.items():
@@ -93,11 +99,19 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
             create_study(**settings).optimize(code, **size)
 
 
-def strategy_from(document: YamlFile, key_path: KeyPath, value: Any) -> StrategySpec:
-    """The strategy in ``ASHA: {max_epochs: 9}``, or in a name alone if it needs no arguments."""
+def strategy_from(
+    document: YamlFile,
+    key_path: KeyPath,
+    value: Any,
+    further: Strategies = MappingProxyType({}),
+) -> StrategySpec:
+    """The strategy in ``ASHA: {max_epochs: 9}``, or in a name alone if it needs no arguments.
+
+    ``further`` are strategies beside those of ``app.spec.strategies``.
+    """
     if isinstance(value, str):
         value = {value: {}}
-    found: StrategySpec = _called(document, key_path, value, _STRATEGIES)
+    found: StrategySpec = _called(document, key_path, value, {**_STRATEGIES, **further})
     return found
 
 

@@ -195,6 +195,26 @@ def submit(tmp_path):
             "eta: 1",
             "line 6: strategy: ASHA.eta = 1 is refused: allowed is a whole number",
         ),
+        (
+            "ASHA: {max_epochs: 9, eta: 3}",
+            "OneShot: {batches: 3}",
+            "line 6: OneShot needs supernet; it takes supernet, trial, batches",
+        ),
+        (
+            "ASHA: {max_epochs: 9, eta: 3}",
+            "OneShot:\n    batches: 3\n    supernet: super",
+            "line 8: strategy: OneShot.supernet = 'super' is refused: nothing has run here yet",
+        ),
+        (
+            "ASHA: {max_epochs: 9, eta: 3}",
+            "OneShot: {supernet: 3}",
+            "line 6: strategy: OneShot.supernet = 3 is refused: allowed is a study that has",
+        ),
+        (
+            "ASHA: {max_epochs: 9, eta: 3}",
+            "OneShot: {supernet: super,\n batches: 0}",
+            "line 7: strategy: OneShot.batches = 0 is refused",
+        ),
         ("ASHA: {max_epochs: 9, eta: 3}", "9", "line 5: strategy is a mapping of names to values"),
         ("ASHA: {max_epochs: 9, eta: 3}", "ASHA: 9", "line 6: ASHA is a mapping of names to val"),
         ("ASHA: {max", "PASHA: {}\n  ASHA: {max", "line 5: strategy is one name with its arg"),
