@@ -5,6 +5,9 @@ has all its state only after the first, and through two batches of the validatio
 (``tasks.system.storages``) sees every storage that is made or freed on the way. Nothing is
 computed, so a step of the largest model takes as long as one of the smallest: what PyTorch needs
 for its operators' shapes, some 0.1 ms each.
+
+A super-net trains another path in each step, so its steps take the heaviest ones
+(``heaviest_paths``). A candidate of one is evaluated, and not trained.
 """
 
 from __future__ import annotations
@@ -18,15 +21,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...profiling.memory.allocator import peak_bytes, reserved_bytes
 from ...profiling.memory.footprint import Footprint
-from ..system.storages import StorageTracker, held, held_beside, persistent
+from ..system.storages import StorageTracker, held, held_beside, persistent, state_of
 from ..training import loop
 from ..training.data import length
 from ..training.evaluation import evaluate
 from .fake_trial import double, fake_optimizer
+from .heaviest_paths import HeaviestPaths
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from ...profiling.memory.allocator import Change
     from ..training.training import Training
+
+#: How many steps a double trains.
+STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +69,40 @@ def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Alloc
     fake = double(run, mode, examples or {})
     tracker = StorageTracker(cpu=run.device.type == "cpu")
     beside = list(held_beside(fake.code, fake.model))
+    search = HeaviestPaths(fake.model, tracker)
+    with mode:
+        fake.optimizer = fake_optimizer(run, fake)
+        if search.of_one:
+            _make_all_state(fake.optimizer)
     with mode, tracker:
         tracker.hold(held(fake.model))
         tracker.hold(beside)
-        fake.optimizer = fake_optimizer(run, fake)
-        steps = min(2, -(-length(fake.data.train) // fake.batch_size))
-        for _ in range(3 - steps):  # two of one step, where an epoch has no more
-            list(loop.time_steps(fake, steps, lambda: None))
+        tracker.hold(state_of(fake.optimizer))
+        if fake.recalibrated is not None:
+            loop.recalibrate(fake, STEPS, lambda *_: None)
+        else:
+            _train(fake, search)
         evaluate(fake, "validation", fake.data.validation)
     recurrent = tracker.recurrent or _is_recurrent(run)
     stays = persistent(fake.model, fake.optimizer, *beside)
     return Allocated(list(tracker.changes), stays, recurrent)
+
+
+def _train(fake: Training, search: HeaviestPaths) -> None:
+    """Train the double for two steps, and for those before that find a super-net's paths."""
+    whole = max(1, length(fake.data.train) // fake.batch_size)  # batches of an epoch
+    for first in range(0, search.steps + STEPS, whole):
+        steps = min(whole, search.steps + STEPS - first)
+        list(loop.time_steps(fake, steps, search.begin_step))
+
+
+def _make_all_state(optimizer: Optimizer) -> None:
+    """Have the state made of all parameters: those of a super-net get theirs one path at a time."""
+    for group in optimizer.param_groups:
+        for each in group["params"]:
+            each.grad = torch.zeros_like(each) if each.requires_grad else None
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
 
 
 def _is_recurrent(run: Training) -> bool:

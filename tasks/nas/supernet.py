@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
-
 from ...profiling.base.errors import UsageError
 from .cell import Node
 from .choices import FromParams, agree, answered_by
 from .layers import InputChoice, LayerChoice, Repeat
 from .model import ModelSpace, check_class
+from .paths import Choosing, OpenChoice, Paths
 
 Model = TypeVar("Model", bound=ModelSpace)
 
@@ -45,7 +43,7 @@ def supernet(
     if not answers.open:
         allowed = "a class with a LayerChoice, InputChoice, Repeat or Cell that params leaves open"
         raise UsageError.refuse("the model", model.__qualname__, allowed)
-    built.register_forward_pre_hook(_Paths(built, answers.open))
+    built.register_forward_pre_hook(Paths(_choices(built, answers.open)))
     return built
 
 
@@ -77,20 +75,9 @@ class _AllCandidates:
         return make() if used or label in self.open else None
 
 
-class _Paths:
-    """Draws a path before each forward pass. It is copied with its model."""
-
-    def __init__(self, model: ModelSpace, candidates: Mapping[str, list[Any]]) -> None:
-        choosing: dict[str, list[Any]] = {label: [] for label in candidates}
-        for module in model.modules():
-            if isinstance(module, LayerChoice | InputChoice | Repeat | Node):
-                choosing.get(module.label, []).append(module)
-        self._choices = [(candidates[label], layers) for label, layers in choosing.items()]
-
-    def __call__(self, model: object, inputs: object) -> None:
-        with unset_fake_temporarily():  # an estimate of memory has no values
-            # Modulo so few candidates it is uniform but for 1 part in 10**17.
-            numbers = torch.randint(2**62, (len(self._choices),), device="cpu").tolist()
-        for number, (candidates, layers) in zip(numbers, self._choices, strict=True):
-            for layer in layers:
-                layer.take(candidates[number % len(candidates)])
+def _choices(model: ModelSpace, candidates: Mapping[str, list[Any]]) -> list[OpenChoice]:
+    choosing: dict[str, list[Choosing]] = {label: [] for label in candidates}
+    for module in model.modules():
+        if isinstance(module, LayerChoice | InputChoice | Repeat | Node):
+            choosing.get(module.label, []).append(module)
+    return [OpenChoice(candidates[label], layers) for label, layers in choosing.items()]

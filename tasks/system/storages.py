@@ -37,12 +37,20 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         """``cpu``: count what kernels of the CPU allocate inside themselves."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.changes: list[Change] = []
+        self._live = self._summed = 0
         #: Whether a fused recurrent layer was called.
         self.recurrent = False
         self._cpu = cpu
         #: What the last recurrent layer freed by itself; on the way back it is as much.
         self._recurrent_freed = 0
         self._known: WeakSet[torch.UntypedStorage] = WeakSet()
+
+    def live(self) -> int:
+        """The bytes that are there now."""
+        new = self.changes[self._summed :]
+        self._live += sum(size for _, size in new)
+        self._summed += len(new)
+        return self._live
 
     def hold(self, tensors: Iterable[Tensor]) -> None:
         """Count ``tensors``, which are there already, from now on."""
@@ -130,11 +138,16 @@ def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
 
     ``others`` are added; what has the same memory counts once.
     """
-    state = tree_leaves(list(optimizer.state.values()))
-    tensors = [*model.parameters(), *model.buffers(), *state, *others]
-    storages = [_storage_of(each) for each in tensors if isinstance(each, torch.Tensor)]
+    tensors = [*model.parameters(), *model.buffers(), *state_of(optimizer), *others]
+    storages = [_storage_of(each) for each in tensors]
     sizes = {each._cdata: each.nbytes() for each in storages if each is not None}
     return sum(sizes.values())
+
+
+def state_of(optimizer: Optimizer) -> list[Tensor]:
+    """The tensors of the optimiser's state."""
+    leaves = tree_leaves(list(optimizer.state.values()))
+    return [each for each in leaves if isinstance(each, torch.Tensor)]
 
 
 def _storage_of(tensor: Tensor) -> torch.UntypedStorage | None:

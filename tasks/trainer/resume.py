@@ -193,7 +193,6 @@ class Resumption:
                 self._supernet.give(training.model, of.uri, of.state_hash)
             except BackendError as error:
                 raise Lost(str(error)) from error
-            training.recalibrated = of.batches
         self._writer.begin(task.trial)
         return WarmTrial(training, determinism.signature(training))
 
@@ -228,6 +227,8 @@ class Resumption:
             device=device,
             pieces=reads.pieces,
         )
+        if task.supernet is not None:
+            training.recalibrated = task.supernet.batches
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()
         return training

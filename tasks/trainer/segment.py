@@ -24,6 +24,7 @@ from ..gangs import peers
 from ..gangs.gang import Gang
 from ..gangs.rendezvous import RendezvousHandler
 from ..memory.estimator import Estimator, footprint_body
+from ..nas.paths import paths_of
 from ..process import forks
 from ..process.identity import Identity
 from ..process.memory import bounded
@@ -283,10 +284,15 @@ class Segments:
             run.say("footprint", of=other.trial, base=run.memory.base, **found)
 
     def _meter(self, run: Run, warm: WarmTrial) -> None:
-        """Have the trial's memory measured in its next epoch, once, if there is time."""
+        """Have the trial's memory measured in its next epoch, once, if there is time.
+
+        A super-net has another path in each step: the first steps of an epoch say too little.
+        """
+        training = warm.training
+        if training.device.type == "cpu" and paths_of(training.model):
+            return
         if not (warm.measured or run.members) and self._estimator.affords_measurement():
             warm.measured = True
-            training = warm.training
             beside = tuple(held_beside(training.code, training.model))
             training.meter = MemoryMeter(
                 training.model, training.optimizer, training.device, beside

@@ -126,7 +126,7 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
     if run.recalibrated is None:
         metrics["train_loss"] = _train(run, tick)
     else:
-        _recalibrate(run, run.recalibrated, tick)
+        recalibrate(run, run.recalibrated, tick)
     # A plateau schedule reads the validation loss, so a replay needs it too.
     plateau = isinstance(run.schedule, ReduceLROnPlateau)
     if evaluated or plateau:
@@ -198,7 +198,7 @@ def _train(run: Training, tick: Tick) -> float:
     return loss_of.value(length(run.data.train))
 
 
-def _recalibrate(run: Training, most: int, tick: Tick) -> None:
+def recalibrate(run: Training, most: int, tick: Tick) -> None:
     """Measure running statistics anew over the epoch's first ``most`` batches, each a step."""
     batches = _batches(run)[:most]
     names = (run.seed, run.number, run.epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -130,6 +131,72 @@ def test_the_piece_of_the_docs_runs(site, tmp_path):
     assert printed.count("'width': 16") == 2
 
 
+def test_stories_say_who_was_evaluated_with_whose_weights(site, supernet):
+    study = create_study(
+        study_name="told-of", metric="loss", sampler="random",
+        strategy=nas.OneShot("super", batches=3),
+    )  # fmt: skip
+    study.optimize(Candidate, nas.space(Space), n_trials=2, show_progress=False)
+    told = " ".join(site.penstock("story", f"{study.id}/1").split())
+    words = "is not trained: it was evaluated with the weights of trial 0 of super after epoch 3"
+    assert words in told
+    assert "measured anew over 3 batches" in told
+    told = " ".join(site.penstock("story", f"{supernet.id}/0").split())
+    words = "it is a super-net: 2 candidates were evaluated with its weights after epoch 3, in"
+    assert f"{words} study told-of" in told
+
+
+CODE = f"""
+import sys
+
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+
+import supernet_code
+from nas_code import train
+
+
+class Candidate(supernet_code.Candidate):
+    pass
+"""
+CANDIDATES = """\
+code: train.py:Candidate
+study_name: from-a-file
+metric: loss
+sampler: random
+n_trials: 2
+strategy:
+  OneShot: {supernet: super, batches: 3}
+"""
+
+
+def test_a_study_of_candidates_can_be_a_file(site, supernet, tmp_path):
+    space = {
+        name: {"Categorical": {"choices": list(each.choices), "when": each.when}}
+        for name, each in nas.space(Space).items()
+    }
+    text = f"{CANDIDATES}space: {json.dumps(space)}\n"
+    (tmp_path / "train.py").write_text(CODE)
+    file = tmp_path / "study.yaml"
+    file.write_text(text)
+    site.penstock("run", file)
+    study = load_study("from-a-file")
+    assert study._handle.plan.strategy == nas.OneShot(supernet, batches=3)
+    assert [list(trial.intermediate_values) for trial in study.trials] == [[1], [1]]
+
+    def refused(old, new):
+        assert old in text
+        file.write_text(text.replace("from-a-file", "refused").replace(old, new))
+        return site.penstock("submit", file, status=2)
+
+    said = refused("supernet: super,", "supernet: supper,")
+    assert "line 7: strategy: OneShot.supernet = 'supper' is refused: " in said
+    assert "there is no study 'supper'; there " in said
+    said = refused("batches: 3", "trial: 7")
+    assert "study.yaml, line 7: strategy: trial = 7 is refused: allowed is a number" in said
+    said = refused("train.py:Candidate", "train.py:train")
+    assert "study.yaml, line 6: strategy = 'OneShot' is refused: allowed is for a Torch" in said
+
+
 def test_what_candidates_have_no_use_for_is_refused(site, supernet):
     strategy = nas.OneShot(supernet)
     space = nas.space(Space)
@@ -143,8 +210,11 @@ def test_what_candidates_have_no_use_for_is_refused(site, supernet):
         study(resources=Resources(max_width=2)).submit(Candidate, space, n_trials=1)
     with pytest.raises(UsageError, match=r"system = 'tune' .*OneShot, which trains nothing"):
         study(system="tune").submit(Candidate, space, n_trials=1)
-    with pytest.raises(UsageError, match=r"OneShot.supernet = 'super' .*a study that has trained"):
-        nas.OneShot("super")
+    with pytest.raises(UsageError, match=r"OneShot.supernet = None .*a study that has trained"):
+        nas.OneShot(None)
+    with pytest.raises(UsageError, match=r"OneShot.supernet = 'supper' is refused: "):
+        nas.OneShot("supper")
+    assert nas.OneShot("super") == strategy
     with pytest.raises(UsageError, match=r"OneShot.batches = 0 "):
         nas.OneShot(supernet, batches=0)
     with pytest.raises(UsageError, match="trial = 7 is refused"):

@@ -12,15 +12,19 @@ from nas_code import Fitted
 from penstock import UsageError, nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
 from penstock.profiling.base.errors import TrialFailed
+from penstock.profiling.memory.allocator import peak_bytes
 from penstock.tasks.checkpoints.checkpoint import Store
 from penstock.tasks.contracts.rng import key
 from penstock.tasks.fusion.operators.not_fused import NotFused
 from penstock.tasks.fusion.structure import structure_of
 from penstock.tasks.memory.estimator import Estimator
 from penstock.tasks.process.failure import Lost
+from penstock.tasks.system.scratch import allocations
+from penstock.tasks.system.storages import persistent
 from penstock.tasks.training import loop
-from supernet_code import Candidate, Space, Super
+from supernet_code import Candidate, PathOfWeights, Space, Super, SuperImages, SuperWeights
 from torch import nn
+from torch.autograd.profiler import profile
 from trainer_here import Trainer
 from trainer_process import known, segment
 
@@ -212,6 +216,59 @@ def test_its_memory_can_be_estimated():
     found = Estimator().estimate(lambda: begin(Super({})))
     assert found["failed"] == ""
     assert found["persistent"] > 0
+
+
+def counted(training, epochs):
+    """The allocator's own count over some epochs, from before the first step on."""
+    before = persistent(training.model, training.optimizer)
+    with profile(profile_memory=True) as seen:
+        for _ in range(epochs):
+            epoch(training)
+    return before + peak_bytes(sorted(allocations(seen)))
+
+
+@pytest.mark.parametrize("code", [SuperImages, SuperWeights])
+def test_the_memory_of_a_super_net_is_estimated_as_that_of_its_heaviest_path(code, one_thread):
+    found = Estimator().estimate(lambda: begin(code({})))
+    assert found["failed"] == ""
+    training = begin(code({}))
+    peak = counted(training, 12)  # 156 paths
+    assert found["persistent"] == persistent(training.model, training.optimizer)
+    assert found["persistent"] + found["ephemeral"] == pytest.approx(peak, rel=0.15)
+
+
+def test_the_first_steps_of_a_super_net_are_not_taken_for_what_it_needs(one_thread):
+    trainer = Trainer()
+    trainer.segments._estimator.trained(1e6)
+    trainer.train(SuperImages, metric="loss")
+    assert not [each for each in trainer.said if each["op"] == "footprint"]
+
+
+def test_the_memory_of_a_candidate_is_that_of_an_evaluation(one_thread):
+    def candidate():
+        training = begin(PathOfWeights({}))
+        training.recalibrated = 3
+        return training
+
+    found = Estimator().estimate(candidate)
+    assert found["failed"] == ""
+    weights = sum(each.nbytes for each in candidate().model.parameters())
+    assert found["persistent"] == weights
+    peak = counted(candidate(), 1)
+    assert found["persistent"] + found["ephemeral"] == pytest.approx(peak, rel=0.05)
+    assert found["ephemeral"] < weights, "it has no gradients"
+
+
+def test_a_waiting_candidate_is_estimated_as_one(trained, one_thread):
+    trainer = Trainer()
+    trainer.segments._estimator.trained(1e6)
+    other = {"trial": "s-0001", "number": 1, "params": PARAMS}
+    trainer.train(Candidate, params=PARAMS, metric="loss", supernet=trained[0], estimate=[other])
+    [said] = [each for each in trainer.said if each.get("of") == "s-0001"]
+    net = nas.build(Space, PARAMS)
+    assert said["persistent"] == sum(each.nbytes for each in net.state_dict().values())
+    assert said["ephemeral"] > 0
+    assert not said["failed"]
 
 
 @pytest.fixture(scope="module")

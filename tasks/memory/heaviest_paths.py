@@ -1,0 +1,120 @@
+"""The paths of a super-net that need the most memory, found on a trial's double.
+
+Theory of operation. A super-net trains another path in each step, so the most that it ever needs is
+what its heaviest path needs. There are too many paths to try. So the double first trains a few that
+together have every candidate. What each choosing layer adds on its way forward, mostly what it
+keeps for the way back, is noted for its candidate. By sums of these notes the heaviest of many
+drawn paths is taken for one step; another step takes the one with the most weights, whose gradients
+and updates may need more. Depths are the greatest that there are. A layer that was not reached with
+a candidate is taken to add as much as with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ..nas.layers import LayerChoice, Repeat
+from ..nas.paths import OpenChoice, Paths, paths_of
+
+if TYPE_CHECKING:
+    from ..system.storages import StorageTracker
+
+#: The most paths that are trained to have every candidate, and how many are drawn then.
+TRIED, SAMPLED = 8, 1000
+
+
+class HeaviestPaths:
+    """Chooses the paths of a double's steps; of a model that is no super-net there are none."""
+
+    def __init__(self, model: nn.Module, tracker: StorageTracker) -> None:
+        self.of_one = [_Heaviest(paths, tracker) for paths in paths_of(model)]
+        #: How many steps find them. Two steps that take them come after these.
+        self.steps = max((each.steps for each in self.of_one), default=0)
+        self._step = 0
+
+    def begin_step(self) -> None:
+        """Called before each step, which then takes its path."""
+        for each in self.of_one:
+            each.begin_step(self._step - self.steps)
+        self._step += 1
+
+
+class _Heaviest:
+    """The heaviest paths of one super-net."""
+
+    def __init__(self, paths: Paths, tracker: StorageTracker) -> None:
+        self._paths = paths
+        self._tracker = tracker
+        random = Random(0)  # noqa: S311 - these are no secrets
+        columns = [_shuffled(choice, random) for choice in paths.choices]
+        self.steps = min(TRIED, max(map(len, columns)))
+        #: Together they have every candidate, where there are not too many.
+        self._tried = [[column[n % len(column)] for column in columns] for n in range(TRIED)]
+        self._sampled = [[random.choice(column) for column in columns] for _ in range(SAMPLED)]
+        #: By choice and candidate: the bytes that its layers added in each step, and its weights'.
+        self._added = [[list[int]() for _ in each.candidates] for each in paths.choices]
+        self._weights = [
+            [_weights(each, name) for name in each.candidates] for each in paths.choices
+        ]
+        for number, choice in enumerate(paths.choices):
+            for layer in choice.layers:
+                self._follow(layer, number)
+
+    def begin_step(self, step: int) -> None:
+        """Take a path that was not taken; in step 0 that of most weights, then the heaviest."""
+        if step < 0:
+            self._paths.held = self._tried[step]
+            return
+        sums = self._weights
+        if step > 0:
+            layers = [len(each.layers) for each in self._paths.choices]
+            sums = [_filled(each, n) for each, n in zip(self._added, layers, strict=True)]
+        self._paths.held = max(
+            self._sampled, key=lambda path: sum(of[n] for of, n in zip(sums, path, strict=True))
+        )
+
+    def _follow(self, layer: Any, number: int) -> None:
+        """Note what ``layer``, of the choice of this number, adds on its way forward."""
+        before: list[int] = []
+
+        def begin(*_: object) -> None:
+            before.append(self._tracker.live())
+
+        def end(*_: object) -> None:
+            assert self._paths.held is not None
+            added = self._tracker.live() - before.pop()
+            self._added[number][self._paths.held[number]].append(added)
+
+        layer.register_forward_pre_hook(begin)
+        layer.register_forward_hook(end)
+
+
+def _shuffled(choice: OpenChoice, random: Random) -> list[int]:
+    """The numbers of the candidates in any order; of a depth only that of the greatest."""
+    numbers = list(range(len(choice.candidates)))
+    if any(isinstance(layer, Repeat) for layer in choice.layers):
+        return numbers[-1:]
+    random.shuffle(numbers)
+    return numbers
+
+
+def _weights(choice: OpenChoice, candidate: Any) -> float:
+    """The bytes of the parameters that a candidate has in all its layers."""
+    return sum(
+        each.nbytes
+        for layer in choice.layers
+        if isinstance(layer, LayerChoice)
+        for each in layer.get_submodule(str(candidate)).parameters()
+    )
+
+
+def _filled(notes: Sequence[Sequence[int]], layers: int) -> list[float]:
+    """What each candidate of a choice added in a step, on average, in its so many layers."""
+    means = [layers * sum(each) / len(each) if each else None for each in notes]
+    known = [each for each in means if each is not None]
+    mean = sum(known) / max(1, len(known))
+    return [mean if each is None else each for each in means]
