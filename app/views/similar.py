@@ -9,7 +9,7 @@ from ...profiling.base.errors import UsageError
 from ...profiling.similarity.clusters import KMEANS
 from ...profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
 from ...profiling.similarity.service import Nearest, Neighbour, Similarity
-from ...scheduler.model.events import Profiled
+from ...scheduler.model.events import Described, Profiled
 from ..common.text import count, number
 
 if TYPE_CHECKING:
@@ -33,15 +33,22 @@ class SimilarityReport:
     answer: Nearest
 
 
-def profile_of_trial(reader: Reader, trial: TrialRow) -> Profile | None:
-    """A profile of the trial, taken under the default configuration; None if there is none."""
+def profile_of_trial(reader: Reader, study: StudyRow, trial: TrialRow) -> Profile | None:
+    """A profile of the trial, taken under the default configuration; None if there is none.
+
+    What was counted of its model is in it.
+    """
     found = [event for _, event in reader.events(trial.id) if isinstance(event, Profiled)]
-    return tuple(sorted(found[0].values)) if found else None
+    if not found:
+        return None
+    described = (event for _, event in reader.of_trials(study.id, Described))
+    counts = (event.architecture.profile for event in described if event.of == trial.id)
+    return tuple(sorted((*found[0].values, *next(counts, ()))))
 
 
 def find_similar(reader: Reader, study: StudyRow, trial: TrialRow) -> SimilarityReport:
     """Ask the history about a ``trial`` of ``study``. Raises UsageError if it has no profile."""
-    profile = profile_of_trial(reader, trial)
+    profile = profile_of_trial(reader, study, trial)
     if profile is None:
         raise UsageError(f"{trial.id} has no profile: {_why_none(reader, study)}")
     device = next((d.device for d in reader.devices() if d.device.name == trial.device), None)

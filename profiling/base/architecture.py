@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+
+#: How features of a profile begin that were counted, and not measured.
+COUNTED = "model_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,26 @@ class Architecture:
     @property
     def counts(self) -> tuple[int, ...]:
         return self.flops, self.activations, self.operators
+
+    @property
+    def size(self) -> str:
+        """A name for architectures that do about as much work, in about as many operators.
+
+        That is within a factor of 4 in operations (in parameters, where these were not counted),
+        and of 2 in depth.
+        """
+        kind, large = ("work", self.flops) if self.flops else ("weights", self.parameters)
+        deep = round(math.log2(max(1, self.operators)))
+        return f"{kind} {round(math.log(max(1, large), 4))} depth {deep}"
+
+    @property
+    def profile(self) -> tuple[tuple[str, float], ...]:
+        """The counts as features of a profile (``profiling.similarity``)."""
+        return tuple(
+            (f"{COUNTED}{each.name}", float(number))
+            for each in fields(self)
+            if (number := getattr(self, each.name))
+        )
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..base.architecture import COUNTED
 from ..base.errors import UsageError
 from ..knobs.knobs import SystemConfig, config_text
 from .clusters import KMEANS, check_method, cluster
@@ -256,7 +257,8 @@ def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | No
     possible = [(workload, profile) for workload, profile in windows if not impossible(profile)]
     names = sorted({name for _, profile in possible for name, _ in profile})
     rows = rows_of([profile for _, profile in possible], names)
-    plausible = plausible_rows(rows, [workload for workload, _ in possible])
+    measured = [not name.startswith(COUNTED) for name in names]
+    plausible = plausible_rows(rows[:, measured], [workload for workload, _ in possible])
     kept = [window for window, is_fine in zip(possible, plausible, strict=True) if is_fine]
     rows, groups = rows[plausible], [workload for workload, _ in kept]
     by_workload: defaultdict[str, list[HistoryEntry]] = defaultdict(list)

@@ -251,6 +251,9 @@ class Trial:
     cut_windows: int = 0
     #: What its model is, in numbers, where that makes choices; None: not known.
     architecture: Architecture | None = None
+    #: The size of its architecture, by which it is tuned with others alike; empty: it was not known
+    #: before its first segment.
+    tuned_as: str = ""
     #: What memory it needs, as estimated before it ran; all 0 where that was not possible.
     estimate: Footprint | None = None
     #: What memory it was measured to need.

@@ -22,6 +22,9 @@ class WorkloadTuning:
     trial's whole life. A trial runs with the winners of both races.
     """
 
+    #: Of architectures of one size: the key of the workload of those whose size was not known. All
+    #: sizes share the time that probes may take.
+    family: str = ""
     #: The kinds of knobs that may be turned; exact ones always may.
     kinds: tuple[str, ...] = ("exact",)
     #: The knobs of these kinds that the study allows and the slots have, with their values.
@@ -92,10 +95,11 @@ class WorkloadTuning:
         return self.others if self.others.has(config) else self.exact
 
 
-def workload_of(spec: StudySpec, trial: Trial) -> str:
+def workload_of(spec: StudySpec, trial: Trial, architecture: str = "") -> str:
     """A digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
 
-    It reveals nothing of a user's names or data.
+    ``architecture`` is the size of the trial's (``profiling.base.architecture``), where that is
+    known. It reveals nothing of a user's names or data.
     """
     batch = batch_of(spec, trial.params)
     bucket = round(log2(batch)) if batch > 0 else 0
@@ -112,5 +116,6 @@ def workload_of(spec: StudySpec, trial: Trial) -> str:
         *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),
         *([spec.environment] if spec.environment else []),
         *(["candidates of a super-net"] if spec.strategy.supernet else []),
+        *([f"architectures of size {architecture}"] if architecture else []),
     )
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]

@@ -44,12 +44,21 @@ class Probing:
     def workload(
         self, spec: StudySpec, trial: Trial, slot_class: SlotClass
     ) -> tuple[str, WorkloadTuning]:
+        """The trial's workload, and its key.
+
+        Architectures of one size are one workload. A trial stays in the one that it began in, also
+        if its architecture becomes known later.
+        """
+        if trial.dispatched_at is None and trial.architecture is not None:
+            trial.tuned_as = trial.architecture.size
         slot = f"{slot_class.kind}{slot_class.cores}{'' if slot_class.alone else ' of more'}"
-        key = f"{workload_of(spec, trial)}/{slot}"
+        family = f"{workload_of(spec, trial)}/{slot}"
+        key = f"{workload_of(spec, trial, trial.tuned_as)}/{slot}" if trial.tuned_as else family
         known = self._state.tuned
         existing = known.pop(key, None)
         kinds = _kinds(spec)
         workload = existing or WorkloadTuning(
+            family if trial.tuned_as else "",
             kinds,
             knob_values(slot_class, kinds, spec.knobs),
             Race(spec.probing),
@@ -59,6 +68,11 @@ class Probing:
         if len(known) > WORKLOADS_KEPT:
             known.pop(next(iter(known)))
         return key, workload
+
+    def family(self, key: str, workload: WorkloadTuning) -> list[WorkloadTuning]:
+        """The workloads of the same code, architectures of all sizes, this one among them."""
+        own = workload.family or key
+        return [each for name, each in self._state.tuned.items() if (each.family or name) == own]
 
     def slot_class(self, member: Member) -> SlotClass:
         device = self._state.devices[member.device].device

@@ -1,10 +1,11 @@
 """Tuning of system parameters: what a segment runs with, and what it tries.
 
-Theory of operation. Trials of one *workload* (code, batch bucket, shards; on one kind of slot) are
-peers: the fastest system configuration for one of them is the fastest for all. So each workload has
-one race (``profiling.knobs.racing``). A trial that begins may be given configurations to try. Its
-trainer measures windows of steps under each of them, between windows under the default, and reports
-the results. They are compared by the time of a step, its joules, or both, as the study says. Exact
+Theory of operation. Trials of one *workload* (code, batch bucket, shards, and the size of the
+architecture where models make choices; on one kind of slot) are peers: the fastest system
+configuration for one of them is the fastest for all. So each workload has one race
+(``profiling.knobs.racing``). A trial that begins may be given configurations to try. Its trainer
+measures windows of steps under each of them, between windows under the default, and reports the
+results. They are compared by the time of a step, its joules, or both, as the study says. Exact
 knobs are tried within the epoch. Others are tried before the first epoch, on a copy that is thrown
 away, for at most ``PROBE_SHARE`` of the workload's seconds. Later trials begin with the winner.
 Running trials take on its exact part: a bitwise trial keeps the other knobs for life, and its
@@ -124,7 +125,7 @@ class Tuning:
         probe = tuple(c for race in workload.races if not race.over for c in race.open())
         if workload.over and workload.begun > RECHECK_INTERVAL:
             probe = tuple(race.chosen for race in workload.races if race.chosen)
-        seconds = self._probe_budget(workload, study, trial)
+        seconds = self._probe_budget(key, workload, study, trial)
         minimum = MIN_PROBE_SECONDS_JOULES if spec.energy_weight else MIN_PROBE_SECONDS
         responsive = workload.silent < MAX_SILENT_PROBES or seconds >= 2 * workload.granted
         if probe and responsive and seconds >= minimum:
@@ -177,20 +178,22 @@ class Tuning:
         if workload.profiled >= MAX_PROFILES or trial.system:
             return
         machine = self._probing.machine(trial)
+        counts = trial.architecture.profile if trial.architecture else ()
+        profile = (*event.values, *counts)
         workload.profiled += 1
         self._core.decide(
             Remember,
             study=study.spec.id,
             workload=key,
             machine=machine,
-            profile=event.values,
+            profile=profile,
             config=(),
             speedup=1.0,
             windows=1,
         )
         if workload.profiled == 1:
-            workload.profile = event.values
-            self._core.decide(Consult, workload=key, machine=machine, profile=event.values)
+            workload.profile = profile
+            self._core.decide(Consult, workload=key, machine=machine, profile=profile)
             workload.asked = cast(Consult, self._core.out[-1])
 
     def on_advised(self, event: Advised) -> None:
@@ -247,13 +250,17 @@ class Tuning:
             workload.probing = ""
             workload.silent += 1
 
-    def _probe_budget(self, workload: WorkloadTuning, study: StudyState, trial: Trial) -> float:
+    def _probe_budget(
+        self, key: str, workload: WorkloadTuning, study: StudyState, trial: Trial
+    ) -> float:
         """How many seconds of training may be thrown away for a probe now."""
         epoch_seconds = self._state.epoch_seconds(trial)
         if epoch_seconds is None:
             return 0.0
         seconds_ahead = epoch_seconds * self._core.epochs_ahead(study)
-        return PROBE_SHARE * (workload.trained + seconds_ahead) - workload.spent
+        family = self._probing.family(key, workload)
+        trained = sum(each.trained for each in family)
+        return PROBE_SHARE * (trained + seconds_ahead) - sum(each.spent for each in family)
 
     def _winner_regressed(
         self, workload: WorkloadTuning, found: Sequence[tuple[SystemConfig, float]]

@@ -14,15 +14,17 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.views.similar import (
     find_similar,
+    profile_of_trial,
     similarity_facts,
     similarity_report,
     similarity_view,
 )
+from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
 from penstock.scheduler.model.decisions import Member
-from penstock.scheduler.model.events import Profiled
+from penstock.scheduler.model.events import Described, Profiled
 from penstock.scheduler.state.state import DeviceRecord
 from rich.console import Console
 
@@ -109,6 +111,27 @@ def test_a_trials_own_study_is_no_likeness_of_it(sqlite_url):
     found = find_similar(reader, reader.study("digits-1"), row)
     assert found.windows == 5
     assert not found.answer.known
+
+
+def test_what_was_counted_of_a_trials_model_is_in_its_profile(sqlite_url):
+    ledger = SqlLedger.open(sqlite_url)
+    batch = first_batch(1)
+    trial = batch.trials[0]
+    about = {"at": 1.0, "trial": trial.id, "fence": 1}
+    found = Architecture(parameters=30, flops=2000, activations=0, operators=4)
+    described = [Described(**about, of=of, architecture=each, choices=("op",)) for of, each in (
+        ("digits-1-0099", replace(found, operators=9)), (trial.id, found),
+    )]  # fmt: skip
+    seen = [*described, Profiled(**about, epoch=1, values=(("rate0", 1.0),))]
+    events = [*batch.events, *enumerate(seen, len(batch.events) + 1)]
+    ledger.commit(replace(batch, events=events))
+    ledger.close()
+    reader = Reader(sqlite_url)
+    study = reader.study("digits-1")
+    assert profile_of_trial(reader, study, reader.trials(study.id)[0]) == (
+        ("model_flops", 2000.0), ("model_operators", 4.0), ("model_parameters", 30.0),
+        ("rate0", 1.0),
+    )  # fmt: skip
 
 
 def test_an_unknown_one_says_how_far_and_what_told_it_apart():

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.profiling.similarity.service import MIN_DISTANCES, Similarity
@@ -107,6 +109,38 @@ def test_where_nothing_beat_the_default_the_default_is_the_answer():
     known = [*history(NAMES), entry(NAMES[0], family(NAMES[0], 5)[0], SLOW, 0.5)]
     answer = Similarity.fit(known, "neighbors").ask(family(NAMES[0], 1, seed=2)[0])
     assert (answer.known, answer.config, answer.expected_speedup) == (True, (), 1.0)
+
+
+def sized(profile, architecture, random):
+    """``profile`` of an architecture about as large as this one."""
+    near = replace(architecture, flops=round(architecture.flops * random.uniform(0.7, 1.4)))
+    return (*profile, *near.profile)
+
+
+def test_a_configuration_is_reused_between_architectures_that_are_alike_only():
+    """All have the same readings: only their counts tell them apart."""
+    rng = random.Random(1)
+    small = Architecture(parameters=10_000, flops=2_000_000, activations=50_000, operators=40)
+    large = Architecture(10**7, 9 * 10**10, 10**7, 400)
+    known = [
+        entry(name, sized(p, of, rng), config, speedup)
+        for name, of, config, speedup in (("small", small, FAST, 2.0), ("large", large, SLOW, 3.0))
+        for p in family(NAMES[0], 5)
+    ]
+    service = Similarity.fit(known, "neighbors")
+    assert service.aside == 0, "counts are no readings: none is absurd"
+    for of, config in ((small, FAST), (large, SLOW)):
+        windows = family(NAMES[0], 20, seed=2)
+        answers = [service.ask(sized(window, of, rng)) for window in windows]
+        known_ones = [answer for answer in answers if answer.known]
+        assert len(known_ones) >= 12
+        assert {answer.config for answer in known_ones} == {config}
+    between = Architecture(parameters=300_000, flops=10**8, activations=500_000, operators=120)
+    windows = family(NAMES[0], 20, seed=2)
+    assert not any(service.ask(sized(window, between, rng)).known for window in windows)
+    assert any(service.ask(window).known for window in windows), (
+        "models of which nothing is counted"
+    )
 
 
 def test_what_did_not_fit_in_memory_is_not_reused():

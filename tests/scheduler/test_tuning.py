@@ -6,6 +6,7 @@ from math import log
 import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import AskConfigs, Consult, Dispatch, Remember
@@ -13,6 +14,7 @@ from penstock.scheduler.model.events import (
     Advised,
     AttemptFailed,
     ConfigsProposed,
+    Described,
     DeviceJoined,
     Profiled,
     Window,
@@ -624,3 +626,79 @@ def test_workloads_differ_by_batch_and_code_only():
     assert len(keys) == 1
     assert all(len(key) == 16 for key in keys)
     assert isinstance(now(at), Dispatch)
+
+
+SMALL = Architecture(parameters=10_000, flops=2_000_000, activations=50_000, operators=40)
+ALIKE = replace(SMALL, parameters=90_000, flops=1_500_000, operators=44)
+LARGE = replace(SMALL, parameters=900_000, flops=300_000_000, operators=150)
+
+
+def describe(at, architecture, ahead=0):
+    """The model of the trial at work is counted, or of one behind it."""
+    segment = now(at).segment
+    of = f"s-1-{int(segment.trial[-4:]) + ahead:04d}"
+    assert of in at.engine.state.trials
+    about = {"at": at.at, "trial": segment.trial, "fence": segment.fence}
+    at.send(Described(**about, of=of, architecture=architecture, choices=("op",)))
+
+
+def then(at, architecture):
+    """The oldest open trial ends. The next one has this architecture."""
+    describe(at, architecture, ahead=1)
+    trial(at)
+
+
+def test_a_configuration_goes_to_architectures_of_its_size_only():
+    at = world()
+    then(at, SMALL)
+    assert now(at).probe
+    measure(at, CLEAR)
+    then(at, ALIKE)
+    assert now(at).system == ONE, "of an architecture that is about as large"
+    then(at, LARGE)
+    assert now(at).system == ()
+    then(at, ALIKE)
+    assert now(at).system == ONE
+    check_invariants(at.engine)
+
+
+def test_a_trial_stays_with_those_that_it_began_with():
+    """What it measures is not lost when its architecture becomes known."""
+    at = world()
+    trial(at)
+    assert now(at).probe
+    describe(at, LARGE)
+    measure(at, CLEAR)
+    trial(at)
+    assert now(at).system == ONE
+    assert len(at.engine.state.tuned) == 1
+
+
+def test_architectures_of_all_sizes_share_the_time_for_probes():
+    at = world()
+    then(at, SMALL)
+    assert now(at).probe
+    windows = tuple(Window(config, 1.0, 100.0) for config in now(at).probe)
+    tell(at, now(at), windows)  # more than there was
+    for each in (LARGE, SMALL, LARGE):
+        then(at, each)
+        assert not now(at).probe
+    assert len(at.engine.state.tuned) == 3, "two sizes, and the first trial's, which was not known"
+
+
+def test_the_history_hears_how_large_the_model_is():
+    at = world()
+    describe(at, SMALL)
+    values = (("samples_s", 1.0),)
+    segment = now(at).segment
+    at.send(Profiled(at=at.at, trial=segment.trial, fence=segment.fence, epoch=1, values=values))
+    [told] = [each for each in at.trace if isinstance(each, Remember)]
+    [asked] = [each for each in at.trace if isinstance(each, Consult)]
+    assert told.profile == asked.profile
+    assert dict(told.profile) == {
+        "samples_s": 1.0,
+        "model_parameters": 10_000.0,
+        "model_flops": 2_000_000.0,
+        "model_activations": 50_000.0,
+        "model_operators": 40.0,
+    }
