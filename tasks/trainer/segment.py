@@ -288,15 +288,13 @@ class Segments:
 
         A super-net has another path in each step: the first steps of an epoch say too little.
         """
-        training = warm.training
+        if warm.measured or run.members or not self._estimator.affords_measurement():
+            return
+        warm.measured, training = True, warm.training
         if training.device.type == "cpu" and paths_of(training.model):
             return
-        if not (warm.measured or run.members) and self._estimator.affords_measurement():
-            warm.measured = True
-            beside = tuple(held_beside(training.code, training.model))
-            training.meter = MemoryMeter(
-                training.model, training.optimizer, training.device, beside
-            )
+        beside = tuple(held_beside(training.code, training.model))
+        training.meter = MemoryMeter(training.model, training.optimizer, training.device, beside)
 
     def keeps(self, trial: str) -> bool:
         """Whether the trial is warm: nothing has to be loaded for its next epoch."""
