@@ -131,7 +131,16 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         together=_natural(body.get("together", 1), "together"),
         readers=_natural(body.get("readers", 0), "readers"),
         alone=_amount(body.get("alone", 0.0)),
+        company=tuple(_company(each) for each in body.get("company", ())),
     )
+
+
+def _company(pair: Any) -> tuple[int, float]:
+    """A number of trials, and what an epoch takes of each together over what it takes alone."""
+    trials, ratio = pair
+    if _natural(trials, "company") < 2 or _amount(ratio) <= 0.0:
+        raise ValueError(f"company = {pair}")
+    return trials, float(ratio)
 
 
 def _durable(body: Mapping[str, Any], at: float) -> Event:

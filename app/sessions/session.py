@@ -421,5 +421,5 @@ _MALFORMED = (
 _EPOCH_FIELDS = (
     *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules"),
     "memory",  # of the whole trainer
-    *("together", "readers", "alone"),
+    *("together", "readers", "alone", "company"),
 )

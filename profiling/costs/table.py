@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .company import Company
+from .company import PAYS, Company
 from .segment_costs import FIRST_OVERHEAD, MAX_OVERHEAD, SegmentCosts, SegmentStart, blend
 from .study_model import Expected, Pool, expected, pool, prior
 
@@ -186,15 +186,24 @@ class CostTable:
         """
         self.studies.setdefault(study, StudyCosts()).company.observe(together, ratio)
 
+    def rehearse_company(self, study: str, together: int, ratio: float) -> None:
+        """Take in what a trainer expects of ``together`` trials, from copies of one of them."""
+        self.studies.setdefault(study, StudyCosts()).company.rehearse(together, ratio)
+
     def company_ratio(self, study: str, together: int) -> float:
         """What an epoch takes of each of so many trials together, over what it takes alone."""
         known = self.studies.get(study)
         return 1.0 if known is None else known.company.ratio(together)
 
-    def worthwhile(self, study: str) -> int:
-        """How many trials of the study pay together."""
+    def company_is_known(self, study: str) -> bool:
+        """Whether anything is known of trials of the study together."""
         known = self.studies.get(study)
-        return (Company() if known is None else known.company).worthwhile()
+        return known is not None and bool(known.company.ratios or known.company.rehearsed)
+
+    def worthwhile(self, study: str, pays: float = PAYS) -> int:
+        """How many trials of the study pay together, as ``Company.worthwhile``."""
+        known = self.studies.get(study)
+        return (Company() if known is None else known.company).worthwhile(pays)
 
     def resume(self, study: str, start: SegmentStart) -> float:
         """What it costs to go on with a trial that has waited, beyond the overhead (seconds)."""

@@ -12,6 +12,7 @@ continues at the new width. A member of a gang has a whole device, with all its 
 from __future__ import annotations
 
 import math
+from functools import cache, partial
 
 from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.events import FootprintReported, Planned, PolicyChosen, PolicyFailed
@@ -22,7 +23,7 @@ from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
-from ..resources.lanes import free_seats, in_use
+from ..resources.lanes import free_seats, in_use, seats_open_to
 from ..resources.packing import Packing
 from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slot_choice import members_of, warm_first
@@ -182,6 +183,8 @@ class Dispatcher:
         dispatched = False
         seatable = self._giving_way.seatable(len(free)) if seats else ()
         shared = self._state.shared_at is not None
+        # By study: of the trials that wait most are of few studies.
+        open_to = cache(partial(seats_open_to, self._state, tuple(seats)))
         for name in self._shares.in_order() if shared else list(self._state.ready):
             if not (free or seats):
                 break
@@ -189,9 +192,10 @@ class Dispatcher:
             study = self._state.studies[trial.study]
             if not study.runnable or self._planning.should_wait_for_plan(trial):
                 continue
+            beside = open_to(trial.study) if name in seatable else ()
             joinable = [
                 s
-                for s in (*free, *(seats if name in seatable else ()))
+                for s in (*free, *(s for s in beside if s in seats))
                 if s.device not in study.refused and self._packing.may_join(trial, s)
             ]
             if not joinable and self._state.packed and not self._state.patient:

@@ -149,7 +149,8 @@ class Epochs:
         attempt.trained += event.seconds
         began = None if attempt.counted_at is None else attempt.began
         attempt.began = self._core.at
-        observe_company(self._state, study, attempt, event)
+        if observe_company(self._state, study, attempt, event):
+            capacity_changed = True
         settle(self._state, attempt, self._core.at)
         attempt.epoch_from = attempt.in_turn
         self._core.charge(attempt, event.joules or 0.0)

@@ -357,6 +357,9 @@ class EpochReported(Event):
     readers: int = 0
     #: What it would have taken alone (seconds), where it had others' work; 0: ``seconds``.
     alone: float = 0.0
+    #: For so many trials together, what their trainer expects an epoch to take of each, over what
+    #: it takes alone; empty if it does not know.
+    company: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

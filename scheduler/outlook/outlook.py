@@ -15,7 +15,7 @@ from ..resources.lanes import free_seats, in_words, lane_need, seat_verdict
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
 from ..resources.turn_weights import who_measures, why_without_turns
 from ..state.epoch_times import epoch_ends, next_epochs
-from ..state.fusing import any_seats, fuses, why_not
+from ..state.fusing import any_seats, why_not, worthwhile
 from ..state.lane_time import residents
 from ..state.limits import deadline_of
 from ..state.state import Attempt, EngineState
@@ -214,8 +214,8 @@ def _study(state: EngineState, name: str, at: float) -> Facts:
         "priority": study.spec.priority,
         "share": study.share,
         "together": study.together,
-        "apart": why_not(study) if any_seats(state) else "",
-        "readers": study.readers if fuses(study) else 0,
+        "apart": why_not(state, study) if any_seats(state) else "",
+        "readers": study.readers if worthwhile(state, study) > 1 else 0,
         "readers_take": state.costs.company_ratio(name, study.readers),
         "ends": None if ends is None else max(0.0, ends - at),
         "deadline": None if deadline is None else deadline - at,

@@ -29,6 +29,7 @@ Only trials whose steps the trainer runs itself can be stopped between two steps
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -37,9 +38,9 @@ from ...profiling.memory.resident import resident_bytes
 from ..model.decisions import Member
 from ..model.study import StudySpec
 from ..model.trial import Trial
-from ..state.fusing import fuses, steps_together
+from ..state.fusing import fuses, steps_together, worthwhile
 from ..state.lane_time import residents
-from ..state.state import EngineState
+from ..state.state import Attempt, EngineState
 from .memory_fit import RESERVE, Need, fit_needs, gib, need
 
 #: Trials of these contracts can be stopped between any two steps.
@@ -145,23 +146,49 @@ def seat_verdict(state: EngineState, slot: Member, trial: Trial) -> SeatVerdict:
     """Whether ``trial`` may take the seat ``slot`` beside the residents of its lane."""
     device = state.devices[slot.device]
     lane = device.device.lane(slot.slot)
+    if why := _crowded(state, slot, trial.study):
+        return SeatVerdict(False, why)
     there = [state.trials[each.segment.trial] for each in residents(state, device, lane)]
-    fused = fuses(state.studies[trial.study])
-    if fused and all(each.study == trial.study for each in there):
-        pass  # it takes nobody's turns
-    elif state.cross_study and not state.packed:
-        if not all_give_way(state, slot):
-            return SeatVerdict(False, f"nobody gives way in lane {lane}")
-    else:
-        priority = state.studies[trial.study].spec.priority
-        if any(state.studies[each.study].spec.priority > priority for each in there):
-            return SeatVerdict(False, f"a trial of a higher priority is in lane {lane}")
-        alike = [each for each in there if each.study == trial.study]
-        if alike and not (state.packed or fused):
-            return SeatVerdict(False, f"a trial of its study is in lane {lane}")
     if differs := _difference(state, trial, there):
         return SeatVerdict(False, differs)
     return _memory_verdict(state, slot.device, lane, trial)
+
+
+def seats_open_to(state: EngineState, seats: Sequence[Member], study: str) -> list[Member]:
+    """Those of the ``seats`` that a trial of the study may take, if it is like the residents."""
+    return [slot for slot in seats if not _crowded(state, slot, study)]
+
+
+def _crowded(state: EngineState, slot: Member, study: str) -> str:
+    """Why no trial of the study takes the seat ``slot``, whichever it is; empty if one may."""
+    device = state.devices[slot.device]
+    lane = device.device.lane(slot.slot)
+    there = residents(state, device, lane)
+    alike = sum(each.study == study for each in there)
+    fused = alike < worthwhile(state, state.studies[study])
+    if fused and alike == len(there):
+        return ""  # it takes nobody's turns
+    if state.cross_study and not state.packed:
+        return "" if all_give_way(state, slot) else f"nobody gives way in lane {lane}"
+    priority = state.studies[study].spec.priority
+    if any(state.studies[each.study].spec.priority > priority for each in there):
+        return f"a trial of a higher priority is in lane {lane}"
+    if alike and not (state.packed or fused):
+        return f"a trial of its study is in lane {lane}"
+    return ""
+
+
+def without_gain(state: EngineState, there: Sequence[Attempt]) -> Attempt | None:
+    """The youngest of the residents of a lane that gains nothing beside others of its study."""
+    if state.cross_study:
+        return None  # it sits there in the place of those that give way
+    by_study = Counter(each.study for each in there)
+    idle = {
+        study
+        for study, n in by_study.items()
+        if n > 1 and worthwhile(state, state.studies[study]) == 1
+    }
+    return next((each for each in reversed(there) if each.study in idle), None)
 
 
 def _difference(state: EngineState, trial: Trial, there: Sequence[Trial]) -> str:

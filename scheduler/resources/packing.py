@@ -7,7 +7,7 @@ Optuna objective, and an epoch function whose last epoch has no checkpoint.
 
 Where lanes have several seats, the same holds of lanes: all residents of the newest lane leave if
 too many are in use. One of several residents leaves its lane when another lane is free, or when
-they need more than the lane has.
+they need more than the lane has, or when those of one study gain nothing by being together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..model.trial import Trial
 from ..state.core import Core
 from ..state.lane_time import residents
 from ..state.state import Attempt
-from .lanes import in_use, lane_is_too_small, seat_verdict
+from .lanes import in_use, lane_is_too_small, seat_verdict, without_gain
 from .memory_fit import is_too_small
 from .slots import at_once, can_move, epochs_left, slot_limit
 
@@ -130,6 +130,8 @@ class Packing:
             trials = [self._state.trials[each.segment.trial] for each in there]
             if len(there) > 1 and lane_is_too_small(self._state, device.device, trials):
                 self._leave_if_it_can(there[-1])
+            elif (attempt := without_gain(self._state, there)) is not None:
+                self._leave_if_it_can(attempt)
 
     def _use_free_lanes(self, free: Sequence[Member]) -> None:
         """Have residents leave the fullest lanes for those that are free."""

@@ -2,12 +2,16 @@
 
 Theory of operation. Trials of one structure in one lane meet at each epoch, and their steps are
 computed together (``tasks.trainer.lockstep``): for small networks that is several times faster, and
-changes no bit. Whether it is, their trainer finds out, and says so with each epoch. Until it says
-that they cannot be trained together, or many epochs come alone from trials that sit beside each
-other, trials of such a study may take every seat of a lane that one of them is in. Its strategy is
-asked for as many as pay: two at first, and twice as many for as long as that is faster
-(``profiling.costs.company``). A strategy that stops trials early knows more of each before it
-enters the next.
+changes no bit. Whether it is, their trainer finds out with copies of one trial
+(``tasks.fusion.rehearsal``), and says so with each epoch. Until it has, a lane has one trial of
+such a study; then as many as pay (``profiling.costs.company``), and its strategy is asked for them.
+What epochs together take is measured, too: where none pays after all, trials leave again.
+
+A strategy that stops trials early knows more of each before it enters the next. More at work make
+it train more, so for its trials more has to be gained.
+
+Trials that their trainer cannot train together may sit beside each other because batches are then
+read once for them: two at first, since that cannot be rehearsed.
 """
 
 from __future__ import annotations
@@ -20,6 +24,10 @@ from .state import Attempt, EngineState, StudyState
 #: After so many epochs in a row that were trained alone beside others of the study, its trials are
 #: taken to have no structure or batch in common, or not to be faster together.
 MAX_SINGLES = 32
+#: By which part an epoch must get shorter where twice as many trials are trained together, and the
+#: same for strategies that stop trials early: with twice as many at work ASHA trained a third more
+#: epochs (docs/density.md).
+PAYS, PAYS_EARLY = 0.1, 0.25
 
 
 def may_fuse(spec: StudySpec) -> bool:
@@ -46,18 +54,21 @@ def steps_together(study: StudyState) -> bool:
 
 def observe_company(
     state: EngineState, study: StudyState, attempt: Attempt, event: EpochReported
-) -> None:
+) -> bool:
     """An attempt of the study has ended an epoch, with the company that the report tells of.
 
-    What trials gain that read once depends on how close together they stay. So it is measured over
-    all their epochs, by how many sit beside each other.
+    Returns whether another number of its trials may be in one lane from now on. What trials gain
+    that read once depends on how close together they stay. So it is measured over all their epochs,
+    by how many sit beside each other.
     """
-    together, readers = event.together, event.readers
+    together, readers, before = event.together, event.readers, worthwhile(state, study)
     beside = _beside(state, study, attempt) if attempt.accompanied else 1
     ratio = event.seconds / event.alone if event.alone else None
     if together != 1:
         study.unlike = not together
         study.readers = max(study.readers, readers) if readers else 0
+    for trials, expected in event.company:
+        state.costs.rehearse_company(study.spec.id, trials, expected)
     study.together = max(study.together, together)
     if together > 1 and ratio is not None:
         state.costs.observe_company(study.spec.id, together, ratio)
@@ -67,6 +78,7 @@ def observe_company(
         study.singles = 0
     elif fuses(study):
         study.singles += beside > 1
+    return worthwhile(state, study) != before
 
 
 def company_ratio(state: EngineState, attempt: Attempt) -> float:
@@ -84,8 +96,18 @@ def planned_ratio(state: EngineState, study: StudyState, trials: int) -> float:
     usable = [each.device for name, each in state.devices.items() if state.usable(name)]
     lanes = max(1, sum(each.lanes for each in usable))
     seats = max((each.seats for each in usable), default=1)
-    together = min(seats, -(-trials // lanes), state.costs.worthwhile(study.spec.id))
+    together = min(seats, -(-trials // lanes), worthwhile(state, study))
     return state.costs.company_ratio(study.spec.id, max(1, together))
+
+
+def worthwhile(state: EngineState, study: StudyState) -> int:
+    """How many trials of the study pay in one lane, as far as is known; 1: one."""
+    if not fuses(study) or (
+        steps_together(study) and not state.costs.company_is_known(study.spec.id)
+    ):
+        return 1
+    pays = PAYS if study.spec.strategy.name == "full" else PAYS_EARLY
+    return state.costs.worthwhile(study.spec.id, pays)
 
 
 def _beside(state: EngineState, study: StudyState, attempt: Attempt) -> int:
@@ -96,10 +118,11 @@ def _beside(state: EngineState, study: StudyState, attempt: Attempt) -> int:
     return sum(each.study == study.spec.id for each in there)
 
 
-def why_not(study: StudyState) -> str:
-    """Why trials of the study are not trained together, for people; empty if they are."""
+def why_not(state: EngineState, study: StudyState) -> str:
+    """Why trials of the study are not trained together, for people; empty if they may be."""
     spec = study.spec
     limit = "a limit of memory or of an epoch's time holds for each trial alone"
+    known = state.costs.company_is_known(spec.id)
     unlike = "those beside each other had different structures or batches, or were no faster so"
     obstacles = (
         (spec.fuse == "off", 'the study says fuse="off"'),
@@ -108,6 +131,7 @@ def why_not(study: StudyState) -> str:
         (not may_fuse(spec), limit),
         (study.singles >= MAX_SINGLES, unlike),
         (study.unlike, "their trainer could not (penstock story says why)"),
+        (known and worthwhile(state, study) == 1, "too little would be gained"),
     )
     return next((why for holds, why in obstacles if holds), "")
 
@@ -121,7 +145,7 @@ def seats_to_fill(state: EngineState, study: StudyState) -> int:
     """For how many free seats beside trials of the study more of it would pay."""
     if not fuses(study):
         return 0
-    found, worthwhile = 0, state.costs.worthwhile(study.spec.id)
+    found, most = 0, worthwhile(state, study)
     for name, device in state.devices.items():
         if device.device.seats == 1 or not state.usable(name) or name in study.refused:
             continue
@@ -129,5 +153,5 @@ def seats_to_fill(state: EngineState, study: StudyState) -> int:
             there = sum(each.study == study.spec.id for each in residents(state, device, lane))
             if there:
                 free = sum(not device.fences[slot] for slot in device.seats_of(lane))
-                found += max(0, min(free, worthwhile - there))
+                found += max(0, min(free, most - there))
     return found

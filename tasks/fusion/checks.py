@@ -37,7 +37,7 @@ class SoloCopy:
         for each in run.model.parameters():
             memo[id(each)] = nn.Parameter(each.detach().clone(), requires_grad=each.requires_grad)
         try:
-            self._model, self._optimizer = copy.deepcopy((run.model, run.optimizer), memo)
+            self.model, self.optimizer = copy.deepcopy((run.model, run.optimizer), memo)
         except Exception as error:  # whatever user classes raise
             raise NotFused(f"its model or optimiser cannot be copied: {error}") from error
         #: Seconds of processor time of the last step.
@@ -46,20 +46,20 @@ class SoloCopy:
     @torch.no_grad()
     def become(self, run: Training, *, fresh: bool) -> None:
         """Take the trial's state. ``fresh``: the optimiser has none yet."""
-        for own, other in zip(_tensors(self._model), _tensors(run.model), strict=True):
+        for own, other in zip(_tensors(self.model), _tensors(run.model), strict=True):
             own.copy_(other)
-        modules = zip(self._model.modules(), run.model.modules(), strict=True)
+        modules = zip(self.model.modules(), run.model.modules(), strict=True)
         for mine, theirs in modules:
             if isinstance(theirs, nn.Dropout) and isinstance(mine, nn.Dropout):
                 mine.p = theirs.p  # the one attribute that may differ
-        self._optimizer.state.clear()
-        groups = zip(self._optimizer.param_groups, run.optimizer.param_groups, strict=True)
+        self.optimizer.state.clear()
+        groups = zip(self.optimizer.param_groups, run.optimizer.param_groups, strict=True)
         for options, group in groups:
             options.update({name: value for name, value in group.items() if name != "params"})
             for own, other in zip(options["params"], group["params"], strict=True):
                 if other in run.optimizer.state and not fresh:
                     state = run.optimizer.state[other]
-                    self._optimizer.state[own] = {n: _copied(each) for n, each in state.items()}
+                    self.optimizer.state[own] = {n: _copied(each) for n, each in state.items()}
 
     def step(self, run: Training, part: Tensor, seeds: Sequence[int]) -> dict[str, Any]:
         """Step as the trial would alone, with these examples; what ``facts`` would say then.
@@ -67,15 +67,15 @@ class SoloCopy:
         ``seeds`` are those of the shards.
         """
         training = replace(
-            run, code=copy.copy(run.code), model=self._model, optimizer=self._optimizer
+            run, code=copy.copy(run.code), model=self.model, optimizer=self.optimizer
         )
-        self._model.train()
+        self.model.train()
         saved = torch.default_generator.get_state()
         began = time.thread_time()
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         loss = (_by_shard if run.shards > 1 else _by_batch)(training, part, seeds)
-        training.code.clip(self._model)
-        self._optimizer.step()
+        training.code.clip(self.model)
+        self.optimizer.step()
         self.seconds = time.thread_time() - began
         torch.default_generator.set_state(saved)
         return facts(training, loss)

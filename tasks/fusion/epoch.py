@@ -84,12 +84,9 @@ class Epoch:
             row.training.begin_epoch()
         first = self.rows[0].training
         names = (first.seed, first.number, first.epoch)
-        examples = length(first.data.train)
+        examples = self._begin()
         steps = -(-examples // self._size)
         checked = key("fused step", *names) % steps, key("fused trial", *names)
-        self._orders = torch.stack([_order(row.training, examples) for row in self.rows])
-        self._before = generators()
-        self._train_mode()
         for step in range(steps):
             self._tick(step + 1, steps)
             if not self.rows:
@@ -98,10 +95,35 @@ class Epoch:
             chosen = {checked[1] % len(self.rows)} if step == checked[0] else set()
             self._step(step + 1, part, chosen)
             self._leave()
+        self._end()
+        return mean_losses(self._losses, self._size, examples)
+
+    def rehearse(self) -> None:
+        """Step rows that are copies over whole batches, until they are compared and timed.
+
+        There must be a whole batch. What the states come to is of no use. Raises as ``train``.
+        """
+        whole = self._begin() // self._size
+        step = 0
+        while self._admission.step.undecided(len(self.rows)):
+            begin = step % whole * self._size
+            self._tick(step + 1, whole)
+            self._step(step + 1, self._orders[:, begin : begin + self._size], set())
+            step += 1
+        self._end()
+
+    def _begin(self) -> int:
+        """Draw the orders of the examples; returns how many these are."""
+        examples = length(self.rows[0].training.data.train)
+        self._orders = torch.stack([_order(row.training, examples) for row in self.rows])
+        self._before = generators()
+        self._train_mode()
+        return examples
+
+    def _end(self) -> None:
         self.group.drop_gradients()
         self._common.check_unchanged()
         check_generators(self._before)
-        return mean_losses(self._losses, self._size, examples)
 
     def _train_mode(self) -> None:
         self.group.begin()

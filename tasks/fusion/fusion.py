@@ -23,6 +23,7 @@ from .group import Group, Snapshot
 from .known import Admission, Known
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
+from .rehearsal import Rehearsals
 from .stand_in import Differs
 from .structure import Structure
 
@@ -48,6 +49,7 @@ class Fusion:
 
     def __init__(self) -> None:
         self._known = Known()
+        self._rehearsals = Rehearsals()
 
     def structure(self, training: Training) -> Structure | None:
         """What a trial has in common with those it may be trained with; None: with nobody."""
@@ -88,7 +90,9 @@ class Fusion:
             self._known.disband([row.training for row in rows])
             return [_alone(row) for row in rows]
         admission, count = self._known.admission(structure), len(rows)
-        if count == 1 or not admission.may_step(count):
+        if count == 1:
+            return [self._single(rows[0], structure, admission)]
+        if not admission.may_step(count):
             return self._each_alone(rows, admission)
         due = admission.epochs.is_due()
         if due and admission.slower:
@@ -102,6 +106,17 @@ class Fusion:
         [one] = self._each_alone([rows[k]], admission)
         others = self._together([*rows[:k], *rows[k + 1 :]], structure)
         return [*others[:k], one, *others[k:]]
+
+    def _single(self, row: Row, structure: Structure, admission: Admission) -> Outcome:
+        """The outcome of a trial that nobody is trained with, and what company would gain."""
+        began = time.thread_time()
+        [outcome] = self._each_alone([row], admission)
+        if admission.reason or not isinstance(outcome, Result):
+            return outcome
+        seconds = time.thread_time() - began
+        admission.reason = self._rehearsals.alone(row.training, structure, seconds)
+        found = {} if admission.reason else self._rehearsals.of(structure)
+        return replace(outcome, company=tuple(found.items()))
 
     def _together(self, rows: Sequence[Row], structure: Structure) -> list[Outcome]:
         admission = self._known.admission(structure)

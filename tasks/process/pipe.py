@@ -124,13 +124,15 @@ class Run:
         together: int = 1,
         readers: int = 0,
         alone: float = 0.0,
+        company: Sequence[tuple[int, float]] = (),
     ) -> bool:
         """Report an epoch, whose state is durable if ``uri`` is given. True: the segment has ended.
 
         ``together``: how many trials were trained in its steps, itself included; 0: it cannot be
         trained with others. ``readers``: then for how many its batches were read once, itself
         included; 0: that does not pay. ``alone``: the seconds that it would have taken alone, if
-        not these.
+        not these. ``company``: what an epoch is expected to take of each of so many trials
+        together, over what it takes alone.
         ``closes`` is what a gang has agreed on, None where there is no gang.
         """
         if closes is None:
@@ -150,6 +152,7 @@ class Run:
             together=together,
             readers=readers,
             alone=alone,
+            company=company,
         )
         return closes
 

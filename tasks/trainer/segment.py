@@ -225,6 +225,7 @@ class Segments:
                 together=together,
                 readers=readers,
                 alone=alone,
+                company=result.company,
             )
 
     def _forget(self, trial: str) -> None:

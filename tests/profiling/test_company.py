@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from penstock.profiling.costs.company import Company
+from penstock.profiling.costs.company import SURE, Company
 from penstock.profiling.costs.table import CostTable
 
 
@@ -53,6 +53,43 @@ def test_none_are_asked_for_once_it_is_sure_that_none_pay():
     for n in range(1, 20):
         company.observe(2, 0.96)
         assert company.worthwhile() == (2 if n < 8 else 1)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "careless", "careful"),
+    [
+        ({2: 1.1}, 1, 1),
+        ({2: 1.0, 8: 0.9}, 1, 1),
+        ({2: 0.97, 8: 0.8}, 1, 1),
+        ({2: 0.97, 8: 0.32}, 16, 16),  # two are no faster, and eight are
+        ({2: 0.8}, 4, 1),
+        ({2: 0.6, 8: 0.35}, 16, 4),
+    ],
+)
+def test_what_was_rehearsed_says_how_many_pay(ratios, careless, careful):
+    company = Company()
+    for together, ratio in ratios.items():
+        company.rehearse(together, ratio)
+    assert company.worthwhile(0.1) == careless
+    assert company.worthwhile(0.25) == careful
+
+
+def test_epochs_together_are_believed_once_there_are_enough():
+    company = Company()
+    company.rehearse(2, 0.6)
+    company.rehearse(8, 0.3)
+    for n in range(1, 20):
+        company.observe(4, 1.1)
+        assert (company.worthwhile() > 1) == (n < SURE)
+    assert company.ratio(4) == pytest.approx(1.1)
+
+
+def test_before_epochs_together_what_was_rehearsed_is_expected():
+    company = Company()
+    company.rehearse(2, 0.6)
+    assert company.ratio(2) == 0.6
+    assert company.ratio(1) == 1.0
+    assert company.least == 1.0, "that is what epochs have shown"
 
 
 def test_a_new_measurement_moves_the_ratio_and_does_not_replace_it():

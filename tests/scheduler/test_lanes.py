@@ -589,22 +589,24 @@ def lanes_of(at):
 class TestReadOnce:
     """Trials that cannot be trained together, and whose batches are read once for a lane."""
 
-    @pytest.mark.parametrize(("readers", "fewer"), [(1, 0), (0, 1)])
-    def test_others_are_seated_beside_one_that_says_it_pays(self, readers, fewer):
+    @pytest.mark.parametrize(("readers", "there"), [(1, 2), (0, 1)])
+    def test_others_are_seated_beside_one_that_says_it_pays(self, readers, there):
         at = Laned()
-        at.study("a", epochs=1, n_trials=20, sampler="tpe", fuse="auto")
-        before = len(at.state.attempts)
+        at.study("a", epochs=9, n_trials=20, sampler="tpe", fuse="auto")
+        assert len(at.state.attempts) == 1
         at.at += 1.0
         at.end_epoch("a", 1.0, together=0, readers=readers)
-        assert len(at.state.attempts) == before - fewer
+        assert len(at.state.attempts) == there
         study = at.state.studies["a"]
         assert fuses(study) == bool(readers)
         assert not steps_together(study)
-        assert "their trainer could not" in why_not(study)
+        assert "their trainer could not" in why_not(at.state, study)
 
     def test_plans_count_with_what_was_measured_beside_so_many(self):
         at = Laned(seats=2)
-        at.study("a", epochs=3, n_trials=2, sampler="tpe", fuse="auto")
+        at.study("a", epochs=4, n_trials=2, sampler="tpe", fuse="auto")
+        at.at += 4.0
+        at.end_epoch("a", 4.0, together=0, readers=1)
         for name in ("a", "a-0001"):
             at.at += 2.0
             at.end_epoch(name, 2.0, together=0, readers=2, alone=4.0)
@@ -616,7 +618,7 @@ class TestReadOnce:
     def test_epochs_in_which_nothing_was_found_count_too(self):
         at = Laned(seats=2)
         at.study("a", epochs=3, n_trials=2, sampler="tpe", fuse="auto")
-        for name in ("a", "a-0001"):
+        for name in ("a", "a", "a-0001"):
             at.at += 2.0
             at.end_epoch(name, 2.0, together=0, readers=1)
         assert at.state.costs.studies["a"].company.ratios == {2: 1.0}
@@ -625,12 +627,15 @@ class TestReadOnce:
         at = Laned()
         at.study("a", epochs=100, n_trials=40, sampler="tpe", fuse="auto")
         study = at.state.studies["a"]
-        for _ in range(MAX_SINGLES):
-            assert fuses(study)
+        seated = []
+        for _ in range(12):
+            seated.append(len(at.state.attempts))
+            oldest = min(at.state.attempts.values(), key=lambda each: each.segment.fence)
             at.at += 1.0
-            at.end_epoch("a", 1.0, together=0, readers=1)
-        assert not fuses(study)
-        assert "batches" in why_not(study)
+            at.end_epoch(oldest.segment.trial, 1.0, together=0, readers=1)
+        assert seated[:9] == [1, *[2] * 8]
+        assert seated[-1] == 1, "eight epochs have shown it"
+        assert "too little" in why_not(at.state, study)
         [seen] = outlook(at.engine, at.at)["studies"]
         assert seen["readers"] == 0
 
@@ -638,14 +643,14 @@ class TestReadOnce:
         at = Laned(seats=2)
         at.study("a", epochs=9, n_trials=2, sampler="tpe", fuse="auto")
         said = []
-        for readers, alone in ((0, 0.0), (1, 0.0), (2, 5.0)):
+        for readers, alone in ((0, 0.0), (1, 0.0), (1, 0.0), (2, 5.0)):
             at.at += 2.0
             at.end_epoch("a", 2.0, together=0, readers=readers, alone=alone)
             [row] = outlook(at.engine, at.at)["studies"]
             said.append((row["readers"], round(row["readers_take"], 2)))
-        assert said[:2] == [(0, 1.0), (1, 1.0)]
-        assert said[2][0] == 2
-        assert said[2][1] < 1.0
+        assert said[:3] == [(0, 1.0), (1, 1.0), (1, 1.0)]
+        assert said[3][0] == 2
+        assert said[3][1] < 1.0
 
     def test_their_steps_do_not_need_memory_at_once(self):
         at = Laned(memory=10.0 / (1.0 - RESERVE))
@@ -666,25 +671,63 @@ class TestTrainedTogether:
     def test_one_study_fills_the_seats_and_its_strategy_is_asked_for_them(self):
         at = Laned(devices=2)
         at.study("a", n_trials=20, sampler="tpe", fuse="auto")
-        assert len(at.state.attempts) == 2 * 2, "two to a lane, to find out what they gain"
-        at.gain("a", {2: 0.6})
+        assert len(at.state.attempts) == 2, "one a lane, until one says what company gains"
+        at.at += 1.0
+        at.end_epoch("a", 1.0, company=((2, 0.6), (8, 0.3)))
         assert len(at.state.studies["a"].trials) == 8
         assert len(at.state.attempts) == 8
 
     @pytest.mark.parametrize(
-        ("ratios", "beside"), [({2: 0.97}, 2), ({4: 0.7}, 4), ({4: 0.3}, 8), ({8: 0.2}, 9)]
+        ("company", "beside"),
+        [
+            (((2, 0.97),), 1),
+            (((2, 1.0), (8, 0.95)), 1),
+            (((2, 0.7),), 4),
+            (((2, 0.6), (8, 0.2)), 9),
+        ],
     )
-    def test_no_more_are_asked_for_than_pay(self, ratios, beside):
+    @pytest.mark.parametrize("sampler", ["random", "tpe"])
+    def test_no_more_have_a_seat_than_pay(self, company, beside, sampler):
+        """Neither if they are asked for, nor if they wait."""
         at = Laned(seats=9)
-        at.study("a", epochs=50, n_trials=40, sampler="tpe", fuse="auto")
-        at.gain("a", ratios)
+        at.study("a", epochs=50, n_trials=40, sampler=sampler, fuse="auto")
+        at.at += 1.0
+        at.end_epoch("a", 1.0, company=company)
         assert len(at.state.attempts) == beside
+        assert (why_not(at.state, at.state.studies["a"]) == "") == (beside > 1)
+
+    def test_where_trials_may_be_stopped_early_more_has_to_be_gained(self):
+        counts = []
+        for name in ("full", "asha"):
+            at = Laned()
+            plan = StrategySpec(name, max_epochs=9)
+            fields = {"n_trials": 20, "max_segment": 1, "contract": "torch", "fuse": "auto"}
+            at.submit(spec(plan, id="a", name="a", sampler="tpe", **fields))
+            at.at += 1.0
+            at.end_epoch("a", 1.0, company=((2, 0.8), (8, 0.65)))
+            counts.append(len(at.state.attempts))
+        assert counts == [4, 1]
+
+    def test_where_company_is_no_gain_after_all_trials_leave_the_lane(self):
+        at = Laned()
+        at.study("a", epochs=50, n_trials=20, sampler="tpe", fuse="auto")
+        at.at += 1.0
+        at.end_epoch("a", 1.0, company=((2, 0.6), (8, 0.3)))
+        names = [each.segment.trial for each in at.state.attempts.values()]
+        assert len(names) == 4
+        for _ in range(5):
+            for name in names:
+                if at.trial(name).fence in at.state.attempts:
+                    at.at += 1.0
+                    at.end_epoch(name, 2.0, together=4, alone=1.5)
+        assert len(at.state.attempts) == 1
+        assert "too little" in why_not(at.state, at.state.studies["a"])
 
     @pytest.mark.parametrize("policy", ["fifo", "srtf", "waterfill", "pack"])
     def test_no_policy_keeps_them_from_their_seats(self, policy):
         at = Laned(devices=2, policy=policy)
         at.study("a", n_trials=20, sampler="tpe", fuse="auto")
-        at.gain("a", {2: 0.6})
+        at.gain("a", {2: 0.6, 8: 0.3})
         assert len(at.state.attempts) == 8
 
     def test_costs_are_those_alone_and_what_is_expected_is_that_of_the_company(self):
@@ -737,26 +780,28 @@ class TestTrainedTogether:
     def test_where_their_trainer_cannot_they_are_seated_apart_again(self):
         at = Laned()
         at.study("a", n_trials=8, sampler="tpe", fuse="auto")
-        assert len(at.state.attempts) == 2
+        at.at += 1.0
+        at.end_epoch("a", 1.0, company=((2, 0.6),))
+        assert len(at.state.attempts) == 4
         at.at += 1.0
         at.end_epoch("a", 1.0, together=0)
-        assert len(at.state.studies["a"].trials) == 2, "no more are drawn"
+        assert len(at.state.studies["a"].trials) == 4, "no more are drawn"
         study = at.state.studies["a"]
-        assert "their trainer could not" in why_not(study)
+        assert "their trainer could not" in why_not(at.state, study)
         at.at += 1.0
         at.end_epoch("a", 1.0, together=3)
-        assert why_not(study) == ""
+        assert why_not(at.state, study) == ""
         assert study.together == 3
 
     def test_trials_that_are_never_alike_are_seated_apart_in_the_end(self):
         at = Laned()
         at.study("a", epochs=100, n_trials=40, sampler="tpe", fuse="auto")
         study = at.state.studies["a"]
-        for _ in range(MAX_SINGLES):
-            assert why_not(study) == ""
+        for _ in range(1 + MAX_SINGLES):
+            assert why_not(at.state, study) == ""
             at.at += 1.0
-            at.end_epoch("a", 1.0)
-        assert "different structures" in why_not(study)
+            at.end_epoch("a", 1.0, company=((2, 0.6),))
+        assert "different structures" in why_not(at.state, study)
 
     @pytest.mark.parametrize(
         ("fields", "why"),
@@ -772,11 +817,13 @@ class TestTrainedTogether:
         at = Laned()
         at.study("a", n_trials=8, **{"fuse": "auto", **fields})
         assert len(at.state.attempts) == 1
-        assert why in why_not(at.state.studies["a"])
+        assert why in why_not(at.state, at.state.studies["a"])
 
     def test_their_steps_need_memory_at_once_and_a_copy_of_what_they_keep(self):
         at = Laned(memory=10.0 / (1.0 - RESERVE))
         at.study("a", n_trials=8, fuse="auto")
+        at.at += 1.0
+        at.end_epoch("a", 1.0, company=((2, 0.6), (8, 0.3)))
         assert len(at.state.attempts) == 4, "a seat's part each"
         at.told("a", 1.0, 2.0)
         trials = [at.state.trials[f"a-000{n}"] for n in range(2)]

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+#: Of so many copies, as in ``tasks.fusion.rehearsal``.
+REHEARSED = (2, 8)
 #: A report to come: simulated time, tie-breaking counter, fence, and the report itself.
 Entry = tuple[float, int, int, dict[str, Any]]
 
@@ -99,6 +101,12 @@ class LaneTurns:
         resident = self._residents[fence]
         n = resident.together
         return n if self.company(resident.study, n) < 1.0 else 1
+
+    def expected(self, fence: int) -> list[tuple[int, float]]:
+        """What its trainer would find with copies of the trial of a segment."""
+        study = self._residents[fence].study
+        found = [(n, self.company(study, n)) for n in REHEARSED]
+        return [each for each in found if each[1] < 1.0]
 
     def parked(self, fence: int) -> list[Entry]:
         """What is to come of a segment that stands still."""

@@ -101,6 +101,8 @@ class SimulatedTransport:
                 seconds = self._turns.seconds(fence, at)
                 if together > 1:
                     body |= {"together": together, "alone": body["seconds"]}
+                else:
+                    body |= {"company": self._turns.expected(fence)}
                 body["seconds"] = seconds
             if body["closes"]:
                 self._end(body["trial"])

@@ -1,0 +1,195 @@
+"""Rehearsals: what trials of a structure would take together, found with copies of a single one.
+
+Theory of operation. A trial that is alone in its lane is copied, and some steps of a few copies are
+computed together and alone, in turn. So it is known what company would gain before a second trial
+sits beside it, and where it would gain nothing none does. The trial itself is not touched: copies
+have weights, optimisers and attributes of their own, and what they come to is dropped. Times are
+processor times, taken while the other devices do whatever they do. Nothing is admitted by a
+rehearsal, which compares equal trials: trials that sit together are compared and timed anew.
+
+An epoch is more than its steps. All else in it is taken to gain nothing.
+
+Rehearsals take a small part of the time that the process trains. Large trials have none: they would
+gain little, and their copies need memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints.state import state_bytes
+from ..training.data import length
+from .checks import SoloCopy
+from .epoch import Epoch, Row
+from .frozen import frozen
+from .group import Group
+from .known import CHECKED, TIMED, Admission
+from .operators.not_fused import NotFused
+from .optimisers import StepsByItself
+from .structure import Structure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..contracts.contract import TorchTrainable
+    from ..training.training import Training
+
+#: How many copies are stepped together, one after the other: two say whether any company pays,
+#: and both together what a step has in common, and what of each trial.
+COPIES = (2, 8)
+#: Rehearsals may take so many seconds of processor time, and this part of what epochs take.
+FIRST, SHARE = 0.1, 0.02
+#: The longest step of all copies (seconds), and the most bytes of their states.
+LONGEST, LARGEST = 0.1, 1 << 26
+#: Attributes that every object of user code has, and does not change.
+_GIVEN = {"params", "_pieces"}
+
+
+@dataclass(slots=True)
+class Rehearsed:
+    """What is known of one structure: processor seconds of a trial's step, and of its epoch."""
+
+    alone: float = 0.0
+    #: By the number of copies.
+    together: dict[int, float] = field(default_factory=dict)
+    #: Steps of an epoch, and the fastest one that a trial had alone.
+    steps: int = 0
+    epoch: float = 0.0
+    #: There is nothing more to find out.
+    over: bool = False
+
+    def ratios(self) -> dict[int, float]:
+        """What an epoch takes of each of so many trials, over what it takes alone."""
+        part = min(1.0, self.steps * self.alone / self.epoch) if self.epoch else 0.0
+        return {n: 1.0 - part * (1.0 - took / self.alone) for n, took in self.together.items()}
+
+
+class Rehearsals:
+    """The rehearsals of one process."""
+
+    def __init__(self) -> None:
+        self._found: dict[Any, Rehearsed] = {}
+        self._trained = self._spent = 0.0
+
+    def of(self, structure: Structure) -> dict[int, float]:
+        """What an epoch takes of each of so many trials, as far as is known."""
+        found = self._found.get(structure.network)
+        return {} if found is None else found.ratios()
+
+    def alone(self, run: Training, structure: Structure, seconds: float) -> str:
+        """``run`` has trained an epoch alone in so many ``seconds`` of processor time.
+
+        Rehearses if there is time. Returns why such trials cannot be trained together, if that
+        came out.
+        """
+        self._trained += seconds
+        found = self._found.setdefault(structure.network, Rehearsed())
+        found.steps = -(-length(run.data.train) // run.batch_size)
+        found.epoch = min(seconds, found.epoch or seconds)
+        for count in COPIES:
+            if found.over or count in found.together:
+                continue
+            if not self._affords(found, count):
+                break
+            began = time.thread_time()
+            try:
+                self._rehearse(found, run, structure, count)
+            except NotFused as refused:
+                found.over = True
+                return str(refused)
+            except Exception as error:  # whatever is raised in code that runs for all at once
+                found.over = True
+                return f"together it fails: {type(error).__name__}: {error}".partition("\n")[0]
+            finally:
+                self._spent += time.thread_time() - began
+        return ""
+
+    def _affords(self, found: Rehearsed, count: int) -> bool:
+        """Whether steps of so many copies are short enough, and there is time for them."""
+        step = found.alone or found.epoch / found.steps
+        if count * step > LONGEST:
+            return False
+        steps = TIMED * count if found.together else (CHECKED + TIMED) * count + CHECKED * count
+        return self._spent + steps * step <= FIRST + SHARE * self._trained
+
+    def _rehearse(self, found: Rehearsed, run: Training, structure: Structure, count: int) -> None:
+        too_large = count * state_bytes(run.state()) > LARGEST
+        if too_large or length(run.data.train) < run.batch_size:
+            found.over = True
+            return
+        code, left_out = _twin(run.code)
+        admission = Admission()
+        if found.together:
+            admission.step.alone = [found.alone] * TIMED
+            admission.checked[run.batch_size] = CHECKED
+        solo = SoloCopy(run)
+        copies = [_copied(run, copy.copy(code)) for _ in range(count)]
+        for vector in (True, False):
+            try:
+                _steps(copies, structure, admission, solo, vector=vector)
+            except StepsByItself:
+                continue
+            except AttributeError as error:
+                if error.name not in left_out:
+                    raise
+                found.over = True  # nobody knows
+                return
+            break
+        found.alone = min(admission.step.alone)
+        found.together[count] = min(admission.step.together(count))
+
+
+def _steps(
+    copies: Sequence[Training],
+    structure: Structure,
+    admission: Admission,
+    solo: SoloCopy,
+    *,
+    vector: bool,
+) -> None:
+    """Step copies together until ``admission`` has their times."""
+    group = Group(copies, structure, vector=vector)
+    rows = [Row(each, _pass_on(each)) for each in copies]
+
+    def regroup(runs: Sequence[Training]) -> Group:
+        raise AssertionError("no copy leaves")
+
+    Epoch(rows, group, admission, solo, regroup).rehearse()
+
+
+def _pass_on(run: Training) -> Callable[[int, int, int], None]:
+    """Lets others have their turns between two steps."""
+
+    def tick(epoch: int, step: int, steps: int) -> None:
+        run.pass_turn(training=True)
+
+    return tick
+
+
+def _copied(run: Training, code: TorchTrainable) -> Training:
+    made = SoloCopy(run)
+    return replace(
+        run, code=code, model=made.model, optimizer=made.optimizer, schedule=None, batches=None
+    )
+
+
+def _twin(code: TorchTrainable) -> tuple[TorchTrainable, set[str]]:
+    """An object like ``code`` that shares nothing with it that can change.
+
+    Also the names of the attributes that it does not have, since nobody could tell.
+    """
+    twin, left_out = copy.copy(code), set[str]()
+    for name, value in vars(code).items():
+        if name in _GIVEN:
+            continue
+        try:
+            frozen(value, name)
+            vars(twin)[name] = copy.deepcopy(value)
+        except Exception:  # NotFused, and whatever user classes raise
+            del vars(twin)[name]
+            left_out.add(name)
+    return twin, left_out
