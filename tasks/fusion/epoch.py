@@ -101,14 +101,18 @@ class Epoch:
     def rehearse(self) -> None:
         """Step rows that are copies over whole batches, until they are compared and timed.
 
-        There must be a whole batch. What the states come to is of no use. Raises as ``train``.
+        After each step together one row steps alone, so that both are timed while the machine is
+        as it is. There must be a whole batch. What the states come to is of no use. Raises as
+        ``train``.
         """
         whole = self._begin() // self._size
         step = 0
         while self._admission.step.undecided(len(self.rows)):
             begin = step % whole * self._size
+            part = self._orders[:, begin : begin + self._size]
             self._tick(step + 1, whole)
-            self._step(step + 1, self._orders[:, begin : begin + self._size], set())
+            self._step(step + 1, part, set())
+            self._alone(0, step + 1, part[0])
             step += 1
         self._end()
 

@@ -54,8 +54,8 @@ class Rehearsed:
     """What is known of one structure: processor seconds of a trial's step, and of its epoch."""
 
     alone: float = 0.0
-    #: By the number of copies.
-    together: dict[int, float] = field(default_factory=dict)
+    #: What a step takes of each of so many copies, over that alone at the same time.
+    steps_ratios: dict[int, float] = field(default_factory=dict)
     #: Steps of an epoch, and the fastest one that a trial had alone.
     steps: int = 0
     epoch: float = 0.0
@@ -65,7 +65,7 @@ class Rehearsed:
     def ratios(self) -> dict[int, float]:
         """What an epoch takes of each of so many trials, over what it takes alone."""
         part = min(1.0, self.steps * self.alone / self.epoch) if self.epoch else 0.0
-        return {n: 1.0 - part * (1.0 - took / self.alone) for n, took in self.together.items()}
+        return {n: 1.0 - part * (1.0 - ratio) for n, ratio in self.steps_ratios.items()}
 
 
 class Rehearsals:
@@ -91,7 +91,7 @@ class Rehearsals:
         found.steps = -(-length(run.data.train) // run.batch_size)
         found.epoch = min(seconds, found.epoch or seconds)
         for count in COPIES:
-            if found.over or count in found.together:
+            if found.over or count in found.steps_ratios:
                 continue
             if not self._affords(found, count):
                 break
@@ -113,7 +113,7 @@ class Rehearsals:
         step = found.alone or found.epoch / found.steps
         if count * step > LONGEST:
             return False
-        steps = TIMED * count if found.together else (CHECKED + TIMED) * count + CHECKED * count
+        steps = TIMED * (count + 1) if found.alone else (CHECKED + TIMED) * (count + 1)
         return self._spent + steps * step <= FIRST + SHARE * self._trained
 
     def _rehearse(self, found: Rehearsed, run: Training, structure: Structure, count: int) -> None:
@@ -123,8 +123,7 @@ class Rehearsals:
             return
         code, left_out = _twin(run.code)
         admission = Admission()
-        if found.together:
-            admission.step.alone = [found.alone] * TIMED
+        if found.alone:
             admission.checked[run.batch_size] = CHECKED
         solo = SoloCopy(run)
         copies = [_copied(run, copy.copy(code)) for _ in range(count)]
@@ -139,8 +138,9 @@ class Rehearsals:
                 found.over = True  # nobody knows
                 return
             break
-        found.alone = min(admission.step.alone)
-        found.together[count] = min(admission.step.together(count))
+        alone = min(admission.step.alone)
+        found.alone = min(alone, found.alone or alone)
+        found.steps_ratios[count] = min(admission.step.together(count)) / alone
 
 
 def _steps(

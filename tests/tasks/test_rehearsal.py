@@ -89,7 +89,7 @@ def test_many_small_steps_are_expected_to_gain_by_company():
 
 
 def test_where_an_epoch_is_mostly_something_else_little_is_expected():
-    found = rehearsal.Rehearsed(alone=0.01, together={8: 0.002}, steps=10, epoch=1.0)
+    found = rehearsal.Rehearsed(alone=0.01, steps_ratios={8: 0.2}, steps=10, epoch=1.0)
     assert found.ratios() == {8: pytest.approx(1.0 - 0.1 * 0.8)}
 
 
