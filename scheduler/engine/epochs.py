@@ -129,9 +129,9 @@ class Epochs:
     def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> bool:
         """Accept the epoch; returns whether its device may now hold another number of trials."""
         self._core.accept(study, trial, event.epoch, event.metrics, event.state_hash)
+        trial.holder = event.holder
         self._prefixes.record(study, trial, event.metrics)
         trial.signature = event.signature
-        trial.holder = event.holder
         trial.trained_with = trial.system
         trial.failures = trial.losses = 0
         attempt = self._state.attempts[trial.fence]

@@ -9,8 +9,9 @@ any trial. One whose next epoch is not the trainee's any more goes into the queu
 pauses, fails, or is cancelled, the first companion takes its place. A trial that comes later takes
 over what was trained before.
 
-Where trials part, the trainer keeps a copy of the state in memory (``copies``). It may be lost:
-then the trial begins at a durable state, or replays the prefix, as after any loss.
+Where trials part, the trainer keeps a copy of the state in memory (``copies``). The trial that was
+trained may go on elsewhere, so it is noted which trainer had which epoch. A copy may be lost: then
+the trial begins at a durable state, or replays the prefix, as after any loss.
 
 Trials of other studies may have trained a prefix, too (``between``).
 
@@ -77,7 +78,8 @@ class Prefixes:
         self._core.accept(study, trial, epoch, metrics, state_hash)
         trial.reports[epoch], trial.taken[epoch] = metrics, trainee
         trial.signature, trial.trained_with = source.signature, source.trained_with
-        trial.holder = source.holder if isinstance(source, Trial) else ""
+        trial.holder = _holder(source, epoch) if isinstance(source, Trial) else ""
+        _note_holder(trial)
         study.signature = study.signature or machine_of(source.signature)
         self._core.changes.epochs.append(
             AcceptedEpoch(
@@ -159,9 +161,13 @@ class Prefixes:
         return tuple(sorted(epoch for epoch in found if first <= epoch <= last))
 
     def record(self, study: StudyState, trial: Trial, metrics: Metrics) -> None:
-        """Keep what was reported of the epoch that ``trial`` has trained, for others to take."""
+        """Keep what was reported of the epoch that ``trial`` has trained, for others to take.
+
+        Its ``holder`` is the trainer that has trained it.
+        """
         if has_prefixes(study.spec):
             trial.reports[trial.epoch] = metrics
+            _note_holder(trial)
             self._compare(study, trial, trial.epoch)
             if study.spec.data_token:
                 self.others.compare(study, trial, trial.epoch)
@@ -199,3 +205,14 @@ class Prefixes:
         """The study is over, with all of its trials."""
         self.others.study_over(study)
         self._indices.forget_study(study.spec.id)
+
+
+def _note_holder(trial: Trial) -> None:
+    """Note who has the state after the trial's epoch, where that is another one than before."""
+    if next((trial.holders[at] for at in reversed(trial.holders)), None) != trial.holder:
+        trial.holders[trial.epoch] = trial.holder
+
+
+def _holder(trial: Trial, epoch: int) -> str:
+    """The trainer that had the state after ``epoch``, and may have kept a copy."""
+    return next((trial.holders[at] for at in reversed(trial.holders) if at <= epoch), "")

@@ -154,6 +154,25 @@ def test_a_trial_that_comes_late_takes_over_what_was_trained():
     assert world.epochs_by_trial() == {"s-1-0000": 6, "s-1-0001": 6, "s-1-0002": 3}
 
 
+def test_a_trial_that_comes_late_is_sent_to_the_trainer_that_trained_where_they_part():
+    """There a copy was kept. The other trial may have gone on elsewhere since."""
+
+    class Moving(Grid):
+        def epoch(self, dispatch, epoch, **changes):
+            return super().epoch(dispatch, epoch, holder="first" if epoch <= 3 else "then")
+
+    world = Moving([{"lr": 1, "lr@3": 1}, {"lr": 1, "lr@3": 2}])
+    world.join("a")
+    world.submit(shared(2, max_segment=1, sampler="tpe"))
+    world.run()
+    late = [each for each in world.trace if isinstance(each, Dispatch) and each.number == 1]
+    assert [(each.segment.first, each.holder) for each in late] == [
+        (4, "first"),
+        (5, "then"),
+        (6, "then"),
+    ]
+
+
 def test_a_durable_state_is_that_of_all_who_have_it():
     world = begun([{"lr": 1, "lr@2": 1}, {"lr": 1, "lr@2": 2}], "a")
     world.run_segment()
