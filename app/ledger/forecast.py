@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...profiling.base.errors import LedgerRefused
+from ...profiling.base.errors import LedgerRefused, PenstockError
 
 if TYPE_CHECKING:
     from .reader import Reader
     from .rows import StudyRow
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which a kept forecast is made again, at the soonest.
+KEPT = 10.0
+#: Seconds of rest for each second of work: the CPU time that forecasts take is small.
+REST = 20.0
 
 
 class Forecast(NamedTuple):
@@ -44,3 +54,48 @@ def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
     if known is None or ends is None:
         return None
     return Forecast(ends, late_by(known, ends))
+
+
+class Forecasts:
+    """The forecasts of studies for who shows them again and again, made aside and kept for a while.
+
+    Who asks gets the one that was made last and waits for none. One is made at a time, and after it
+    comes a rest, so that many and large studies make forecasts older instead of the CPU busy.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        #: By study and status: when the forecast was made (monotonic seconds), and the forecast.
+        self._known: dict[tuple[str, str], tuple[float, Forecast | None]] = {}
+        self._making = False
+        #: When the rest after the last one is over (monotonic seconds).
+        self._rested = 0.0
+
+    def of(self, study: StudyRow) -> Forecast | None:
+        """The forecast that is known; None also for a study whose first one is being made."""
+        key, now = (study.id, study.status), time.monotonic()
+        with self._lock:
+            made, forecast = self._known.get(key, (-KEPT, None))
+            due = study.finished_at is None and now >= max(made + KEPT, self._rested)
+            if due and not self._making:
+                self._making = True
+                # It may be in the middle of seconds of work when the process is to end.
+                threading.Thread(target=self._make, args=(study,), daemon=True).start()
+        return forecast
+
+    def _make(self, study: StudyRow) -> None:
+        began, forecast = time.thread_time(), None
+        try:
+            forecast = forecast_of(self._reader, study, time.time())
+        except PenstockError:
+            pass  # who shows the study says what is wrong with the ledger
+        except Exception:  # the next one is made all the same
+            log.exception("when a study is expected to be over could not be worked out")
+        spent = time.thread_time() - began
+        with self._lock:
+            now = time.monotonic()
+            for other in [key for key in self._known if key[0] == study.id]:
+                del self._known[other]
+            self._known[study.id, study.status] = now, forecast
+            self._rested, self._making = now + REST * spent, False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import PenstockError
 from ..host import locks
+from ..ledger.forecast import Forecasts
 from ..services.services import scheduler_answers
 from ..study.control import Control
 from ..views.live import Watcher
@@ -32,6 +33,7 @@ class Site:
         self.settings = settings
         self.reader = reader
         self.control = Control(settings, reader)
+        self.forecasts = Forecasts(reader)
         #: Rows of the list of studies that are over, by id, status and end.
         self.over: dict[tuple[str, str, float | None], dict[str, Any]] = {}
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()

@@ -21,7 +21,7 @@ from ..status.stall_monitor import StallMonitor
 from ..views.memory import memory_of, memory_view
 from ..views.progress import best_words, ranked
 from ..views.screen import progress_words
-from ..views.spending import energy_words
+from ..views.spending import energy_words, late_words
 from ..views.utilisation import usage_of
 from .follower import TIME, topic_of
 from .forms import study_forms
@@ -62,6 +62,8 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     study, trials = view.study, view.trials
     spec = spec_from_json(study.spec_json)
     waits = StallMonitor(site.settings, site.reader).now(study)
+    forecast = site.forecasts.of(study)
+    late = late_words(None if forecast is None else forecast.misses)
     end = study.finished_at or time.time()
     tiles = report.tiles(study, spec.strategy, view.progress, epochs, end)
     # It reads the epochs of all studies beside it: too much while this is drawn again and again.
@@ -74,7 +76,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     groups = company.lane_groups(site.reader, view.devices, running, study.id)
     sections, drawings = _charts(study, trials, epochs)
     main = (
-        live("progress", _progress(view, waits, tiles)),
+        live("progress", _progress(view, (waits, late), tiles)),
         f'<section id="actions" class="plain">{live("forms", study_forms(study, spec))}</section>',
         '<div class="pair"><section class="best">',
         live(
@@ -83,7 +85,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
             + report.best_card(study, view.progress, epochs),
         ),
         '</section><section><div class="head"><h2>Study</h2></div>',
-        live("facts", report.facts_list(study, spec, trials, epochs, used, energy, end)),
+        live("facts", report.facts_list(study, spec, trials, epochs, used, energy, end, forecast)),
         "</section></div>",
         *sections,
         live("common", common),
@@ -121,9 +123,9 @@ def _topics(study: StudyRow) -> tuple[str, ...]:
     return (topic_of(study.id),) if over else (topic_of(study.id), TIME)
 
 
-def _progress(view: View, waits: str | None, tiles: str) -> str:
+def _progress(view: View, troubles: Sequence[str | None], tiles: str) -> str:
     words = "".join(
-        f'<p class="message">{escape(each)}</p>' for each in (view.study.message, waits) if each
+        f'<p class="message">{escape(each)}</p>' for each in (view.study.message, *troubles) if each
     )
     head = f"<p>{status(view.study.status)} {escape(progress_words(view))}</p>"
     return f'{head}{words}<div class="tiles">{tiles}</div>'

@@ -19,7 +19,7 @@ from ..views.delays import Delays, delay_words, delays_of, summary
 from ..views.live import Watcher
 from ..views.progress import View, failure_words
 from ..views.screen import STATUS_STYLE, study_screen
-from ..views.spending import spent_facts, spent_words
+from ..views.spending import late_words, spent_facts, spent_words
 from ..views.utilisation import usage_of, words
 from .failure_logs import failure_logs
 
@@ -202,8 +202,8 @@ def status_view(
         parts.append(Text(waits, style="yellow"))
     if spent := spent_words(view.study, time.time()):
         parts.append(Text(spent, style="dim"))
-    if late := _misses_by(reader, view.study):
-        parts.append(Text(f"it will miss its deadline by about {duration(late)}", style="yellow"))
+    if late := late_words(_misses_by(reader, view.study)):
+        parts.append(Text(late, style="yellow"))
     if (found := usage_of(reader, study)) is not None:
         parts.append(Text(words(found), style="dim"))
     if (delays := _delays(reader, study, view)) is not None:

@@ -101,6 +101,11 @@ def spent_facts(study: StudyRow, now: float) -> Facts:
     }
 
 
+def late_words(misses: float | None) -> str:
+    """By how much a study will miss its deadline; empty if it meets it, or that is not known."""
+    return f"it will miss its deadline by about {duration(misses)}" if misses else ""
+
+
 def spent_words(study: StudyRow, now: float) -> str:
     """``spent_facts`` in a line: *used 1.2 of 2 device-hours; at a limit it stops*.
 

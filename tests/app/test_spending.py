@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from patience import until
 from penstock.app.exports.archive import archive_of, to_event
 from penstock.app.exports.prometheus import Collector
 from penstock.app.host.settings import load
+from penstock.app.ledger import forecast
+from penstock.app.ledger.forecast import REST, Forecast, Forecasts
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
+from penstock.app.page.site import Site
+from penstock.app.page.study import study_page
 from penstock.app.report.report import write_report
 from penstock.app.status.listing import status_facts, status_view
 from penstock.app.views.spending import spent_facts, spent_words
@@ -116,3 +124,53 @@ def test_by_how_much_a_deadline_will_be_missed_is_in_the_status_and_the_metrics(
         text = write_report(known, "digits-1a2b", tmp_path / "report.html").read_text()
         assert "<dt>Expected end</dt><dd>about " in text
         assert ("after its deadline</dd>" in text) == is_late
+
+
+def test_a_studys_page_says_when_it_is_expected_to_be_over_and_how_late_that_is(tmp_path):
+    for name, fields, is_late in (("home", {"deadline": 3600.0}, True), ("free", {}, False)):
+        reader = make_study(tmp_path / name, study_spec(**fields), turns=8)
+        page = study_page(Site(load(home=tmp_path / name), reader), {"id": "digits"})
+        text = until(lambda page=page: "Expected end" in (found := page.draw().main) and found)
+        assert "<dt>Expected end</dt><dd>about " in text
+        assert ("after its deadline</dd>" in text) == is_late
+        assert ('<p class="message">it will miss its deadline by about ' in text) == is_late
+    over = make_study(tmp_path / "over", study_spec(deadline=3600.0))
+    text = study_page(Site(load(home=tmp_path / "over"), over), {"id": "digits"}).draw().main
+    assert "Expected end" not in text
+
+
+def test_who_shows_forecasts_again_and_again_waits_for_none_and_makes_few(tmp_path, monkeypatch):
+    reader = make_study(tmp_path, study_spec(), turns=8)
+    [study] = reader.studies()
+    at, cpu, made, may_end = [1000.0], [0.0], [], threading.Event()
+
+    def worked_out(_, of, now):
+        may_end.wait()
+        cpu[0] += 2.0
+        made.append(of.status)
+        if len(made) == 2:
+            raise RuntimeError("no")
+        return Forecast(now + len(made), None)
+
+    clock = SimpleNamespace(monotonic=lambda: at[0], thread_time=lambda: cpu[0], time=lambda: 0.0)
+    monkeypatch.setattr(forecast, "time", clock)
+    monkeypatch.setattr(forecast, "forecast_of", worked_out)
+    forecasts = Forecasts(reader)
+    assert forecasts.of(study) is None
+    assert forecasts.of(study) is None, "the first one is still being made"
+    may_end.set()
+    assert until(lambda: forecasts.of(study)) == Forecast(1.0, None)
+    assert made == ["running"]
+    at[0] += 2 * REST - 1.0
+    assert forecasts.of(study) == Forecast(1.0, None)
+    paused = replace(study, status="paused")
+    assert forecasts.of(paused) is None, "what was said of it when it ran is not so"
+    assert made == ["running"], "it rests from the work of the first one"
+    at[0] += 2.0
+    until(lambda: forecasts.of(paused) or len(made) == 2)
+
+    def later():
+        at[0] += 2 * REST + 1.0
+        return forecasts.of(paused)
+
+    assert until(later) == Forecast(3.0, None), "one that failed is no end"
