@@ -60,6 +60,8 @@ class Browser:
         self._session: str | None = None
         #: What pages complained of: errors of scripts, and what a policy has kept from them.
         self.complaints: list[str] = []
+        #: What the browser told of last, by its kind.
+        self.happened: dict[str, dict[str, Any]] = {}
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -87,6 +89,8 @@ class Browser:
             assert byte, "the browser ended"
             text += byte
         found: dict[str, Any] = json.loads(text)
+        if "method" in found:
+            self.happened[found["method"]] = found["params"]
         match found.get("method"):
             case "Runtime.exceptionThrown":
                 self.complaints.append(json.dumps(found["params"]["exceptionDetails"]))

@@ -1,6 +1,6 @@
 """The pages of ``penstock ui``: how soon they are seen, what they cost, and whether they are right.
 
-    python -m benchmarks.page --json FILE [--quick]
+    python -m benchmarks.page --json FILE [--quick] [--only browser|pages|restarts]
 
 In headless Chromium, a study of 10,000 trials that goes on (with ``--quick`` 1,000):
 
@@ -10,7 +10,8 @@ In headless Chromium, a study of 10,000 trials that goes on (with ``--quick`` 1,
   the list, and the study's curves are there.
 - ``main_thread_ms.p95``: of each update of the open page the longest time for which the browser
   could not react. Below 50 ms a browser does not say, so these count as 50. ``.load``: the same
-  while the page is loaded. ``update_every_s``: the time between two updates, median.
+  while the page is loaded. ``main_thread_cpu_ms``: the same of each update as CPU time, which other
+  work on the machine hardly changes. ``update_every_s``: the time between two updates, median.
 
 With 100 open pages (streams of events, and what they tell of is asked for again), on a real
 installation with a study of empty tasks of one epoch each, one at a time:
@@ -37,27 +38,18 @@ from statistics import median, quantiles
 from urllib.parse import urlsplit
 
 from benchmarks._browser import Browser, chromium
+from benchmarks._main_thread import LOADED, NOTE, TOLD, by_update, recorded
 from benchmarks._open_pages import served
 from benchmarks._page_figures import EIGHT, ONE, restarts, with_and_without
 from benchmarks._page_ledger import LargeStudy
 from benchmarks._studies import installation
 
-#: Milliseconds from which on a browser tells of a task that kept it busy.
-TOLD = 50.0
+PARTS = ("browser", "pages", "restarts")
+#: A page is watched until it has had so many updates, and for a minute at least.
+FEWEST = 20
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 ROW = "document.querySelector('#studies tbody tr')"
 CURVES = "document.querySelector('#curves .scatterlayer .trace')"
-#: What kept the browser busy until now; it is told of that a moment later.
-LOADED = "new Promise(done => setTimeout(() => done(noted.tasks), 500))"
-#: Notes the page's updates and what kept the browser busy, from the begin of the page on.
-NOTE = """(() => {
-  window.noted = {tasks: [], updates: []};
-  new PerformanceObserver(list => list.getEntries().forEach(
-    each => noted.tasks.push([each.startTime, each.duration])
-  )).observe({type: "longtask", buffered: true});
-  new MutationObserver(() => noted.updates.push(performance.now())).observe(
-    document.body, {attributes: true, attributeFilter: ["data-seen"]});
-})()"""
 
 
 def opened(browser: Browser, url: str, drawn: str) -> tuple[float, float]:
@@ -70,14 +62,8 @@ def opened(browser: Browser, url: str, drawn: str) -> tuple[float, float]:
     return float(str(browser.value(PAINTED))) / 1e3, whole / 1e3
 
 
-def by_update(updates: Sequence[float], tasks: Sequence[tuple[float, float]]) -> list[float]:
-    """The longest task of each update (ms). A task is of the last update before its end."""
-    longest = [TOLD] * len(updates)
-    for begin, length in tasks:
-        known = [k for k, at in enumerate(updates) if at <= begin + length]
-        if known:
-            longest[known[-1]] = max(longest[known[-1]], length)
-    return longest
+def _updates(browser: Browser) -> int:
+    return int(str(browser.value("noted.updates.length")))
 
 
 def large(browser: Browser, *, quick: bool) -> dict[str, float]:
@@ -93,11 +79,12 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
                 again = [opened(browser, url, CURVES) for _ in range(2 if quick else 5)]
                 browser.value(NOTE)
                 loaded = browser.value(LOADED)
-                end = time.monotonic() + (10 if quick else 60)
-                while time.monotonic() < end:
-                    study.go_on()
-                    time.sleep(0.05)
-                noted = browser.value("noted")
+                with recorded(browser) as cpu:
+                    begun, least = time.monotonic(), 10 if quick else 60
+                    while time.monotonic() < begun + least or _updates(browser) < FEWEST:
+                        study.go_on()
+                        time.sleep(0.05)
+                    noted = browser.value("noted")
         finally:
             study.close()
     updates, tasks = noted["updates"], [(a, b) for a, b in noted["tasks"]]
@@ -114,21 +101,26 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
         "updates": len(updates),
         "update_every_s": median(apart) / 1e3,
         "main_thread_ms.p95": quantiles(longest, n=20)[18],
+        "main_thread_cpu_ms.p95": quantiles(cpu, n=20)[18],
+        "main_thread_cpu_ms.max": max(cpu),
         "main_thread_ms.load": max((length for _, length in loaded), default=TOLD),
     }
 
 
-def measure(*, quick: bool) -> dict[str, float]:
-    """All figures."""
+def measure(*, quick: bool, parts: Sequence[str]) -> dict[str, float]:
+    """The figures of these of ``PARTS``."""
     figures: dict[str, float] = {"load_before": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(Path(profile))
         try:
-            figures |= large(browser, quick=quick)
-            with installation(ONE) as settings:
-                figures |= with_and_without(settings, 2 if quick else 8, 300 if quick else 1000)
-            with installation(EIGHT) as settings:
-                figures |= restarts(settings, browser, 2 if quick else 5)
+            if "browser" in parts:
+                figures |= large(browser, quick=quick)
+            if "pages" in parts:
+                with installation(ONE) as settings:
+                    figures |= with_and_without(settings, 2 if quick else 8, 300 if quick else 1000)
+            if "restarts" in parts:
+                with installation(EIGHT) as settings:
+                    figures |= restarts(settings, browser, 2 if quick else 5)
         finally:
             browser.close()
     return figures | {"load_after": os.getloadavg()[0]}
@@ -139,11 +131,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="1,000 trials, two pairs: rough")
+    parser.add_argument("--only", choices=PARTS, help="one part of the figures")
     options = parser.parse_args()
     if chromium() is None:
         print("Nothing was measured: there is no chromium here. Install chromium.")
         return
-    figures = measure(quick=options.quick)
+    figures = measure(quick=options.quick, parts=(options.only,) if options.only else PARTS)
     for name, value in figures.items():
         print(f"{name:34} {value:10.3f}")
     if options.json:

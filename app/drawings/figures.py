@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 #: The most trials of a front that are named in the chart.
 NAMED = 40
+#: The most learning curves with a dot at each epoch. Among more they tell nothing, and cost a
+#: browser as much as the lines.
+DOTTED = 20
 
 
 def history(
@@ -168,7 +171,10 @@ def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float
 def learning_curves(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """The metric over epochs, a line per trial; the best one is drawn last and thickest."""
+    """The metric over epochs, a line per trial; the best one is drawn last and thickest.
+
+    Up to ``DOTTED`` lines have a dot at each epoch.
+    """
     curves: dict[str, list[EpochRow]] = {}
     for row in sorted(epochs, key=lambda row: row.epoch):
         if math.isfinite(row.value):
@@ -183,14 +189,14 @@ def learning_curves(
         (trial for trial in trials if trial.id in curves),
         key=lambda trial: (trial.id == top, -rank.get(trial.id, len(trials))),
     )
-    traces = []
+    traces, dotted = [], len(worst_first) <= DOTTED
     for trial in worst_first:
         rows, best = curves[trial.id], trial.id == top
         traces.append(
             {
                 "type": "scatter",
-                # Markers, because a curve of one point has no line.
-                "mode": "lines+markers",
+                # A curve of one point has no line.
+                "mode": "lines+markers" if dotted or best or len(rows) == 1 else "lines",
                 "name": f"trial {trial.number}",
                 "x": [row.epoch for row in rows],
                 "y": [row.value for row in rows],

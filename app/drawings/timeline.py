@@ -15,6 +15,10 @@ from .charts import STUDIES, Figure, axis, colours, escape, lanes_height, summar
 if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow, TrialRow, Work
 
+#: The most bars with the number of their trial in them: the longest ones. To fit a number in costs
+#: a browser as much as several bars.
+NUMBERED = 60
+
 #: A device and the number of one of its slots.
 Slot = tuple[str, int]
 
@@ -134,14 +138,15 @@ def _bars(  # noqa: PLR0917 - what a bar has, one list each
     shades: Sequence[str],
     texts: Sequence[str],
 ) -> dict[str, Any]:
-    """A trace of bars; each has the number of its trial in it, and ``texts`` are Plotly's."""
+    """A trace of bars; the longest have their trial's number in them. ``texts`` are Plotly's."""
+    longest = set(sorted(range(len(lengths)), key=lambda k: -lengths[k])[:NUMBERED])
     return {
         "type": "bar",
         "orientation": "h",
         "base": begins,
         "x": lengths,
         "y": [escape(lane) for lane in lanes],
-        "text": [str(number) for number in numbers],
+        "text": [str(number) if k in longest else "" for k, number in enumerate(numbers)],
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,

@@ -10,6 +10,9 @@
   const RETRY = 5000;  // ms until a connection that was refused is tried again
   let figures = figuresOf(document), source = null, busy = false, again = false;
 
+  // A moment for the reader's clicks, between two pieces of work.
+  const pause = () => new Promise(done => setTimeout(done));
+
   function figuresOf(page) { return JSON.parse(page.getElementById("figures").textContent); }
 
   async function drawAll(anew) {
@@ -17,8 +20,8 @@
       const figure = figures[place.dataset.figure] ?? null, text = JSON.stringify(figure);
       if (!anew && drawn.get(place) === text) continue;
       drawn.set(place, text);
+      await pause();
       draw(place, figure);
-      await new Promise(done => setTimeout(done));  // between two charts the reader's clicks have their turn
     }
   }
 
@@ -37,18 +40,22 @@
     const scrolled = [...part.querySelectorAll(".scroll")].map(each => each.scrollLeft);
     part.replaceChildren(...fresh.childNodes);
     part.querySelectorAll("details").forEach((each, index) => { each.open = opened[index] ?? false; });
-    part.querySelectorAll(".scroll").forEach((each, index) => { each.scrollLeft = scrolled[index] ?? 0; });
+    part.querySelectorAll(".scroll").forEach((each, index) => {
+      if (scrolled[index]) each.scrollLeft = scrolled[index];  // it has the whole page laid out
+    });
     if (focused >= 0) focusable(part)[focused]?.focus({preventScroll: true});
   }
 
   async function show(page) {
+    body.dataset.seen = page.body.dataset.seen;
     for (const part of parts()) {
       const fresh = page.getElementById(part.id), text = fresh?.innerHTML;
-      if (text === undefined || sent.get(part.id) === text || inUse(part)) continue;
+      if (text === undefined || sent.get(part.id) === text) continue;
+      await pause();
+      if (inUse(part)) continue;
       sent.set(part.id, text);
       replace(part, fresh);
     }
-    body.dataset.seen = page.body.dataset.seen;
     figures = figuresOf(page);
     if (typeof draw === "function") await drawAll(false);
   }

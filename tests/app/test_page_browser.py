@@ -90,6 +90,41 @@ def test_a_page_grows_with_its_study_and_keeps_what_its_reader_does(tab, tmp_pat
         ledger.close()
 
 
+#: Counts the pieces of an update, and those that the browser did in one go with another one: a
+#: message that a piece sends has not come yet when the next one begins.
+WATCHED = """(() => {
+  const {port1, port2} = new MessageChannel();
+  let busy = false;
+  window.pieces = 0;
+  window.together = 0;
+  port1.onmessage = () => { busy = false; };
+  const piece = () => { pieces++; if (busy) together++; busy = true; port2.postMessage(0); };
+  const drawn = draw, replaced = Element.prototype.replaceChildren;
+  window.draw = (...given) => { piece(); drawn(...given); };
+  Element.prototype.replaceChildren = function (...nodes) {
+    if (this.matches("[data-live]")) piece();
+    replaced.apply(this, nodes);
+  };
+})()"""
+
+
+def test_between_the_pieces_of_an_update_clicks_have_their_turn(tab, tmp_path):
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    server = PageServer(tmp_path)
+    try:
+        tab.open(server.url)
+        tab.open(f"http://127.0.0.1:{server.port}/study?id=digits")
+        tab.value(WATCHED)
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+        tab.until(f"document.querySelector('#progress .complete') && {CURVES} === 9")
+        tab.until("pieces >= 7")  # four parts at least, and three charts
+        assert tab.value("together") == 0
+    finally:
+        server.close()
+        ledger.close()
+
+
 def test_names_full_of_markup_are_read_and_do_nothing(tab, server):
     tab.open(server.url)
     assert NAME in tab.text()

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 from penstock.app.drawings.charts import STUDIES
-from penstock.app.drawings.timeline import holdings, study_colours
+from penstock.app.drawings.figures import DOTTED, learning_curves
+from penstock.app.drawings.timeline import NUMBERED, holdings, study_colours
 from penstock.app.ledger.rows import Work
 from penstock.app.page.devices import NEWEST
 from penstock.app.report.company import lane_group, lane_groups, section
@@ -44,6 +45,27 @@ def test_many_epochs_do_not_make_a_large_chart(tmp_path):
     assert len(reader.epochs("digits-1a2b")) > NEWEST
     [bars] = holdings(reader.newest_epochs(NEWEST), {}, START)["data"]
     assert len(bars["x"]) <= NEWEST
+    numbered = [x for x, text in zip(bars["x"], bars["text"], strict=True) if text]
+    assert len(numbered) == NUMBERED < len(bars["x"])
+    assert min(numbered) >= sorted(bars["x"])[-NUMBERED], "the longest bars have a number"
+
+
+def test_many_learning_curves_are_lines_without_dots(tmp_path):
+    reader = make_study(tmp_path, study_spec(n_trials=DOTTED + 9))
+    study, trials, epochs = (
+        reader.study("digits"),
+        reader.trials("digits-1a2b"),
+        reader.epochs("digits-1a2b"),
+    )
+    of_some = {trial.id for trial in trials[:DOTTED]}
+    few = learning_curves(study, trials[:DOTTED], [e for e in epochs if e.trial in of_some])
+    assert {trace["mode"] for trace in few["data"]} == {"lines+markers"}
+    *others, best = learning_curves(study, trials, epochs)["data"]
+    assert best["mode"] == "lines+markers"
+    for trace in others:
+        dotted = len(trace["x"]) == 1  # it has no line
+        assert trace["mode"] == ("lines+markers" if dotted else "lines")
+    assert {len(trace["x"]) == 1 for trace in others} == {True, False}
 
 
 # -- in one lane

@@ -6,9 +6,9 @@ from penstock.app.page.studies import studies_page
 from penstock.app.page.study import study_page
 from study_ledger import make_study, study_spec
 
+from benchmarks._main_thread import TASK, TOLD, by_update, cpu_by_update
 from benchmarks._page_figures import expected, listed, shown
 from benchmarks._page_ledger import LargeStudy
-from benchmarks.page import TOLD, by_update
 
 
 def test_a_task_counts_for_the_update_that_it_is_part_of():
@@ -17,6 +17,22 @@ def test_a_task_counts_for_the_update_that_it_is_part_of():
     # One before the first update, one that drew it, one after it, one that drew the second.
     tasks = [(0.0, 70.0), (40.0, 80.0), (130.0, 60.0), (890.0, 55.0)]
     assert by_update([100.0, 900.0], tasks) == [80.0, 55.0]
+
+
+def test_the_cpu_time_of_a_task_counts_for_its_update_on_the_pages_own_thread():
+    def event(name, ts, tid=7, **fields):
+        return {"name": name, "cat": "blink.user_timing", "ts": ts, "pid": 1, "tid": tid, **fields}
+
+    tasks = [
+        event(TASK, 90e3, tdur=20e3),  # it began the update
+        event(TASK, 150e3, tdur=30e3),
+        event(TASK, 160e3, 8, tdur=80e3),  # another thread's
+        event(TASK, 170e3),  # without a clock of the thread
+        event(TASK, 950e3, tdur=5e3),
+    ]
+    marks = [event("update", 100e3), event("update", 900e3)]
+    assert cpu_by_update([*tasks, *marks]) == [30.0, 5.0]
+    assert cpu_by_update(tasks) == []
 
 
 def test_what_a_page_shows_is_read_and_a_wrong_value_is_found(tmp_path):
