@@ -25,6 +25,11 @@
   with different bits (``_nas_equal``).
 - ``supernet``: the super-net of NAS-Bench-201 at one and two cores, bits and seconds, and weights
   out of it beside checkpoints (``_nas_supernet``).
+- ``search``: regularised evolution minus random search after equal epochs, with its interval, on
+  two published tables of architectures: 10 seeds (2 with ``--quick``; ``_nas_search``). It is left
+  out where the package with the tables is not installed.
+- ``wall``: 200 models of the MnasNet space (20 with ``--quick``), an epoch each: with what Penstock
+  does across models, without, and in a process a model (``_nas_wall``).
 """
 
 from __future__ import annotations
@@ -46,10 +51,13 @@ from ._frozen import frozen_seed
 from ._nas_equal import equal
 from ._nas_features import predicted
 from ._nas_mutations import figures
+from ._nas_search import search
 from ._nas_sharing import MOST_ROUNDS, adapters, data_sharing, frozen
 from ._nas_spaces import Darts, MnasNet, NasBench201
 from ._nas_supernet import figures as inherited
 from ._nas_supernet import mismatch, parallel
+from ._nas_wall import space as space_of_the_wall
+from ._nas_wall import wall
 
 #: The class, what its paper says of the number of models, and the power of ten given beside it.
 PUBLISHED: dict[str, tuple[type[nas.ModelSpace], int, int | None]] = {
@@ -68,6 +76,8 @@ MUTATIONS = {False: 1000, True: 100}
 TRAINED = {False: 40, True: 12}
 #: Candidates, and pairs of measurements of which the median counts.
 CANDIDATES = {False: (60, 5), True: (20, 3)}
+#: Models of ``wall``, and rounds in which each side trains a part of them.
+WALL = {False: (200, 4), True: (20, 1)}
 
 
 def spaces() -> dict[str, Any]:
@@ -115,7 +125,7 @@ def repaired(*, quick: bool) -> dict[str, Any]:
 
 
 SHARING = {each.__name__: each for each in (data_sharing, frozen, adapters)}
-PARTS = ("space", "repaired", "features", *SHARING, "equal", "supernet")
+PARTS = ("space", "repaired", "features", *SHARING, "equal", "supernet", "search", "wall")
 
 
 def main() -> None:
@@ -141,6 +151,13 @@ def main() -> None:
         count, pairs = CANDIDATES[given.quick]
         paths = at_random(nas.space(NasBench201), count)
         found |= mismatch() | parallel(pairs) | inherited(paths, pairs)
+    if "search" in given.only:
+        measured = search(quick=given.quick)
+        found |= {f"search.{name}": value for name, value in measured.items()}
+    if "wall" in given.only:
+        count, rounds = WALL[given.quick]
+        measured = wall(at_random(space_of_the_wall(), count), rounds)
+        found |= {f"wall.{name}": value for name, value in measured.items()}
     found["load.end"] = os.getloadavg()[0]
     given.json.write_text(json.dumps(found, indent=1))
     print(json.dumps(found, indent=1))
