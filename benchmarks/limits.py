@@ -1,6 +1,7 @@
 """How far studies go beyond limits, and whether missed deadlines are foretold: simulated.
 
     python -m benchmarks.limits --json FILE [--quick] [--studies N] [--seed TEXT]
+    python -m benchmarks.limits --json FILE --live N    (``benchmarks._limits_live``)
 
 Each instance is a random study on random devices: its strategy, the number of its trials, how long
 they take. It runs once without a limit, and then with a limit of device-hours and with a deadline,
@@ -24,12 +25,14 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
+from typing import Protocol
 
+from penstock.app.ledger.rows import EpochRow
 from penstock.app.simulation.simulator import Simulated, simulate
 from penstock.app.simulation.workload import (
     SimulatedTraining,
@@ -40,7 +43,9 @@ from penstock.app.simulation.workload import (
 )
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.events import Event
 from penstock.scheduler.model.study import StrategySpec, StudySpec
+from penstock.scheduler.model.trial import AcceptedEpoch
 from penstock.scheduler.outlook.forecast import study_end
 from penstock.scheduler.state.limits import HOUR, deadline_of
 from penstock.scheduler.state.spending import charged
@@ -57,6 +62,18 @@ STRATEGIES = (
 #: Lanes and seats of a device.
 SHAPES = ((1, 1), (1, 1), (2, 1), (1, 4))
 LIMITS = ("device_hours", "deadline")
+#: How many deadlines of each study are foretold.
+DEADLINES = 4
+
+
+class Ran(Protocol):
+    """What a study did, simulated or not: its events and its accepted epochs, in order."""
+
+    @property
+    def trace(self) -> Sequence[Event]: ...
+
+    @property
+    def epochs(self) -> Sequence[AcceptedEpoch | EpochRow]: ...
 
 
 class Instance:
@@ -98,7 +115,7 @@ class Instance:
         return replace(self.spec, **{limit: share * took, "at_limit": at_limit})
 
 
-def passed(done: Simulated, spec: StudySpec) -> tuple[float, str]:
+def passed(done: Ran, spec: StudySpec) -> tuple[float, str]:
     """When the study passed its limit (seconds), and which trial then went on, if any did.
 
     Infinite if it never did.
@@ -127,54 +144,58 @@ def passed(done: Simulated, spec: StudySpec) -> tuple[float, str]:
     return passed_at, finishes
 
 
-def overshoots(done: Simulated, spec: StudySpec) -> list[int]:
-    """Of each trial, how many of its epochs ended after the limit was passed."""
+def overshoots(done: Ran, spec: StudySpec, begin: float = 0.0) -> list[int]:
+    """Of each trial of a study that began at ``begin``, how many epochs ended after the limit."""
     at, finishes = passed(done, spec)
-    late = Counter(
-        row.trial for row in done.epochs if row.at > at * (1 + 1e-9) and row.trial != finishes
-    )
+    at += 1e-9 * (at - begin) + 1e-6  # whatever was rounded
+    late = Counter(row.trial for row in done.epochs if row.at > at and row.trial != finishes)
     return list(late.values())
 
 
-def foretold(instance: Instance, deadlines: int = 4) -> list[tuple[bool, bool, float]]:
-    """Of some deadlines: whether it is missed, was said to be, and the forecast's relative error.
+#: Of a deadline: whether it is missed, was said to be, and the forecast's relative error. The error
+#: is infinite where nothing was said.
+Foretold = tuple[bool, bool, float]
 
-    The error is infinite where nothing was said.
+
+def foretold(
+    trace: Iterable[Event], spec: StudySpec, begin: float, took: float, rng: Random
+) -> list[Foretold]:
+    """What was said of some deadlines of a study that began at ``begin`` and ``took`` so long.
+
+    ``trace`` are events up to its end, other studies' too.
     """
-    took = instance.free.makespan
-    deadlines_at = sorted(
-        took * math.exp(instance.rng.uniform(math.log(0.4), math.log(2.5)))
-        for _ in range(deadlines)
+    left = sorted(
+        took * math.exp(rng.uniform(math.log(0.4), math.log(2.5))) for _ in range(DEADLINES)
     )
-    engine, found, left = Engine(), [], deadlines_at
-    for event in instance.free.trace:
-        while left and event.at > left[0] / 2:
-            found.append(_look(engine, instance.spec, left[0], took))
+    engine, found = Engine(), []
+    for event in trace:
+        while left and event.at > begin + left[0] / 2:
+            found.append(_look(engine, spec, begin, left[0], took))
             left = left[1:]
         engine.handle(event)
     return found + [(each < took, False, math.inf) for each in left]
 
 
-def _look(engine: Engine, spec: StudySpec, end: float, took: float) -> tuple[bool, bool, float]:
-    """What is said when half of the deadline ``end`` of a study that takes ``took`` has passed."""
+def _look(engine: Engine, spec: StudySpec, begin: float, span: float, took: float) -> Foretold:
+    """What is said when half of the deadline ``span`` of a study that takes ``took`` has passed."""
     study = engine.state.studies[spec.id]
     with engine.state.costs.read_only():
-        ends = study_end(engine.state, study, end / 2)
+        ends = study_end(engine.state, study, begin + span / 2)
     if ends is None:
-        return end < took, False, math.inf
-    return end < took, ends > end, abs(ends - took) / end
+        return span < took, False, math.inf
+    expected = ends - begin
+    return span < took, expected > span, abs(expected - took) / span
 
 
-def foretold_figures(instances: Sequence[Instance]) -> dict[str, float]:
+def foretold_figures(rows: Sequence[Foretold]) -> dict[str, float]:
     """Shares over all deadlines that are missed, and met."""
-    rows = [row for each in instances for row in foretold(each)]
     missed = [said for is_missed, said, _ in rows if is_missed]
     met = [said for is_missed, said, _ in rows if not is_missed]
     return {
         "deadline.missed": len(missed),
         "deadline.met": len(met),
-        "deadline.foretold": fmean(missed),
-        "deadline.false_alarms": fmean(met),
+        "deadline.foretold": fmean(missed) if missed else math.nan,
+        "deadline.false_alarms": fmean(met) if met else math.nan,
         "deadline.error.median": median(error for _, _, error in rows),
     }
 
@@ -198,7 +219,13 @@ def figures_of(seeds: Sequence[str]) -> dict[str, float]:
         "runs_with_an_epoch_under_way": reached,
         "overshoot_epochs.max": max(every, default=0),
     }
-    figures |= foretold_figures(instances)
+    figures |= foretold_figures(
+        [
+            row
+            for each in instances
+            for row in foretold(each.free.trace, each.spec, 0.0, each.free.makespan, each.rng)
+        ]
+    )
     return figures | {
         f"overshoot_epochs.{name}.max": max(found, default=0) for name, found in late.items()
     }
@@ -210,16 +237,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="12 studies instead of 100")
     parser.add_argument("--studies", type=int, help="how many random studies")
     parser.add_argument("--seed", default="", help="draws other studies")
+    parser.add_argument("--live", type=int, help="so many studies of real workers instead")
     given = parser.parse_args()
     began, load = time.perf_counter(), os.getloadavg()[0]
     studies = given.studies or (12 if given.quick else 100)
-    figures = figures_of([f"{given.seed}{number}" for number in range(studies)])
+    if given.live:
+        from benchmarks._limits_live import live_figures  # it imports torch
+
+        figures = live_figures([f"{given.seed}{number}" for number in range(given.live)])
+    else:
+        figures = figures_of([f"{given.seed}{number}" for number in range(studies)])
     figures |= {
         "seconds": time.perf_counter() - began,
         "load_before": load,
         "load_after": os.getloadavg()[0],
     }
-    print("simulated")
+    print("live" if given.live else "simulated")
     for name, value in figures.items():
         print(f"{name:40} {value:10.3f}")
     if given.json:
