@@ -139,7 +139,8 @@ class Prefixes:
         """After which epochs of the segment a copy of the trial's state is to be kept.
 
         There other trials go on in another way, or pause. They may take over the epochs of a trial
-        that takes over none itself.
+        that takes over none itself. Trials that are still to be proposed may part from it wherever
+        a piece of its hyperparameters ends.
         """
         first, last = segment.first, segment.last
         if not has_prefixes(study.spec) or study.apart:
@@ -147,6 +148,8 @@ class Prefixes:
         index = self._indices.of(study)
         chain = index.chains[trial.id]
         found = set[int]()
+        if len(study.trials) < study.spec.n_trials:
+            found |= {link.until for link in chain if link.until is not None}
         for name in index.by_key[chain[0].key] if chain else ():
             other = self._state.trials[name]
             if other is trial or other.state in FINAL or other.epoch > last:

@@ -165,7 +165,10 @@ def test_a_trial_that_comes_late_is_sent_to_the_trainer_that_trained_where_they_
     world.join("a")
     world.submit(shared(2, max_segment=1, sampler="tpe"))
     world.run()
-    late = [each for each in world.trace if isinstance(each, Dispatch) and each.number == 1]
+    sent = [each for each in world.trace if isinstance(each, Dispatch)]
+    kept = [(each.number, each.copies) for each in sent if each.copies]
+    assert kept == [(0, (3,))], "nobody knows of the other one yet"
+    late = [each for each in sent if each.number == 1]
     assert [(each.segment.first, each.holder) for each in late] == [
         (4, "first"),
         (5, "then"),
