@@ -116,9 +116,11 @@ def wall(chosen: Chosen, rounds: int) -> dict[str, Any]:
 
 
 def figures_of(ran: Mapping[str, Sequence[Ran]], models: int) -> dict[str, float]:
-    """Medians over rounds; ratios over ``together``, above 1 where that is faster.
+    """Medians over rounds, and the worst.
 
-    ``cold``: with what it takes until code and data are loaded, divided by the ``models``.
+    ``over_SIDE`` is its time over that of ``together``, above 1 where that is faster, and
+    ``alone.over_SIDE`` over that of ``alone``. ``cold``: with what it takes until code and data are
+    loaded, divided by the ``models``.
     """
     ours = ran["together"]
     found: dict[str, float] = {
@@ -128,12 +130,18 @@ def figures_of(ran: Mapping[str, Sequence[Ran]], models: int) -> dict[str, float
     for name, each in ran.items():
         found[f"{name}_s"] = median(one.seconds for one in each)
         found[f"{name}.epoch_s"] = median(one.epoch for one in each)
-        if name != "together":
-            ratios = [b.seconds / a.seconds for a, b in zip(ours, each, strict=True)]
-            found |= {f"over_{name}": median(ratios), f"over_{name}.worst": min(ratios)}
-    pairs = zip(ours, ran["processes"], strict=True)
+    for prefix, base, other in (
+        ("", "together", "alone"),
+        ("", "together", "processes"),
+        ("alone.", "alone", "processes"),
+    ):
+        pairs = zip(ran[base], ran[other], strict=True)
+        ratios = [b.seconds / a.seconds for a, b in pairs]
+        found[f"{prefix}over_{other}"] = median(ratios)
+        found[f"{prefix}over_{other}.worst"] = min(ratios)
     found["over_processes.cold"] = median(
-        b.seconds / (a.cold / models + a.seconds) for a, b in pairs
+        b.seconds / (a.cold / models + a.seconds)
+        for a, b in zip(ours, ran["processes"], strict=True)
     )
     return found
 

@@ -96,6 +96,7 @@ def test_ratios_are_over_the_side_with_everything():
     found = figures_of(ran, 10)
     assert (found["over_alone"], found["over_alone.worst"]) == (1.25, 1.0)
     assert (found["over_processes"], found["over_processes.worst"]) == (3.5, 3.0)
+    assert (found["alone.over_processes"], found["alone.over_processes.worst"]) == (3.0, 2.0)
     assert found["over_processes.cold"] == 1.75
     assert (found["readers"], found["cold_s"]) == (1.5, 150.0)
 
