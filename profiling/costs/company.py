@@ -78,12 +78,12 @@ class Company:
         if not known:
             return FIRST
         own, common = _line(known)
-        scale = 1.0
+        scale, most = 1.0, 2 * max((*self.rehearsed, *self.ratios))
         if sure and self.rehearsed:
             scale = fmean(ratio / (own + common / n) for n, ratio in self.ratios.items())
         prices = {
             n: (1.0 if n == 1 else scale * (own + common / n)) / (1.0 - pays) ** log2(n)
-            for n in _doubled(1 if sure or self.rehearsed else FIRST, 2 * max(known))
+            for n in _doubled(1 if sure or self.rehearsed else FIRST, most)
         }
         return min(prices, key=lambda n: (round(prices[n], 9), -n))
 
@@ -107,6 +107,6 @@ def _line(known: Mapping[int, float]) -> tuple[float, float]:
         return 1.0 - common, common
     x_mean = sum(x for x, _ in points) / len(points)
     y_mean = sum(y for _, y in points) / len(points)
-    spread = sum((x - x_mean) ** 2 for x, _ in points)
-    common = max(0.0, sum((x - x_mean) * (y - y_mean) for x, y in points) / spread)
+    squares = sum((x - x_mean) ** 2 for x, _ in points)
+    common = max(0.0, sum((x - x_mean) * (y - y_mean) for x, y in points) / squares)
     return max(0.0, y_mean - common * x_mean), common

@@ -130,8 +130,8 @@ class Packing:
             trials = [self._state.trials[each.segment.trial] for each in there]
             if len(there) > 1 and lane_is_too_small(self._state, device.device, trials):
                 self._leave_if_it_can(there[-1])
-            elif (attempt := without_gain(self._state, there)) is not None:
-                self._leave_if_it_can(attempt)
+            elif (gains_nothing := without_gain(self._state, there)) is not None:
+                self._leave_if_it_can(gains_nothing)
 
     def _use_free_lanes(self, free: Sequence[Member]) -> None:
         """Have residents leave the fullest lanes for those that are free."""

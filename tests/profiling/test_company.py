@@ -84,6 +84,16 @@ def test_epochs_together_are_believed_once_there_are_enough():
     assert company.ratio(4) == pytest.approx(1.1)
 
 
+def test_more_are_tried_where_epochs_of_as_many_as_are_allowed_pay():
+    company = Company()
+    company.rehearse(2, 0.6)
+    company.rehearse(8, 0.15)
+    assert company.worthwhile() == 16
+    for _ in range(SURE):
+        company.observe(16, 0.075)
+    assert company.worthwhile() == 32
+
+
 def test_before_epochs_together_what_was_rehearsed_is_expected():
     company = Company()
     company.rehearse(2, 0.6)
