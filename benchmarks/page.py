@@ -110,7 +110,8 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
 def measure(*, quick: bool, parts: Sequence[str]) -> dict[str, float]:
     """The figures of these of ``PARTS``."""
     figures: dict[str, float] = {"load_before": os.getloadavg()[0]}
-    with tempfile.TemporaryDirectory() as profile:
+    # What the browser started may still write into its profile when the browser has ended.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(Path(profile))
         try:
             if "browser" in parts:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: How many trials have a curve and how many a dot, at least; of more, the best and the newest.
 #: More of them would keep the browser busy for longer than a click may wait.
-CURVES, DOTS = 60, 400
+CURVES, DOTS = 30, 400
 #: How many of the newest epochs the timeline shows.
 NEWEST = 300
 LEGEND = '<span class="legend">worst <i></i> best</span>'
