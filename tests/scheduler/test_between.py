@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from drive_world import check_invariants
-from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json, subject
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Discard, Dispatch
 from penstock.scheduler.model.events import (
@@ -15,7 +15,13 @@ from penstock.scheduler.model.events import (
     StudySubmitted,
 )
 from penstock.scheduler.model.finished import FinishedStudy
-from penstock.scheduler.model.study import Code, StrategySpec, StudyRecord, SuperNet
+from penstock.scheduler.model.study import (
+    Code,
+    StrategySpec,
+    StudyRecord,
+    SuperNet,
+    study_of_trial,
+)
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.prefixes.between import earlier_trial, group_of
 from penstock.scheduler.prefixes.chain import is_checked
@@ -38,6 +44,9 @@ class Studies(Grid):
     def send(self, event):
         decisions = super().send(event)
         changes = self.engine.take_changes()
+        # Readers look at a study again when an event is about it.
+        of = {study_of_trial(each.trial) for each in changes.epochs if each.taken_from}
+        assert of <= {subject(event)[0]}
         self.trials.update(changes.trials)
         self.epochs += changes.epochs
         self.durables.update(changes.durables)
