@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: and both together what a step has in common, and what of each trial.
 COPIES = (2, 8)
 #: Rehearsals may take so many seconds of processor time, and this part of what epochs take.
-FIRST, SHARE = 0.02, 0.02
+FIRST, SHARE = 0.1, 0.02
 #: The longest step of all copies (seconds), and the most bytes of their states.
 LONGEST, LARGEST = 0.1, 1 << 26
 #: Attributes that every object of user code has, and does not change.
