@@ -138,7 +138,7 @@ def _results(of: Compared) -> dict[str, str]:
         "Trials": escape(states),
         "Epochs": str(progress.epochs),
         "Training": duration(progress.busy),
-        "On the clock": "not over" if end is None else duration(end - study.created_at),
+        "Time, pauses included": "not over" if end is None else duration(end - study.created_at),
         "Submitted": moment(study.created_at),
     }
 

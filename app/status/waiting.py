@@ -79,7 +79,7 @@ def why_waiting(
         return words
     if len(setbacks) >= AGAIN:
         log = f" (its log ends: {setbacks[0].log})" if setbacks[0].log else ""
-        return f"several attempts in a row failed: {setbacks[0].reason}{log}"
+        return f"its last attempts failed and are made again: {setbacks[0].reason}{log}"
     return None if at_work else _in_use(present, running)
 
 

@@ -25,6 +25,7 @@ from ..views.progress import final_metrics, origins
 from .architectures import others_alike
 from .lengths import length_words
 from .sentences import fence_of, planless, sentence
+from .standing import standing
 from .supernets import candidates_of, weights_of
 from .taken_over import taken_over, waits_as_companion
 
@@ -61,8 +62,8 @@ class Story:
     """A trial, its study, its events in order, and all metrics of its last accepted epoch.
 
     ``origins`` says from which super-net a candidate has its weights, or how many candidates a
-    super-net has, which trial a forked trial continues, which trials continue this one, and for
-    which one it waits as a companion.
+    super-net has, which trial a forked trial continues, which trials continue this one, for which
+    one it waits as a companion, and how one that goes no further stands among the others.
     """
 
     study: StudyRow
@@ -120,6 +121,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     alike = others_alike(reader, study.id, events)
     parts = [weights_of(spec, trial), *candidates_of(reader, own), *origins(trial, trials)]
     parts = [each for each in (*parts, waits, alike) if each]
+    parts += standing(study, spec, trial, epochs)
     return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), tuple(parts))
 
 

@@ -45,6 +45,21 @@ def test_a_story_has_every_epoch_of_the_trial_in_order_with_its_reason(reader):
     assert all(0 <= a.after <= b.after for a, b in pairwise(lines))
 
 
+def test_a_trial_that_went_no_further_says_how_it_stands_among_those_that_came_as_far(reader):
+    trials = reader.trials("digits-1a2b")
+    first = {row.trial: row.value for row in reader.epochs("digits-1a2b") if row.epoch == 1}
+    stopped = [each for each in trials if each.state == "stopped" and each.epoch == 1]
+    assert stopped
+    for trial in stopped:
+        better = sum(value > trial.value for value in first.values())
+        assert story_of(reader, trial.id).origins[-1] == (
+            "it was paused, and stopped when its study was over without promoting it: its accuracy"
+            f" of {trial.value:.4g} is number {better + 1} of {len(first)} after 1 epoch"
+        )
+    best = next(each for each in trials if each.state == "completed")
+    assert "is number" not in " ".join(story_of(reader, best.id).origins)
+
+
 def test_an_epoch_says_where_it_ran_how_long_it_took_and_what_it_gave(reader):
     story = story_of(reader, "digits/1")
     [line] = story.lines

@@ -76,7 +76,7 @@ CAUSES = {
     ),
     "rests": (
         *([device("cpu.n.0", "resting")], {}, [Setback("its lease ran out")] * 2, Services()),
-        "several attempts in a row failed: its lease ran out",
+        "its last attempts failed and are made again: its lease ran out",
     ),
     "in use": ([A, B], at_work(OTHERS, OTHERS), [], Services(), "all are busy with other;"),
 }
@@ -193,7 +193,9 @@ def test_attempts_that_come_to_nothing_are_found_in_the_ledger(settings, devices
         stall_monitor.now(reader.study("digits")),
         stall_monitor.now(reader.study("digits")),
     )
-    assert f"several attempts in a row failed: {words}" in first.replace("its trainer died: ", "")
+    assert f"its last attempts failed and are made again: {words}" in first.replace(
+        "its trainer died: ", ""
+    )
     assert "ImportError: no libcudnn" in first or devices is Dying
     assert again == first
 
