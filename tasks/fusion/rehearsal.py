@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 #: How many copies are stepped together, one after the other: two say whether any company pays,
 #: and both together what a step has in common, and what of each trial.
 COPIES = (2, 8)
-#: Rehearsals may take so many seconds of processor time, and this part of what epochs take.
-FIRST, SHARE = 0.1, 0.02
+#: Rehearsals may take so many seconds of processor time, and this part of what epochs take; and,
+#: whatever others have taken, those of one structure this part of what its own epochs take.
+FIRST, SHARE, OWN = 0.1, 0.02, 0.05
 #: The longest step of all copies (seconds), and the most bytes of their states.
 LONGEST, LARGEST = 0.1, 1 << 26
 #: Attributes that every object of user code has, and does not change.
@@ -59,6 +60,9 @@ class Rehearsed:
     #: Steps of an epoch, and the fastest one that a trial had alone.
     steps: int = 0
     epoch: float = 0.0
+    #: Processor seconds of all its epochs, and of its rehearsals.
+    trained: float = 0.0
+    spent: float = 0.0
     #: There is nothing more to find out.
     over: bool = False
 
@@ -88,6 +92,7 @@ class Rehearsals:
         """
         self._trained += seconds
         found = self._found.setdefault(structure.network, Rehearsed())
+        found.trained += seconds
         found.steps = -(-length(run.data.train) // run.batch_size)
         found.epoch = min(seconds, found.epoch or seconds)
         for count in COPIES:
@@ -105,7 +110,9 @@ class Rehearsals:
                 found.over = True
                 return f"together it fails: {type(error).__name__}: {error}".partition("\n")[0]
             finally:
-                self._spent += time.thread_time() - began
+                took = time.thread_time() - began
+                self._spent += took
+                found.spent += took
         return ""
 
     def _affords(self, found: Rehearsed, count: int) -> bool:
@@ -114,7 +121,9 @@ class Rehearsals:
         if count * step > LONGEST:
             return False
         steps = TIMED * (count + 1) if found.alone else (CHECKED + TIMED) * (count + 1)
-        return self._spent + steps * step <= FIRST + SHARE * self._trained
+        cost = steps * step
+        affords = self._spent + cost <= FIRST + SHARE * self._trained
+        return affords or found.spent + cost <= OWN * found.trained
 
     def _rehearse(self, found: Rehearsed, run: Training, structure: Structure, count: int) -> None:
         too_large = count * state_bytes(run.state()) > LARGEST

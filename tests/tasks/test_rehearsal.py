@@ -116,8 +116,15 @@ def test_what_nobody_can_tell_is_not_rehearsed_and_not_refused():
 
 def test_rehearsals_have_a_small_part_of_the_time(monkeypatch):
     monkeypatch.setattr(rehearsal, "FIRST", 0.0)
+    monkeypatch.setattr(rehearsal, "OWN", 0.0)
     assert {each.company for each in epochs(code.Mlp)[2]} == {()}
     monkeypatch.setattr(rehearsal, "SHARE", 1e9)
+    assert len(epochs(code.Mlp)[2][-1].company) == 2
+
+
+def test_a_structure_has_a_part_of_its_own_time_whatever_others_have_taken(monkeypatch):
+    monkeypatch.setattr(rehearsal, "FIRST", -1e9)
+    monkeypatch.setattr(rehearsal, "OWN", 1e9)
     assert len(epochs(code.Mlp)[2][-1].company) == 2
 
 
