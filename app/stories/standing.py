@@ -33,8 +33,10 @@ def standing(
     if not math.isfinite(value):
         return []
     better = sum(sign(study) * other > sign(study) * value for other in there.values())
-    place = f"its {study.shown_metric} of {number(value)} is number {better + 1} of {len(there)}"
-    return [f"{_end(study, spec, trial)}: {place} after {count(trial.epoch, 'epoch')}"]
+    return [
+        f"{_end(study, spec, trial)}: its {study.shown_metric} of {number(value)} is number"
+        f" {better + 1} of {len(there)} after {count(trial.epoch, 'epoch')}"
+    ]
 
 
 def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 COPIES = (2, 8)
 #: Rehearsals may take so many seconds of processor time, and this part of what epochs take; and,
 #: whatever others have taken, those of one structure this part of what its own epochs take.
-FIRST, SHARE, OWN = 0.1, 0.02, 0.05
+FIRST, SHARE, OWN = 0.3, 0.02, 0.05
 #: The longest step of all copies (seconds), and the most bytes of their states.
 LONGEST, LARGEST = 0.1, 1 << 26
 #: Attributes that every object of user code has, and does not change.
@@ -66,6 +66,17 @@ class Rehearsed:
     #: There is nothing more to find out.
     over: bool = False
 
+    def is_complete(self) -> bool:
+        """Whether all was rehearsed that ever will be.
+
+        Two who sit together because two were rehearsed would never be alone for the rest.
+        """
+        return self.over or all(n in self.steps_ratios or self.too_long(n) for n in COPIES)
+
+    def too_long(self, count: int) -> bool:
+        """Whether a step of so many copies takes longer than others should wait."""
+        return count * (self.alone or self.epoch / self.steps) > LONGEST
+
     def ratios(self) -> dict[int, float]:
         """What an epoch takes of each of so many trials, over what it takes alone."""
         part = min(1.0, self.steps * self.alone / self.epoch) if self.epoch else 0.0
@@ -80,9 +91,9 @@ class Rehearsals:
         self._trained = self._spent = 0.0
 
     def of(self, structure: Structure) -> dict[int, float]:
-        """What an epoch takes of each of so many trials, as far as is known."""
+        """What an epoch takes of each of so many trials; empty until all is rehearsed."""
         found = self._found.get(structure.network)
-        return {} if found is None else found.ratios()
+        return {} if found is None or not found.is_complete() else found.ratios()
 
     def alone(self, run: Training, structure: Structure, seconds: float) -> str:
         """``run`` has trained an epoch alone in so many ``seconds`` of processor time.
@@ -117,9 +128,9 @@ class Rehearsals:
 
     def _affords(self, found: Rehearsed, count: int) -> bool:
         """Whether steps of so many copies are short enough, and there is time for them."""
-        step = found.alone or found.epoch / found.steps
-        if count * step > LONGEST:
+        if found.too_long(count):
             return False
+        step = found.alone or found.epoch / found.steps
         steps = TIMED * (count + 1) if found.alone else (CHECKED + TIMED) * (count + 1)
         cost = steps * step
         affords = self._spent + cost <= FIRST + SHARE * self._trained
