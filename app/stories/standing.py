@@ -34,8 +34,8 @@ def standing(
         return []
     better = sum(sign(study) * other > sign(study) * value for other in there.values())
     return [
-        f"{_end(study, spec, trial)}: its {study.shown_metric} of {number(value)} is number"
-        f" {better + 1} of {len(there)} after {count(trial.epoch, 'epoch')}"
+        f"{_end(study, spec, trial)}: its {study.shown_metric} of {number(value)}"
+        + f" is number {better + 1} of {len(there)} after {count(trial.epoch, 'epoch')}"
     ]
 
 
