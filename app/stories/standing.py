@@ -33,10 +33,9 @@ def standing(
     if not math.isfinite(value):
         return []
     better = sum(sign(study) * other > sign(study) * value for other in there.values())
-    return [
-        f"{_end(study, spec, trial)}: its {study.shown_metric} of {number(value)}"
-        + f" is number {better + 1} of {len(there)} after {count(trial.epoch, 'epoch')}"
-    ]
+    among = f"number {better + 1} of {len(there)} after {count(trial.epoch, 'epoch')}"
+    metric = f"its {study.shown_metric} of {number(value)}"
+    return [f"{_end(study, spec, trial)}: {metric} is {among}"]
 
 
 def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
