@@ -117,12 +117,12 @@ def main() -> None:
                 print(f"  seed {seed} ({case}) {side}: {each.seconds:.1f} s", flush=True)
         for case in cases:
             rounds[case].append(ran[case])
-    for case in cases:
-        found |= figures_of(case, rounds[case])
-    every = [each for case in cases for each in rounds[case]]
-    found["mismatches"], found["compared"] = mismatches(every)
-    found |= {"load.end": os.getloadavg()[0], "seconds": time.monotonic() - began}
-    given.json.write_text(json.dumps(found, indent=1))
+            found |= figures_of(case, rounds[case])
+        every = [each for case in cases for each in rounds[case]]
+        found["mismatches"], found["compared"] = mismatches(every)
+        found |= {"seeds": seed + 1, "load.end": os.getloadavg()[0]}
+        found["seconds"] = time.monotonic() - began
+        given.json.write_text(json.dumps(found, indent=1))  # so far, if it is cut off
     print(json.dumps(found, indent=1))
 
 
