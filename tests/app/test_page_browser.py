@@ -81,8 +81,9 @@ def test_a_page_grows_with_its_study_and_keeps_what_its_reader_does(tab, tmp_pat
         while runner.engine.state.studies:
             runner.turn(1.0)
         tab.until("document.querySelector('#progress .status').innerText === 'complete'")
-        assert tab.value(CURVES) == 9
-        assert tab.value("document.querySelectorAll('#table tbody tr').length") == 9
+        # Its parts are drawn one after the other.
+        tab.until(f"{CURVES} === 9")
+        tab.until("document.querySelectorAll('#table tbody tr').length === 9")
         assert tab.value(f"{FIELD}.value") == "0.25"
         assert tab.value(f"document.activeElement === {FIELD}")
     finally:
