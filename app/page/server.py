@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -17,8 +15,6 @@ from .application import application
 from .gate import Gate, Proxy
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from ..host.settings import Settings
     from ..ledger.reader import Reader
 
@@ -58,27 +54,4 @@ def serve(
             timeout_graceful_shutdown=GRACE,
         )
         tell(f"{shown.origin or f'http://{ADDRESS}:{port}'}{shown.path}/?token={token}")
-        with _interrupted():
-            uvicorn.Server(config).run(sockets=[listening])
-
-
-@contextmanager
-def _interrupted() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the end if there was a SIGINT.
-
-    Uvicorn sends it again when it has ended, and Python drops what a handler raises where it is
-    called within a finaliser.
-    """
-    heard: list[int] = []
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-        signal.default_int_handler(number, frame)
-
-    before = signal.signal(signal.SIGINT, hear)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if heard:
-        raise KeyboardInterrupt
+        uvicorn.Server(config).run(sockets=[listening])
