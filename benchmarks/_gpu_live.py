@@ -3,8 +3,8 @@
 Both nets train on MNIST's first images: LeNet-5, whose steps leave most of a GPU idle, and a
 residual net. Trials differ in their learning rate. A side of Penstock is an installation of its
 own, in which a small study comes first, so that trainers are there and have the data. The plain
-loop trains the same nets one after another in one process, with the same deterministic kernels,
-and with all data on the GPU from the beginning.
+loop trains the same nets one after another in one process, with the same deterministic kernels;
+its data are in memory, and each training takes them to the GPU at its beginning.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from ._data import mnist_is_here
 from ._live import LeNet
 from ._studies import installation
 
-#: The first is what the others are compared with.
-SIDES = ("gpu:0", "gpu:0*2", "gpu:0*4", "gpu:0*1x4", "gpu:0*2x2")
-QUICK = ("gpu:0", "gpu:0*4", "gpu:0*1x4")
+#: How trials share a GPU. With none of these there is one at a time, which is compared with.
+SIDES, QUICK = ("", "*2", "*4", "*1x4", "*2x2"), ("", "*4", "*1x4")
 TRIALS, EPOCHS, EXAMPLES = 12, 3, 10_000
 
 #: (hash, metrics) by (learning rate, epoch).
@@ -74,8 +73,11 @@ class Block(nn.Module):
 NETS = {"lenet": LeNet, "resnet": ResNet}
 
 
-def live_figures(*, quick: bool) -> dict[str, Any]:
-    """Seconds by net and side; how many epochs of any side are not those of one at a time."""
+def live_figures(device: str, *, quick: bool) -> dict[str, Any]:
+    """Seconds by net and side; how many epochs of any side are not those of one at a time.
+
+    ``device`` is what is shared, as ``gpu:0``.
+    """
     if not mnist_is_here():
         return {}
     trials = TRIALS // 2 if quick else TRIALS
@@ -85,7 +87,7 @@ def live_figures(*, quick: bool) -> dict[str, Any]:
         print(f"{net} {figures[f'{net}.plain_s']:.2f} s in a plain loop", flush=True)
     first: dict[str, Bits] = {}
     wrong = compared = 0
-    for devices in QUICK if quick else SIDES:
+    for devices in (f"{device}{side}" for side in (QUICK if quick else SIDES)):
         for net, (seconds, bits) in _on(devices, trials).items():
             figures[f"{net}.{devices}_s"] = seconds
             alone = first.setdefault(net, bits)

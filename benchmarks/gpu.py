@@ -85,7 +85,7 @@ def determinism(runs: int) -> dict[str, Any]:
 
 
 def _live(quick: bool) -> dict[str, Any]:
-    return {f"live.{name}": value for name, value in live_figures(quick=quick).items()}
+    return {f"live.{name}": value for name, value in live_figures("gpu:0", quick=quick).items()}
 
 
 def _lanes(quick: bool) -> dict[str, Any]:

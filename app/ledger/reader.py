@@ -278,14 +278,13 @@ class Reader(EventLog):
         Digests are not compared: a damaged row that should name one of them is missed.
         """
         rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
-        return {row.uri for row in rows} | {each.uri for each in self.supernets().values()} & {
-            *uris
-        }
+        supernets = {each.uri for each in self.supernets().values()}
+        return {row.uri for row in rows} | supernets.intersection(uris)
 
     def all_named(self) -> set[str]:
         """All URIs that something names, as ``named`` says."""
         durable = {row.uri for row in self._whole(DURABLE, select(DURABLE))}
-        return durable | {each.uri for each in self.supernets().values()}
+        return durable.union(each.uri for each in self.supernets().values())
 
     def supernets(self) -> dict[str, SuperNet]:
         """The super-nets of which there are studies of candidates, deleted ones too, by study.

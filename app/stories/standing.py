@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ...scheduler.model.trial import TrialState
+from ...scheduler.strategies.base import RULES, STRATEGIES
 from ..common.text import count, number
 from ..views.progress import sign
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
 #: Strategies that pause trials, and promote them later.
-PROMOTES = ("asha", "pasha", "halving", "hyperband")
+PROMOTES = set(STRATEGIES) - {"full", "pbt", *RULES}
 
 
 def standing(
@@ -42,6 +43,6 @@ def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
     promotes = spec.strategy.name in PROMOTES
     if trial.state == TrialState.PAUSED:
         return "it is paused, and goes on if it is promoted" if promotes else "it is paused"
-    if promotes and study.finished_at is not None:
+    if promotes and study.finished_at is not None and trial.epoch == trial.target:
         return "it was paused, and stopped when its study was over without promoting it"
-    return "it was stopped"
+    return "it was stopped"  # at a limit of its study, for one, in the middle of a rung

@@ -26,6 +26,9 @@ from .segment_costs import blend
 
 #: By which part a ratio falls where twice as many trials together pay.
 PAYS = 0.1
+#: How many copies of a trial its trainer steps together, one number after the other: two say
+#: whether any company pays, and both together what a step has in common, and what of each trial.
+COPIES = (2, 8)
 #: Where nothing was rehearsed, so many are together until so many epochs together were measured.
 FIRST, SURE = 2, 8
 

@@ -212,7 +212,7 @@ class Prefixes:
 
 def _note_holder(trial: Trial) -> None:
     """Note who has the state after the trial's epoch, where that is another one than before."""
-    if next((trial.holders[at] for at in reversed(trial.holders)), None) != trial.holder:
+    if next(reversed(trial.holders.values()), None) != trial.holder:
         trial.holders[trial.epoch] = trial.holder
 
 

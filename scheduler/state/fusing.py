@@ -16,6 +16,7 @@ read once for them: two at first, since that cannot be rehearsed.
 
 from __future__ import annotations
 
+from ...profiling.costs.company import PAYS
 from ..model.events import EpochReported
 from ..model.study import StudySpec
 from .lane_time import residents
@@ -24,10 +25,9 @@ from .state import Attempt, EngineState, StudyState
 #: After so many epochs in a row that were trained alone beside others of the study, its trials are
 #: taken to have no structure or batch in common, or not to be faster together.
 MAX_SINGLES = 32
-#: By which part an epoch must get shorter where twice as many trials are trained together, and the
-#: same for strategies that stop trials early: with twice as many at work ASHA trained a third more
-#: epochs (docs/density.md).
-PAYS, PAYS_EARLY = 0.1, 0.25
+#: As ``PAYS``, for strategies that stop trials early: with twice as many at work ASHA trained a
+#: third more epochs (docs/measured.md).
+PAYS_EARLY = 0.25
 
 
 def may_fuse(spec: StudySpec) -> bool:

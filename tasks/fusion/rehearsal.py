@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ...profiling.costs.company import COPIES
 from ..checkpoints.state import state_bytes
 from ..training.data import length
 from .checks import SoloCopy
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from ..contracts.contract import TorchTrainable
     from ..training.training import Training
 
-#: How many copies are stepped together, one after the other: two say whether any company pays,
-#: and both together what a step has in common, and what of each trial.
-COPIES = (2, 8)
 #: Rehearsals may take so many seconds of processor time, and this part of what epochs take; and,
 #: whatever others have taken, those of one structure this part of what its own epochs take.
 FIRST, SHARE, OWN = 0.3, 0.02, 0.05

@@ -10,6 +10,7 @@ import pytest
 from penstock.app.stories import sentences
 from penstock.app.stories.lengths import length_words
 from penstock.app.stories.sentences import sentence
+from penstock.app.stories.standing import standing
 from penstock.app.stories.story import cause_words, find_trial, render, trial_story
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.segment_costs import SegmentStart
@@ -58,6 +59,17 @@ def test_a_trial_that_went_no_further_says_how_it_stands_among_those_that_came_a
         )
     best = next(each for each in trials if each.state == "completed")
     assert "is number" not in " ".join(story_of(reader, best.id).origins)
+
+
+def test_one_that_was_stopped_in_the_middle_of_a_rung_is_not_said_to_have_been_paused(reader):
+    study, spec = reader.study("digits"), study_spec(n_trials=9)
+    epochs = reader.epochs("digits-1a2b")
+    trial = next(each for each in reader.trials("digits-1a2b") if each.state == "stopped")
+    [paused] = standing(study, spec, trial, epochs)
+    [stopped] = standing(study, spec, replace(trial, target=trial.target + 1), epochs)
+    assert paused.startswith("it was paused, and stopped when its study was over")
+    assert stopped.startswith("it was stopped: its accuracy")
+    assert standing(study, spec, replace(trial, state="cancelled"), epochs) == []
 
 
 def test_an_epoch_says_where_it_ran_how_long_it_took_and_what_it_gave(reader):

@@ -4,7 +4,8 @@ import pytest
 import torch
 from penstock.profiling.memory.allocator import SEGMENT_ROUND
 
-from benchmarks import _gpu_lanes
+from benchmarks import _gpu_lanes, _gpu_live
+from benchmarks._data import data_folder
 from benchmarks._memory_cases import draw_cases
 
 CPU = torch.device("cpu")
@@ -45,3 +46,15 @@ def test_a_switch_is_timed_from_one_trial_to_another(threads, monkeypatch):
 @pytest.mark.slow
 def test_two_lanes_are_timed_beside_one():
     assert 0.1 < _gpu_lanes.two_lanes(CPU, "mlp") < 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.skipif(not data_folder("mnist").exists(), reason="PENSTOCK_DATA has no MNIST")
+def test_whole_studies_have_the_same_bits_however_trials_share_a_device(threads, monkeypatch):
+    monkeypatch.setattr(_gpu_live, "EXAMPLES", 300)
+    monkeypatch.setattr(_gpu_live, "NETS", {"lenet": _gpu_live.LeNet})
+    found = _gpu_live.live_figures("cpu:1x1", quick=True)
+    assert found["mismatches"] == 0
+    assert found["compared"] == 3 * 6 * 3
+    assert found["lenet.cpu:1x1*1x4_s"] > 0

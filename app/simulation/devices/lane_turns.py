@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Of so many copies, as in ``tasks.fusion.rehearsal``.
-REHEARSED = (2, 8)
+from ....profiling.costs.company import COPIES
+
 #: A report to come: simulated time, tie-breaking counter, fence, and the report itself.
 Entry = tuple[float, int, int, dict[str, Any]]
 
@@ -105,7 +105,7 @@ class LaneTurns:
     def expected(self, fence: int) -> list[tuple[int, float]]:
         """What its trainer would find with copies of the trial of a segment."""
         study = self._residents[fence].study
-        found = [(n, self.company(study, n)) for n in REHEARSED]
+        found = [(n, self.company(study, n)) for n in COPIES]
         return [each for each in found if each[1] < 1.0]
 
     def parked(self, fence: int) -> list[Entry]:
