@@ -9,7 +9,7 @@ from typing import Any
 
 from optuna.distributions import FloatDistribution, distribution_to_json
 
-from ...profiling.costs.company import PAYS, Company
+from ...profiling.costs.company import Company
 from ...profiling.costs.fitting import fit
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.segment_costs import SegmentStart
@@ -221,10 +221,10 @@ class KnownCosts(CostTable):
         """It is."""
         return True
 
-    def worthwhile(self, study: str, pays: float = PAYS) -> int:
+    def worthwhile(self, study: str) -> int:
         """By the workload's ratios."""
         ratios = self.workload.by_id[study].company.ratios
-        return Company(rehearsed=ratios).worthwhile(pays) if ratios else 1
+        return Company(rehearsed=ratios).worthwhile() if ratios else 1
 
     def observe_segment(
         self,

@@ -72,11 +72,8 @@ class Company:
         part = (1 / fewer - 1 / together) / (1 / fewer - 1 / more)
         return known[fewer] + part * (known[more] - known[fewer])
 
-    def worthwhile(self, pays: float = PAYS) -> int:
-        """How many trials pay together, at most twice as many as are known; 1: none do.
-
-        ``pays``: by which part a ratio has to fall with twice as many.
-        """
+    def worthwhile(self) -> int:
+        """How many trials pay together, at most twice as many as are known; 1: none do."""
         known, sure = self.rehearsed or self.ratios, self.observed >= SURE
         if not known:
             return FIRST
@@ -85,7 +82,7 @@ class Company:
         if sure and self.rehearsed:
             scale = fmean(ratio / (own + common / n) for n, ratio in self.ratios.items())
         prices = {
-            n: (1.0 if n == 1 else scale * (own + common / n)) / (1.0 - pays) ** log2(n)
+            n: (1.0 if n == 1 else scale * (own + common / n)) / (1.0 - PAYS) ** log2(n)
             for n in _doubled(1 if sure or self.rehearsed else FIRST, most)
         }
         return min(prices, key=lambda n: (round(prices[n], 9), -n))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .company import PAYS, Company
+from .company import Company
 from .segment_costs import FIRST_OVERHEAD, MAX_OVERHEAD, SegmentCosts, SegmentStart, blend
 from .study_model import Expected, Pool, expected, pool, prior
 
@@ -200,10 +200,10 @@ class CostTable:
         known = self.studies.get(study)
         return known is not None and bool(known.company.ratios or known.company.rehearsed)
 
-    def worthwhile(self, study: str, pays: float = PAYS) -> int:
+    def worthwhile(self, study: str) -> int:
         """How many trials of the study pay together, as ``Company.worthwhile``."""
         known = self.studies.get(study)
-        return (Company() if known is None else known.company).worthwhile(pays)
+        return (Company() if known is None else known.company).worthwhile()
 
     def resume(self, study: str, start: SegmentStart) -> float:
         """What it costs to go on with a trial that has waited, beyond the overhead (seconds)."""

@@ -172,11 +172,11 @@ class Proposals:
             if study.spec.id not in waiting and not study.asks:
                 self.pull_study(study, 1)
 
-    def pull_study(self, study: StudyState, free: int) -> Pull:
+    def pull_study(self, study: StudyState, free: int, early: int | None = None) -> Pull:
         if study.ending or len(study.companions) >= MAX_COMPANIONS:
             return Pull()
         ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
-        pull = study.strategy.pull(free, ahead)
+        pull = study.strategy.pull(free, ahead, early)
         self.enter(study, pull.group)
         if pull.ask and study.spec.local:
             self._begin(study, pull.ask)

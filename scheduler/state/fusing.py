@@ -7,8 +7,10 @@ changes no bit. Whether it is, their trainer finds out with copies of one trial
 such a study; then as many as pay (``profiling.costs.company``), and its strategy is asked for them.
 What epochs together take is measured, too: where none pays after all, trials leave again.
 
-A strategy that stops trials early knows more of each before it enters the next. More at work make
-it train more, so for its trials more has to be gained.
+A strategy with rungs knows more of each trial before it promotes the next. If it promoted one for
+each seat, it would train trials that later results overtake. So seats beside others get what is
+certain to be trained: new configurations, and promotions that no later result can undo
+(``scheduler.strategies.asha``). Of others a lane has one, as it would have without seats.
 
 Trials that their trainer cannot train together may sit beside each other because batches are then
 read once for them: two at first, since that cannot be rehearsed.
@@ -16,18 +18,15 @@ read once for them: two at first, since that cannot be rehearsed.
 
 from __future__ import annotations
 
-from ...profiling.costs.company import PAYS
 from ..model.events import EpochReported
 from ..model.study import StudySpec
+from ..strategies.base import rungs_of
 from .lane_time import residents
 from .state import Attempt, EngineState, StudyState
 
 #: After so many epochs in a row that were trained alone beside others of the study, its trials are
 #: taken to have no structure or batch in common, or not to be faster together.
 MAX_SINGLES = 32
-#: As ``PAYS``, for strategies that stop trials early: with twice as many at work ASHA trained a
-#: third more epochs (docs/measured.md).
-PAYS_EARLY = 0.25
 
 
 def may_fuse(spec: StudySpec) -> bool:
@@ -106,8 +105,7 @@ def worthwhile(state: EngineState, study: StudyState) -> int:
         steps_together(study) and not state.costs.company_is_known(study.spec.id)
     ):
         return 1
-    pays = PAYS if study.spec.strategy.name == "full" else PAYS_EARLY
-    return state.costs.worthwhile(study.spec.id, pays)
+    return state.costs.worthwhile(study.spec.id)
 
 
 def _beside(state: EngineState, study: StudyState, attempt: Attempt) -> int:
@@ -155,3 +153,25 @@ def seats_to_fill(state: EngineState, study: StudyState) -> int:
                 free = sum(not device.fences[slot] for slot in device.seats_of(lane))
                 found += max(0, min(free, most - there))
     return found
+
+
+def lanes_without_promoted(state: EngineState, study: StudyState) -> int:
+    """In how many lanes trials of the study are, and none that was promoted.
+
+    Less those that were promoted and wait for a seat.
+    """
+    first = next(iter(rungs_of(study.spec.strategy)), None)
+    if first is None:
+        return 0
+    found = 0
+    for device in state.devices.values():
+        for lane in device.lanes_in_use() if device.device.seats > 1 else ():
+            there = [
+                state.trials[each.segment.trial].target
+                for each in residents(state, device, lane)
+                if each.study == study.spec.id
+            ]
+            found += bool(there) and max(there) <= first
+    waiting = (state.trials[name] for name in state.ready)
+    found -= sum(each.study == study.spec.id and each.target > first for each in waiting)
+    return max(0, found)

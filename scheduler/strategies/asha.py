@@ -5,6 +5,12 @@ goes from the top rung down. If the best ``floor(|rung| / eta)`` trials of a run
 was not promoted yet, it is promoted. Otherwise the bottom rung grows by a new configuration. A
 trial at its rung is paused. So a trial that was passed over can still be promoted when its rung has
 grown; tools that stop it instead lose it.
+
+The rule promotes more trials than successive halving does, because it looks at part of a rung: the
+more slots are free at once, the more it promotes that later results overtake. A slot that costs
+nothing to leave free is therefore given *certain* promotions only. A trial is certain to be among
+the best ``floor(N / eta)`` of the N that its rung will have if it would still be with every trial
+that is yet to come in front of it.
 """
 
 from __future__ import annotations
@@ -36,11 +42,13 @@ class Asha:
     #: Tells strategies apart in a snapshot.
     kind: Literal["asha"] = "asha"
 
-    def pull(self, free: int, ahead: int) -> Pull:
-        """One job for each free slot, by the paper's rule."""
-        group = []
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
+        """One job for each free slot, by the paper's rule; after ``early`` promotions, if that is
+        not None, only certain ones and new configurations.
+        """
+        group = list[Entry]()
         for _ in range(free):
-            entry = self._promotion()
+            entry = self._promotion(certain=early is not None and len(group) >= early)
             if entry is None:
                 break
             group.append(entry)
@@ -48,17 +56,29 @@ class Asha:
         self.asked += ask
         return Pull(group=tuple(group), ask=ask)
 
-    def _promotion(self) -> Entry | None:
+    def _promotion(self, *, certain: bool) -> Entry | None:
+        sizes = self._sizes()
         for level in reversed(range(len(self.scores))):
             if level + 1 == len(self.levels):
                 continue
             promoted = self.promoted[level]
             promotable = len(self.scores[level]) // self.eta
+            if certain:
+                to_come = sizes[level] - len(self.scores[level])
+                promotable = max(0, sizes[level] // self.eta - to_come)
             for trial in best_first(self.scores[level])[:promotable]:
                 if trial not in promoted:
                     promoted.append(trial)
                     return Entry(trial, self.levels[level + 1])
         return None
+
+    def _sizes(self) -> list[int]:
+        """How many trials each rung will have at least, if none fails."""
+        sizes, size = list[int](), self.n_trials
+        for promoted in self.promoted:
+            sizes.append(size)
+            size = max(size // self.eta, len(promoted))
+        return sizes
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
         """New configurations start at the bottom rung."""

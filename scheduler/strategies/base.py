@@ -26,8 +26,12 @@ class Strategy(Protocol):
     JSON.
     """
 
-    def pull(self, free: int, ahead: int) -> Pull:
-        """``free`` slots have nothing to do. ``ahead`` configurations may be asked for at once."""
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
+        """``free`` slots have nothing to do. ``ahead`` configurations may be asked for at once.
+
+        ``early``: how many trials may go on although later results may still show others to be
+        better; any number if None.
+        """
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
         """The sampler answered an ask. The returned group enters these trials."""

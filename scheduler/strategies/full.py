@@ -18,7 +18,7 @@ class FullBudget:
     asked: int = 0
     kind: Literal["full"] = "full"
 
-    def pull(self, free: int, ahead: int) -> Pull:
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """As many new configurations as there are free slots, or as may be asked for ahead."""
         ask = min(max(free, ahead), self.n_trials - self.asked)
         self.asked += ask

@@ -63,7 +63,7 @@ class SuccessiveHalving:
         """Whether nothing follows: every trial that can reach the last rung has reached it."""
         return bool(self.rungs) and not any(rung.expected for rung in self.rungs)
 
-    def pull(self, free: int, ahead: int) -> Pull:
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """All configurations at once, the first time. Later groups come from ``reached``."""
         if self.asked:
             return Pull()

@@ -50,7 +50,7 @@ class Hyperband:
     #: Tells strategies apart in a snapshot.
     kind: Literal["hyperband"] = "hyperband"
 
-    def pull(self, free: int, ahead: int) -> Pull:
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """The configurations of one more bracket, if it may begin."""
         blocked = not self.overlap and any(not bracket.over for bracket in self.brackets)
         if blocked or self.asked >= self.n_trials:

@@ -49,11 +49,11 @@ class Pasha:
     #: Tells strategies apart in a snapshot.
     kind: Literal["pasha"] = "pasha"
 
-    def pull(self, free: int, ahead: int) -> Pull:
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """ASHA's jobs on the open rungs; when there are none left, the last epochs of the best
         trial.
         """
-        pull = self.asha.pull(free, ahead)
+        pull = self.asha.pull(free, ahead, early)
         if not (pull.group or pull.ask or self.running or self.pending or self.finalist):
             pull = self._train_finalist()
         self.pending += pull.ask

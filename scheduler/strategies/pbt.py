@@ -52,7 +52,7 @@ class Pbt:
     #: Tells strategies apart in a snapshot.
     kind: Literal["pbt"] = "pbt"
 
-    def pull(self, free: int, ahead: int) -> Pull:
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """The whole population at once. With fewer slots, its members take turns."""
         if self.asked:
             return Pull()

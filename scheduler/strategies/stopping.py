@@ -43,7 +43,7 @@ class Stopping:
     #: Tells strategies apart in a snapshot.
     kind: Literal["stopping"] = "stopping"
 
-    def pull(self, free: int, ahead: int) -> Pull:
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """As many new configurations as there are free slots.
 
         It asks for no more, since trials that wait in the queue go before a trial between two

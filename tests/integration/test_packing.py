@@ -48,8 +48,10 @@ def test_trials_that_hinder_each_other_do_not(site, tmp_path):
 
     def alone():
         rows = site.reader.epochs(study.id)[-8:]
-        return len(rows) == 8 and len({row.trial for row in rows}) == 1
+        if len(rows) < 8 or len({row.trial for row in rows}) > 1:
+            return False
+        # On a busy machine epochs may begin to take another time; then it is found out again.
+        said = " ".join(site.penstock("plan").split())
+        return "is not shared, it has 1 trial: 2 at once have" in said
 
-    site.until(alone, "one trial has the device to itself again")
-    said = site.penstock("plan")
-    assert "is not shared, it has 1 trial: 2 at once have" in " ".join(said.split())
+    site.until(alone, "one trial has the device to itself again, and the plan says why")

@@ -696,17 +696,43 @@ class TestTrainedTogether:
         assert len(at.state.attempts) == beside
         assert (why_not(at.state, at.state.studies["a"]) == "") == (beside > 1)
 
-    def test_where_trials_may_be_stopped_early_more_has_to_be_gained(self):
-        counts = []
-        for name in ("full", "asha"):
-            at = Laned()
-            plan = StrategySpec(name, max_epochs=9)
-            fields = {"n_trials": 20, "max_segment": 1, "contract": "torch", "fuse": "auto"}
+    def test_seats_train_no_more_of_asha_than_lanes_alone(self):
+        """Many promoted at once are trials that later results overtake."""
+        epochs, most = {}, {}
+        for seats in (1, 16):
+            at = Laned(seats=seats, devices=2)
+            scores = [Random(f"{seats} {n}").random() for n in range(81)]
+            at.score = lambda number, epoch, known=scores: known[number]
+            plan = StrategySpec("asha", max_epochs=27, eta=3)
+            fields = {"n_trials": 81, "max_segment": 1, "contract": "torch", "fuse": "auto"}
             at.submit(spec(plan, id="a", name="a", sampler="tpe", **fields))
+            most[seats] = 0
+            while at.state.attempts:
+                oldest = min(at.state.attempts)
+                at.at += 1.0
+                company = ((2, 0.6), (8, 0.3)) if seats > 1 else ()
+                at.end_epoch(at.state.attempts[oldest].segment.trial, 1.0, company=company)
+                most[seats] = max(most[seats], len(at.state.attempts))
+            assert at.finish.status == "complete"
+            epochs[seats] = sum(at.epochs_by_trial().values())
+        assert most == {1: 2, 16: 32}
+        assert epochs[16] <= epochs[1]
+
+    def test_a_lane_has_one_trial_that_was_promoted_before_its_rung_is_complete(self):
+        at = Laned(seats=8)
+        plan = StrategySpec("asha", max_epochs=9, eta=3)
+        fields = {"n_trials": 60, "max_segment": 1, "contract": "torch", "fuse": "auto"}
+        at.submit(spec(plan, id="a", name="a", sampler="tpe", **fields))
+        seen = set()
+        for _ in range(40):
+            oldest = min(at.state.attempts)
             at.at += 1.0
-            at.end_epoch("a", 1.0, company=((2, 0.8), (8, 0.65)))
-            counts.append(len(at.state.attempts))
-        assert counts == [4, 1]
+            trial = at.state.attempts[oldest].segment.trial
+            at.end_epoch(trial, 1.0, company=((2, 0.6), (8, 0.3)))
+            targets = [at.trial(a.segment.trial).target for a in at.state.attempts.values()]
+            seen.add((len(targets), sum(target > 1 for target in targets)))
+        assert seen <= {(1, 0), (8, 0), (8, 1)}
+        assert (8, 1) in seen
 
     def test_where_company_is_no_gain_after_all_trials_leave_the_lane(self):
         at = Laned()

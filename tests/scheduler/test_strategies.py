@@ -1,5 +1,7 @@
 """Each strategy against a hand-worked example of its paper's rule."""
 
+from random import Random
+
 import pytest
 from drive_world import World, check_invariants, spec
 from hypothesis import given
@@ -249,6 +251,58 @@ def test_asha_promotes_as_in_a_hand_worked_run_with_one_worker():
     assert asha.pull(1, 0) == Pull(group=(Entry("t2", 4),))
     asha.reached("t2", 4, {4: 0.98})
     assert asha.pull(1, 0) == Pull(ask=1), "the last rung promotes nobody"
+
+
+def test_certain_promotions_are_those_that_no_later_result_can_undo():
+    """eta 2, four trials: two of them go on, and of those one."""
+    asha = Asha(n_trials=4, eta=2, levels=(1, 2, 4))
+    asha.proposed(("a", "b", "c", "d"), exhausted=True)
+    for trial, score in {"a": 0.9, "b": 0.8, "c": 0.7}.items():
+        asha.reached(trial, 1, {1: score})
+    assert asha.pull(4, 0, early=0) == Pull(group=(Entry("a", 2),)), "d may be better than b"
+    asha.reached("a", 2, {2: 0.9})
+    assert asha.pull(4, 0, early=0) == Pull()
+    asha.reached("d", 1, {1: 0.6})
+    assert asha.pull(4, 0, early=0) == Pull(group=(Entry("b", 2),))
+    asha.reached("b", 2, {2: 0.95})
+    assert asha.pull(4, 0, early=0) == Pull(group=(Entry("b", 4),))
+    assert asha.pull(4, 0) == Pull()
+
+
+def test_so_many_as_are_allowed_go_on_before_it_is_certain():
+    asha = Asha(n_trials=20, eta=2, levels=(1, 2))
+    for number in range(8):
+        asha.pull(1, 0, early=0)
+        asha.reached(str(number), 1, {1: float(number)})
+    assert asha.pull(3, 0, early=1) == Pull(group=(Entry("7", 2),), ask=2)
+    assert asha.pull(3, 0, early=0) == Pull(ask=3)
+    assert len(asha.pull(3, 0).group) == 3
+
+
+@given(
+    scores=st.lists(st.integers(0, 5), min_size=2, max_size=40),
+    eta=st.integers(2, 4),
+    seed=st.integers(0, 99),
+)
+def test_with_certain_promotions_alone_asha_is_successive_halving(scores, eta, seed):
+    """Whatever the order in which its trials are trained, each rung has ``floor(n / eta)``."""
+    rng, levels = Random(seed), (1, 2, 4)
+    asha = Asha(n_trials=len(scores), eta=eta, levels=levels)
+    names = tuple(map(str, range(len(scores))))
+    asha.pull(len(scores), 0, early=0)
+    running = [Entry(name, 1) for name in names]
+    reached = dict.fromkeys(levels, 0)
+    while running:
+        trial, level = running.pop(rng.randrange(len(running)))
+        reached[level] += 1
+        asha.reached(trial, level, {level: float(scores[int(trial)])})
+        running += asha.pull(rng.randrange(1, 5), 0, early=0).group
+        if not running:
+            running += asha.pull(9, 0, early=0).group
+    size = len(scores)
+    for level in levels:
+        assert reached[level] == size
+        size //= eta
 
 
 def test_asha_trains_the_expected_epochs_and_finishes():
