@@ -31,7 +31,7 @@ from ..resources.slots import devices_are_reserved_for, free_slots
 from ..resources.turn_weights import TurnWeights, any_without_turns
 from ..state.architectures import Architectures
 from ..state.core import Core
-from ..state.fusing import lanes_without_promoted, seats_to_fill
+from ..state.fusing import promotions_left, seats_to_fill
 from ..state.state import Attempt, StudyState
 from ..tuning.tuning import SegmentTuning, Tuning
 from .checkpoints import Checkpoints
@@ -167,7 +167,7 @@ class Dispatcher:
             missing = seats - sum(ask.n for ask in study.asks.values())
             missing -= sum(self._state.trials[n].study == study.spec.id for n in self._state.ready)
             if missing > 0:
-                early = lanes_without_promoted(self._state, study)
+                early = promotions_left(self._state, study)
                 pull = self._proposals.pull_study(study, missing, early)
                 entered = bool(pull.group) or entered
         return entered

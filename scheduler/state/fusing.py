@@ -10,7 +10,7 @@ What epochs together take is measured, too: where none pays after all, trials le
 A strategy with rungs knows more of each trial before it promotes the next. If it promoted one for
 each seat, it would train trials that later results overtake. So seats beside others get what is
 certain to be trained: new configurations, and promotions that no later result can undo
-(``scheduler.strategies.asha``). Of others a lane has one, as it would have without seats.
+(``scheduler.strategies.asha``). Of others there are as many as lanes, as without seats.
 
 Trials that their trainer cannot train together may sit beside each other because batches are then
 read once for them: two at first, since that cannot be rehearsed.
@@ -155,23 +155,19 @@ def seats_to_fill(state: EngineState, study: StudyState) -> int:
     return found
 
 
-def lanes_without_promoted(state: EngineState, study: StudyState) -> int:
-    """In how many lanes trials of the study are, and none that was promoted.
-
-    Less those that were promoted and wait for a seat.
+def promotions_left(state: EngineState, study: StudyState) -> int:
+    """For how many of the lanes that trials of the study are in none is at work that was promoted,
+    or waits for a seat.
     """
     first = next(iter(rungs_of(study.spec.strategy)), None)
     if first is None:
         return 0
-    found = 0
-    for device in state.devices.values():
-        for lane in device.lanes_in_use() if device.device.seats > 1 else ():
-            there = [
-                state.trials[each.segment.trial].target
-                for each in residents(state, device, lane)
-                if each.study == study.spec.id
-            ]
-            found += bool(there) and max(there) <= first
+    lanes, promoted = set[tuple[str, int]](), 0
+    for attempt in state.attempts.values():
+        if attempt.study == study.spec.id:
+            member = attempt.segment.members[0]
+            lanes.add((member.device, state.devices[member.device].device.lane(member.slot)))
+            promoted += state.trials[attempt.segment.trial].target > first
     waiting = (state.trials[name] for name in state.ready)
-    found -= sum(each.study == study.spec.id and each.target > first for each in waiting)
-    return max(0, found)
+    promoted += sum(each.study == study.spec.id and each.target > first for each in waiting)
+    return max(0, len(lanes) - promoted)

@@ -293,7 +293,8 @@ def test_with_certain_promotions_alone_asha_is_successive_halving(scores, eta, s
     running = [Entry(name, 1) for name in names]
     reached = dict.fromkeys(levels, 0)
     while running:
-        trial, level = running.pop(rng.randrange(len(running)))
+        entry = running.pop(rng.randrange(len(running)))
+        trial, level = entry.trial, entry.epochs
         reached[level] += 1
         asha.reached(trial, level, {level: float(scores[int(trial)])})
         running += asha.pull(rng.randrange(1, 5), 0, early=0).group
