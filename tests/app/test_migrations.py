@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import sqlite3
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -17,8 +20,10 @@ from penstock.app.ledger.databases.migrations import run, versions
 from penstock.app.ledger.databases.open import database_at
 from penstock.app.ledger.databases.tables import HEAD, METADATA, WRITER
 from penstock.app.ledger.ledger import SqlLedger
-from penstock.profiling.base.errors import BackendError
+from penstock.profiling.base.errors import BackendError, LedgerDamaged
 from sqlalchemy import create_engine, insert, inspect
+
+RECORDED = Path(__file__).parent.parent / "recorded"
 
 
 @pytest.fixture
@@ -51,6 +56,53 @@ def test_every_step_on_the_way_is_brought_to_the_head(url, connection, step):
     base.migrate(database_at(url), connection)
     with connection.begin():
         assert base.revision(connection) == HEAD
+
+
+DAMAGE = {
+    "event": "UPDATE event SET body = replace(body, '0', '1') WHERE seq = 7",
+    "epoch": "UPDATE epoch SET value = value + 1 WHERE epoch = 1",
+    "trial": "UPDATE trial SET params = '{}' WHERE number = 0",
+    "device": "UPDATE device SET slots = slots + 1",
+    "missing": "DELETE FROM event WHERE seq = 7",
+}
+
+
+def of_schema(step, tmp_path):
+    """A ledger that Penstock has written when that was its schema."""
+    path = tmp_path / "ledger.db"
+    if step == "0009":
+        path.write_bytes(gzip.decompress((RECORDED / "ledgers" / "epochs.db.gz").read_bytes()))
+    else:
+        with tarfile.open(RECORDED / "homes" / "last.tar.gz") as archive:
+            archive.extract("home/ledger.db", tmp_path, filter="data")
+        path = tmp_path / "home" / "ledger.db"
+    with sqlite3.connect(path) as opened:
+        assert opened.execute("SELECT version_num FROM alembic_version").fetchone() == (step,)
+    return path
+
+
+@pytest.mark.parametrize("step", ["0009", "0013"])
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_in_an_older_ledger_is_found_before_it_gets_new_digests(step, what, tmp_path):
+    path = of_schema(step, tmp_path)
+    url = f"sqlite:///{path}"
+    intact = base.check_intact(database_at(url))
+    assert intact.newest > 7
+    with sqlite3.connect(path) as opened:
+        assert opened.execute(DAMAGE[what]).rowcount
+    opened.close()
+    for _ in range(2):
+        with pytest.raises(LedgerDamaged, match=r"event 7|event 8|row .* of table"):
+            SqlLedger.open(url)
+    with pytest.raises(LedgerDamaged):
+        base.check_intact(database_at(url))
+
+
+@pytest.mark.parametrize("step", ["0009", "0013"])
+def test_an_older_ledger_without_damage_is_read(step, tmp_path):
+    url = f"sqlite:///{of_schema(step, tmp_path)}"
+    SqlLedger.open(url).close()
+    assert base.check_intact(database_at(url)).newest > 7
 
 
 def test_the_migrated_schema_is_the_one_that_the_code_uses(url, connection):

@@ -167,6 +167,7 @@ def migrate(database: Database, connection: Connection) -> None:
         if at != HEAD:
             from .migrations.run import upgrade
 
+            _check_rows(database, connection)  # else damage would have a right digest from now on
             upgrade(connection, HEAD)
             seal_all(connection)
         row = {"version": version("penstock"), "schema": HEAD}
@@ -216,12 +217,16 @@ def verify(database: Database, connection: Connection) -> Newest:
     """
     noted = database.noted()  # read first: an event written meanwhile is newer
     with connection.begin():
-        for found in faults(connection):
-            raise database.damaged(found)
+        _check_rows(database, connection)
         check_noted(database, connection, noted)
         query = select(EVENT.c.seq, EVENT.c.digest).order_by(EVENT.c.seq.desc()).limit(1)
         row = connection.execute(query).first()
     return Newest(0, NONE) if row is None else Newest(row.seq, row.digest)
+
+
+def _check_rows(database: Database, connection: Connection) -> None:
+    for found in faults(connection):
+        raise database.damaged(found)
 
 
 class Known(NamedTuple):
@@ -234,8 +239,7 @@ class Known(NamedTuple):
 def check_intact(database: Database) -> Known:
     """Check that a ledger is intact, without changing it. Raises LedgerDamaged or BackendError.
 
-    A ledger of an older version has no digests yet. Then only the database's own structure is
-    checked.
+    Of an older version that has no digests yet only the database's own structure is checked.
     """
     with database.translate_errors(), database.reader().connect() as connection:
         if found := database.structure_fault(connection):
@@ -248,6 +252,7 @@ def check_intact(database: Database) -> Known:
             verify(database, connection)
         else:
             check_not_newer(database, connection, at)
+            _check_rows(database, connection)
         newest = connection.execute(select(func.max(EVENT.c.seq))).scalar() or 0
         studies = connection.execute(select(func.count(STUDY.c.id))).scalar() or 0
     return Known(newest, studies)
