@@ -85,6 +85,10 @@ class Group:
             self.optimiser is None or self.optimiser.is_bound()
         )
 
+    def is_watched(self, *, common: bool) -> bool:
+        """Whether a call of this kind was watched, so that none will be any more."""
+        return common in self._watched
+
     def release(self, k: int) -> None:
         """Give a trial memory of its own."""
         unalias(self._tensors[k], self.weights.rows[k])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import fused_code as code
 import pytest
 import torch
@@ -10,6 +12,7 @@ from penstock.tasks.checkpoints.state import copy_state
 from penstock.tasks.contracts.pieces import Pieces
 from penstock.tasks.fusion.epoch import Row
 from penstock.tasks.fusion.fusion import Fusion
+from penstock.tasks.fusion.operators.watch import Watch
 from penstock.tasks.training import loop
 from penstock.tasks.training.evaluation import MeanLoss
 
@@ -200,3 +203,20 @@ def test_one_of_them_is_timed_alone_whenever_their_epochs_have_doubled():
         alone = [each.seconds for past in found[:n] for each in past if each.together == 1]
         known = {each.alone for each in epoch if each.together > 1}
         assert all(min(alone) <= each <= max(alone) for each in known)
+
+
+def test_what_watching_the_first_evaluation_takes_is_not_held_against_it(monkeypatch):
+    class Slow(Watch):
+        def __enter__(self):
+            until = time.thread_time() + 0.2
+            while time.thread_time() < until:
+                pass
+            return super().__enter__()
+
+    monkeypatch.setattr("penstock.tasks.fusion.group.Watch", Slow)
+    fusion, runs = Fusion(), [trial(code.Mlp, n, params(n)) for n in range(3)]
+    for _ in range(3):
+        fusion.run_epochs(rows(runs))
+    times = fusion._known.admission(fusion.structure(runs[0])).evaluation
+    assert not times.undecided(3)
+    assert max(times.together(3)) < 0.2 / 3
