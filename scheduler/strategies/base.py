@@ -29,8 +29,8 @@ class Strategy(Protocol):
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """``free`` slots have nothing to do. ``ahead`` configurations may be asked for at once.
 
-        ``early``: how many trials may go on although later results may still show others to be
-        better; any number if None.
+        ``early``: how many trials may be trained further although later results may still show
+        others to be better; any number if None.
         """
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:

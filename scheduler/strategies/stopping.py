@@ -47,8 +47,11 @@ class Stopping:
         """As many new configurations as there are free slots.
 
         It asks for no more, since trials that wait in the queue go before a trial between two
-        looks, and a rule needs some trials that were trained to the end.
+        looks, and a rule needs some trials that were trained to the end. Until ``curve`` has one it
+        stops nobody, so slots that cost nothing to leave free wait for that.
         """
+        if early is not None and self.rule == "curve" and self.best is None:
+            return Pull()
         ask = min(free, self.n_trials - self.asked)
         self.asked += ask
         return Pull(ask=ask)

@@ -306,6 +306,16 @@ def test_with_certain_promotions_alone_asha_is_successive_halving(scores, eta, s
         size //= eta
 
 
+def test_until_a_trial_is_trained_to_the_end_no_seat_gets_one_that_curves_may_stop():
+    found = {}
+    for rule in ("median", "curve"):
+        made = make_strategy(spec(StrategySpec(rule, max_epochs=9), n_trials=20))
+        asked = made.pull(2, 0).ask, made.pull(4, 0, early=0).ask
+        made.reached("a", 9, {epoch: 0.1 * epoch for epoch in range(1, 10)})
+        found[rule] = *asked, made.pull(4, 0, early=0).ask
+    assert found == {"median": (2, 4, 4), "curve": (2, 0, 4)}
+
+
 def test_asha_trains_the_expected_epochs_and_finishes():
     world = World()
     world.submit(spec(StrategySpec("asha", max_epochs=9), n_trials=27))
