@@ -200,6 +200,7 @@ def watch(
     from ..exports.mlflow import MLflowCallback
     from ..exports.tensorboard import TensorBoardCallback
     from ..status.stall_monitor import StallMonitor
+    from ..study.watching import show_failures
     from ..views.live import follow
 
     settings = settings_of()
@@ -212,6 +213,7 @@ def watch(
     with closing(Feed(logs, settings.run)) as feed:
         monitor = StallMonitor(settings, reader)
         study = follow(reader, study.id, on_poll=feed.update, why=monitor.reason)
+    show_failures(reader, study)
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -15,6 +16,14 @@ _LONGEST = 1e12
 def count(n: int, noun: str) -> str:
     """``1 trial``, ``2 trials``."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def in_shell(name: str, study_id: str) -> str:
+    """A study as a command is given it: by its name, quoted for a shell where that has to be.
+
+    By its id where the name would be read as an option.
+    """
+    return study_id if name.startswith("-") else shlex.quote(name)
 
 
 def duration(seconds: float) -> str:

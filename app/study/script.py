@@ -21,11 +21,11 @@ from ...profiling.base.extras import import_hint
 from ...scheduler.model.trial import TrialState
 from ..common.console import PlainConsole
 from ..common.text import count, duration, label, number
+from ..stories.failures import failures_view
 from ..stories.sentences import planless
 from ..views.progress import (
     StudyProgress,
     best_words,
-    failure_words,
     final_metrics,
     scores,
     study_progress,
@@ -222,12 +222,9 @@ def show(console: PlainConsole, result: Outcome) -> None:
         for name, value in best.params.items():
             grid.add_row(Text(f"  {name}", style="dim"), Text(number(value)))
         console.print(grid)
-    for trial in result.failed[:3]:
-        words = f"trial {trial.number} {failure_words(trial)}"
-        more = (f"  penstock story {trial.id}", "dim")
-        console.print(Text.assemble((words, "red"), more), soft_wrap=True)
-    if len(result.failed) > 3:
-        console.print(Text(f"and {len(result.failed) - 3} more failed", style="red"))
+    if result.failed:
+        shown = failures_view(study, result.failed, result.progress.final)
+        console.print(shown, soft_wrap=True)
     # soft_wrap: users copy the path, so it stays on one line however narrow the terminal.
     console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
     if result.planless:

@@ -27,7 +27,7 @@ from ..spec.warm_start import fitting, observation, of_frozen, of_study
 from .handle import DETACH, SENT_FOR, SUBMITTED, refuse_in_trainer
 from .results import ReadableStudy
 from .submission import CannotTravel, begin, is_local, submit_local, submit_scheduled
-from .watching import detached_message, failure_of, sort_callbacks, watch
+from .watching import detached_message, failure_of, show_failures, sort_callbacks, watch
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -151,7 +151,8 @@ class Study(ReadableStudy):
         self._sync()
         if row.status == "failed" and not caught:
             raise failure_of(self._handle, row)
-        if show_progress and SUBMITTED.get() is None:
+        if show_progress and SUBMITTED.get() is None:  # otherwise the command line says it
+            show_failures(self._handle.reader(), row, ended)
             sys.stderr.write(f"The report: penstock report {self.id}\n")
 
     @to_the_user

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import TrialFailed, UsageError
 from ...scheduler.model.retry import ENDS_STUDY
-from ...scheduler.model.trial import TrialState
+from ...scheduler.model.trial import FINAL, TrialState
 from .handle import SUBMITTED, StudyHandle
 
 if TYPE_CHECKING:
     from ..exports.epoch_callbacks import EpochCallback
+    from ..ledger.reader import Reader
     from ..ledger.rows import StudyRow, TrialRow
 
 #: What ``penstock run`` says where its first study begins to be watched.
@@ -57,6 +58,22 @@ def watch(
             wait=Endings(broker_url(settings), handle.id).wait,
             **options,
         )
+
+
+def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) -> None:
+    """Write on standard error what of a study has failed, if anything has.
+
+    Trials whose ids are in ``before`` do not count.
+    """
+    trials = [each for each in reader.trials(row.id) if each.id not in before]
+    failed = [each for each in trials if each.state == TrialState.FAILED]
+    if not failed:
+        return
+    from ..common.console import PlainConsole
+    from ..stories.failures import failures_view
+
+    over = sum(each.state in FINAL for each in trials)
+    PlainConsole(stderr=True).print(failures_view(row, failed, over), soft_wrap=True)
 
 
 def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:

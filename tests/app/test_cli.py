@@ -88,6 +88,13 @@ def test_watch_logs_what_has_happened_before(call, tmp_path):
     assert len(list(study.iterdir())) == 8, "one of nine failed before its first epoch"
 
 
+def test_watch_ends_with_what_failed_and_where(call):
+    result = call("watch")
+    assert result.exit_code == 0, "the study has a best trial"
+    assert "1 of 9 trials failed\n" in result.stderr
+    assert result.stderr.endswith('  File "<net>.py", line 4\nValueError: <b>no</b>\n')
+
+
 LONG = "a-study-of-everything-" * 3
 
 

@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from penstock.app.common.text import duration
+from penstock.app.common.console import text_of
+from penstock.app.common.text import duration, in_shell
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.ledger.reader import Reader
 from penstock.app.status.listing import study_facts, study_table
+from penstock.app.stories.failures import failures_view, traceback_end
 from penstock.app.stories.story import find_trial, render, trial_story
 from penstock.app.study.script import outcome, show
 from penstock.app.views.best import best_facts, best_view
@@ -216,12 +218,53 @@ def test_a_run_that_found_its_study_complete_trained_nothing(tmp_path):
     assert [trial.number for trial in result.failed] == [3]
 
 
-def test_failures_are_said_with_where_to_read_on(tmp_path):
+def test_failures_are_said_with_where_they_arose_and_where_to_read_on(tmp_path):
+    """Each different one once, and of the first the user's own line that failed."""
     reader = make_study(tmp_path, study_spec(), fails=(0, 2, 3, 5))
     _, text = said(reader, tmp_path)
-    assert text.count("failed (exception): ValueError: <b>no</b>") == 3
-    assert "penstock story digits-1a2b-0000" in text
-    assert "and 1 more failed" in text
+    lines = text.splitlines()
+    at = lines.index("4 of 9 trials failed")
+    words = "trial 0 failed (exception): ValueError: <b>no</b> (and 3 others alike)"
+    assert lines[at + 1 : at + 5] == [
+        f"  {words}  penstock story digits/0",
+        "the end of trial 0's traceback; all of it: penstock story digits/0",
+        '  File "<net>.py", line 4',
+        "ValueError: <b>no</b>",
+    ]
+
+
+def test_of_many_different_failures_some_are_said(tmp_path):
+    """A trial that failed without a traceback has none to be shown; names are typed quoted."""
+    reader = make_study(tmp_path, study_spec(name="my study"), fails=(0, 2, 3, 5))
+    failed = [trial for trial in reader.trials("digits-1a2b") if trial.state == "failed"]
+    failed = [replace(each, failure_message=f"{each.number}") for each in failed]
+    failed[0] = replace(failed[0], failure_kind="died", failure_traceback="")
+    text = text_of(failures_view(reader.study("my study"), failed, 9))
+    assert text.splitlines()[:6] == [
+        "4 of 9 trials failed",
+        "  trial 0 failed (died): 0  penstock story 'my study'/0",
+        "  trial 2 failed (exception): 2  penstock story 'my study'/2",
+        "  trial 3 failed (exception): 3  penstock story 'my study'/3",
+        "  and others: penstock status 'my study'",
+        "the end of trial 2's traceback; all of it: penstock story 'my study'/2",
+    ]
+
+
+def test_a_name_that_looks_like_an_option_is_not_typed():
+    assert in_shell("--help", "help-1a2b") == "help-1a2b"
+
+
+def test_of_a_long_exception_its_place_and_its_beginning_are_shown():
+    frames = '  File "a.py", line 1, in f\n    g()\n  File "b.py", line 2, in g\n    raise E\n'
+    assert traceback_end(f"Traceback\n{frames}E: one\ntwo\n").splitlines() == [
+        '  File "b.py", line 2, in g',
+        "    raise E",
+        "E: one",
+        "two",
+    ]
+    many = traceback_end(f"Traceback\n{frames}E: " + "more\n" * 99)
+    assert (many.count("\n"), many.count("b.py")) == (7, 1)
+    assert traceback_end("no place\n") == "no place"
 
 
 def test_a_study_without_a_result_says_so(tmp_path):

@@ -352,6 +352,21 @@ def test_a_shown_study_ends_with_how_to_have_its_report(settings, started, capsy
     assert "report" not in capsys.readouterr().err
 
 
+def test_a_shown_study_ends_with_what_failed(settings, started, capsys):
+    with FakeScheduler(settings, fate={1: TrialState.FAILED}):
+        shown, unseen = create_study(**GRID), create_study(**GRID)
+        shown.optimize(objective, SPACE)
+        told = capsys.readouterr().err
+        quiet(unseen, SPACE)
+    assert told.splitlines()[-5:-1] == [
+        "1 of 3 trials failed",
+        f"  trial 1 failed (exception): ValueError: no  penstock story {shown.id}/1",
+        f"the end of trial 1's traceback; all of it: penstock story {shown.id}/1",
+        "Traceback ...",
+    ]
+    assert "failed" not in capsys.readouterr().err
+
+
 def test_a_detached_optimize_submits_and_returns(settings, started):
     detached, noted = DETACH.set(True), SUBMITTED.set([])
     try:
