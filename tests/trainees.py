@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import multiprocessing
 import os
 import random
 import sys
@@ -220,6 +222,16 @@ class Paced(Long):
         )
 
 
+class Speaks(Paced):
+    """Says in two parts, in each step, which trial it is."""
+
+    def loss(self, model, batch):
+        print("this is", end=" ")
+        value = super().loss(model, batch)
+        print(self.params["who"])
+        return value
+
+
 def _columns():
     x, y = points().tensors
     return x, y.unsqueeze(1)
@@ -400,6 +412,26 @@ def objective_tidies(trial):
                 print("swallowed", flush=True)
     finally:
         print(f"trial {trial.number} is unwound", flush=True)
+
+
+def objective_that_prints(trial):
+    """In all the ways that there are."""
+    print("one\n\ntwo")
+    logging.getLogger("users").warning("three")
+    sys.stdout.buffer.write(b"four\n")
+    print("five ...", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    child = multiprocessing.get_context("fork").Process(target=print, args=("six",))
+    child.start()
+    child.join()
+    os.write(1, b"past Python\n")
+    print("not at its end", end="")
+    return 1.0
+
+
+def objective_that_closes_its_output(trial):
+    sys.stdout.close()
+    return 1.0
 
 
 def objective_stubborn(trial):

@@ -23,6 +23,7 @@ from penstock.tasks.contracts.contract import is_epoch_function
 from penstock.tasks.lanes.turn_page import TurnPage
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.tasks.process.output import MARK
 from penstock.tasks.trainer import variables as names
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -238,6 +239,15 @@ class TrainerProcess:
         while heard[-1]["op"] == "epoch" and not heard[-1]["closes"]:
             heard += self.hear_until(*ends)
         return heard
+
+    def printed(self) -> list[tuple[str, str]]:
+        """The lines of its log, each with the trial that printed it; empty where none is named."""
+        lines = self.log.read_text().splitlines()
+        marks = [MARK.match(line) for line in lines]
+        return [
+            (mark[2], line[mark.end() :]) if mark else ("", line)
+            for mark, line in zip(marks, lines, strict=True)
+        ]
 
     def close(self) -> int:
         """Close the pipe and give the exit status of the process."""

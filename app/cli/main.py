@@ -22,6 +22,7 @@ from .devices import capacity
 from .environments import environments
 from .history import history, similar
 from .life import cancel, extend, pause, resume, weight
+from .logs import logs
 from .machine import (
     backup,
     dashboard,
@@ -288,6 +289,7 @@ def report(
 
 for command, does in (
     ("best", best),
+    ("logs", logs),
     ("memory", memory),
     ("prefixes", prefixes),
     ("export", export),

@@ -87,6 +87,14 @@ TrialName = Annotated[
         autocompletion=completed(_trials),
     ),
 ]
+StudyOrTrial = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STUDY[/NUMBER]",
+        help="A study, or one of its trials, as digits-3f2a/7; by default the newest study.",
+        autocompletion=completed(_trials),
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 

@@ -36,6 +36,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from ...tasks.process.output import MARK
 from ..common.plain import plain
 from .settings import Settings
 
@@ -53,6 +54,8 @@ REMOVAL = 1.0
 SHARE = 4
 #: How often what was written meanwhile is copied, at most; the size of a piece (bytes).
 ROUNDS, CHUNK = 64, 1 << 20
+#: How the line begins that says how much was cut.
+CUT = "[penstock: about "
 _MARK = re.compile(rb"\n\[penstock: about +(\d+) bytes were cut here[^\n]*\]\n")
 #: The line of a traceback that names the exception.
 _EXCEPTION = re.compile(r"[\w.]+(Error|Warning|Exception|Interrupt|Exit)(: |$)")
@@ -90,7 +93,7 @@ def _hold(file: IO[bytes]) -> bool:
 
 
 def tail(path: Path, lines: int = 12) -> str:
-    """The last lines of a log, for messages. Empty if there is none."""
+    """The last lines of a log, for messages, without their marks. Empty if there is none."""
     try:
         # Never waits: user code may have put a pipe in its place.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
@@ -98,7 +101,7 @@ def tail(path: Path, lines: int = 12) -> str:
             text = file.read(8192).decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(plain(line) for line in text.splitlines()[-lines:])
+    return "\n".join(plain(MARK.sub("", line, 1)) for line in text.splitlines()[-lines:])
 
 
 def last_error(path: Path, since: int = 0) -> str:
@@ -228,7 +231,7 @@ def trim(path: Path, limit: int) -> int:
 def _mark(cut: int) -> bytes:
     """The line that marks a cut; its length is always the same."""
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"\n[penstock: about {cut:>20} bytes were cut here, the last at {at}]\n".encode()
+    return f"\n{CUT}{cut:>20} bytes were cut here, the last at {at}]\n".encode()
 
 
 def _line_after(fd: int, offset: int) -> int:

@@ -26,6 +26,7 @@ from typing import Generic, NoReturn, TypeVar
 from ...profiling.base.errors import TrialFailed
 from ..process import forks
 from ..process.main_thread import MAIN_THREAD, Wake, wait_until
+from ..process.output import printing_for
 from ..process.pipe import Abandoned, Run
 
 #: How many functions stay paused. The one that has waited longest is unwound for the next.
@@ -89,10 +90,12 @@ class Function(ABC):
     def unwind(self) -> None:
         """End the waiting function, since the trial will not go on from here."""
         self._released = True
+        others = printing_for(self._run.task.trial)
         self._pass()
         if not self._ended.wait(UNWIND):
             print(f"{self._name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
             os._exit(1)
+        printing_for(others)
         self._forget()
 
     def _forget(self) -> None:

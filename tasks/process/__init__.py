@@ -1,4 +1,4 @@
 """What every trainer process has.
 
-Its pipe, sealed messages, failures, forks kept quiet, memory and joules.
+Its pipe, sealed messages, marked output, failures, forks kept quiet, memory and joules.
 """

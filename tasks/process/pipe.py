@@ -192,7 +192,7 @@ class Run:
     def note_skipped(self, error: Exception) -> None:
         """Note that the newest state could not be loaded and an older one is used."""
         self.passed_over.append(f"{error}; an older state is used")
-        print(f"{self.task.trial}: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
+        print(f"penstock: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
         """Say that these accepted epochs are computed again, and why."""
@@ -200,7 +200,7 @@ class Run:
 
     def remarks(self, text: str) -> None:
         """Say what the user should know of this trial, in its log and its story."""
-        print(f"{self.task.trial}: {text}", file=sys.stderr)  # noqa: T201 - its log
+        print(f"penstock: {text}", file=sys.stderr)  # noqa: T201 - its log
         self.say("remarked", text=text)
 
     def wait(self, what: str, seconds: float) -> None:

@@ -4,8 +4,9 @@ It runs one segment after another in its main thread, or several by turns (``sea
 first segment of a function on it runs them in another thread, and the main thread belongs to the
 functions (``tasks.process.main_thread``). The socket whose number is in ``PENSTOCK_TRAINER_FD``
 brings segments and takes results, as lines of JSON (``tasks.process.pipe``). What the user's code
-prints goes to the log file that the worker opened as stdout. Nothing is imported before it is
-needed: functions do not need torch, unless their own code does.
+prints goes to the log file that the worker opened as stdout, each line marked with the trial
+(``tasks.process.output``). Nothing is imported before it is needed: functions do not need torch,
+unless their own code does.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ..process.failure import Lost, MachineMismatch, failure_of
 from ..process.main_thread import MAIN_THREAD
 from ..process.memory import bounded
 from ..process.messages import SUSPENDABLE, CodeRef
+from ..process.output import mark_output, printing_for
 from ..process.pipe import Abandoned, Pipe, ReleaseTrial, Run
 from ..process.termination import leave_to_agent
 from ..system import catboost_threads
@@ -108,6 +110,7 @@ class TrainerProcess:
         if not self._pipe.begin(work):
             return
         short_of_memory = False
+        printing_for(work.task.trial)
         work.memory.begin()
         try:
             self._run(work)
@@ -134,6 +137,7 @@ class TrainerProcess:
             work.say("failed", kind=failure.kind, message=message, traceback=failure.traceback)
             short_of_memory = failure.kind == "memory"
         finally:
+            printing_for("")
             self._pipe.end(work)
         # Not earlier: while the error is handled, its frames hold what they allocated.
         if short_of_memory:
@@ -142,6 +146,7 @@ class TrainerProcess:
     def _resumed(self, run: Run) -> None:
         """The run's turn begins again: set what others have set for themselves meanwhile."""
         task = run.task
+        printing_for(task.trial)
         if task.contract != "empty" and self._in_turn is not run:
             self._in_turn = run
             self._surroundings.enter(task)
@@ -243,7 +248,7 @@ def main(ahead: Collection[str] = ()) -> None:
     # Ctrl-C in the terminal is for the worker, which closes the pipe when it has finished.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leave_to_agent()
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file
+    mark_output()
     # cuBLAS reads this when torch starts it; deterministic algorithms need it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # A program that user code starts must neither inherit the sockets nor know the token for peers.

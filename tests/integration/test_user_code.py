@@ -170,3 +170,33 @@ def test_when_no_trial_succeeds_the_failure_is_raised_with_its_traceback(site):
     assert "in mischief" in failed.value.traceback
     assert study.status == "failed"
     assert "hopeless" in site.penstock("watch", "hopeless", status=1)
+
+
+def test_a_run_in_which_some_trials_fail_says_which_and_where_and_what_they_printed(site, tmp_path):
+    """It ends well, as there is a best trial."""
+    script = tmp_path / "partly.py"
+    script.write_text(
+        "import penstock\n\n"
+        "def objective(trial):\n"
+        "    print('trial', trial.number, 'has begun')\n"
+        "    if trial.number == 1:\n"
+        "        raise ValueError('one is wrong')\n"
+        "    return 1.0\n\n"
+        "if __name__ == '__main__':\n"
+        "    study = penstock.create_study(study_name='partly')\n"
+        "    study.optimize(objective, n_trials=3)\n"
+    )
+    said = site.penstock("run", script)
+    assert (
+        "1 of 3 trials failed\n"
+        "  trial 1 failed (exception): ValueError: one is wrong  penstock story partly/1\n"
+        "the end of trial 1's traceback; all of it: penstock story partly/1\n"
+        f'  File "{script}", line 6, in objective\n'
+        "    raise ValueError('one is wrong')\n"
+        "ValueError: one is wrong\n"
+    ) in said
+    assert site.penstock("logs", "partly/1").endswith("trial 1 has begun\n")
+    lines = site.penstock("logs", "partly").splitlines()
+    assert sorted(each for each in lines if "begun" in each) == [
+        f"{n}| trial {n} has begun" for n in range(3)
+    ]

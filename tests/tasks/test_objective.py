@@ -176,7 +176,7 @@ def test_a_released_objective_is_unwound_past_its_except_and_through_its_finally
     trainer.carry_out(segment(trainees.objective_tidies))
     trainer.say(op="release", trial="s-0000")
     trainer.carry_out(segment(trainees.objective_tidies, trial="s-0001"))
-    assert trainer.log.read_text() == "trial 0 is unwound\n"
+    assert trainer.printed() == [("s-0000", "trial 0 is unwound")]
 
 
 def test_the_objectives_that_waited_longest_make_room(trainer):
@@ -186,7 +186,8 @@ def test_the_objectives_that_waited_longest_make_room(trainer):
     assert drawn(trainer.carry_out(segment(trainees.objective_tidies, 2, trial=trials[1]))) == [1.0]
     trainer.carry_out(segment(trainees.objective_tidies, trial="s-0098"))
     trainer.carry_out(segment(trainees.objective_raises, trial="s-0099"))  # one thing at a time
-    assert trainer.log.read_text().splitlines() == ["trial 0 is unwound", "trial 2 is unwound"]
+    unwound = [("s-0000", "trial 0 is unwound"), ("s-0002", "trial 2 is unwound")]
+    assert trainer.printed() == unwound, "each as itself, although another trial makes it end"
 
 
 def test_one_that_fails_leaves_the_paused_ones_where_they_are(trainer):

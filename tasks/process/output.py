@@ -1,0 +1,94 @@
+"""Marks what a trainer prints with the time and with the trial that printed it.
+
+Theory of operation. The output of a trainer is a log that it shares with the other trainers of its
+lane, and trials come and go in it. So each line that goes through ``sys.stdout`` or ``sys.stderr``
+while a trial is at work begins with the time and the trial's id. That is a property of the process,
+not of a thread: one trial at a time is at work in a trainer, and threads and forked children of its
+code print as the trial. What goes to the descriptors past both, from C or from a program that the
+code starts, has no mark.
+
+    2026-11-27T07:19:32.123Z digits-3f2a9c1e-0007| loss 0.1
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+#: A line's mark: the time, and the trial's id.
+MARK = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (\S+)\| ")
+
+_trial = ""
+_streams: list[TextIO] = []
+
+
+def mark_output() -> None:
+    """Mark what is printed in this process from now on."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        stream.flush()
+        marked = io.TextIOWrapper(
+            _Marked(stream.fileno(), stream.name),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=True,
+        )
+        setattr(sys, name, marked)
+        _streams.append(marked)
+
+
+def printing_for(trial: str) -> str:
+    """Whoever prints from now on prints for this trial; empty: for none. Returns the one before."""
+    global _trial  # noqa: PLW0603 - a process has one output
+    before, changes = _trial, trial != _trial
+    for stream in _streams if changes else ():
+        # User code may have closed it, or the disk may be full: whoever prints next is told so.
+        with suppress(OSError, ValueError):
+            stream.flush()
+    _trial = trial
+    return before
+
+
+class _Marked(io.RawIOBase):
+    """What is behind a text stream: lines are marked on their way to a descriptor."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.name = name
+        self._descriptor = descriptor
+        #: The trial whose line is not at its end; None where the next byte begins a line.
+        self._unended: str | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, data: Any) -> int:
+        """Write all of ``data``, in one piece: the log has other writers."""
+        text, trial = bytes(data), _trial
+        if not text:
+            return 0
+        mark = _mark(trial)
+        inner, end = (text[:-1], b"\n") if text.endswith(b"\n") else (text, b"")
+        marked = inner.replace(b"\n", b"\n" + mark) + end
+        if self._unended is None:
+            marked = mark + marked
+        elif self._unended != trial:
+            marked = b"\n" + mark + marked
+        self._unended = None if end else trial
+        while marked:
+            marked = marked[os.write(self._descriptor, marked) :]
+        return len(text)
+
+
+def _mark(trial: str) -> bytes:
+    if not trial:
+        return b""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{now} {trial}| ".encode()
