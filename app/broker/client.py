@@ -18,6 +18,7 @@ from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import StudyImported
 from ...scheduler.model.study import Params, StudySpec
 from ...tasks.process.messages import Forged, dumps, parse, seal
+from ..common.text import in_shell
 from ..host.settings import Settings
 from ..ledger.codec import encode, spec_to_json
 from ..ledger.history import entries_to_bodies
@@ -217,9 +218,10 @@ def _may_still_happen(body: dict[str, Any]) -> str:
     study = body.get("study")
     if not isinstance(study, dict):
         return ". It may still be carried out when a scheduler runs"
+    typed = in_shell(study["name"], study["id"])
     return (
         ". The study may still be accepted when a scheduler runs: `penstock status"
-        f" {study['id']}` then shows it, `penstock cancel {study['id']}` ends it"
+        f" {typed}` then shows it, `penstock cancel {typed}` ends it"
     )
 
 

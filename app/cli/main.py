@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
+from ..common.text import in_shell
 from ..host.permissions import forbid_others_to_write
 from .devices import capacity
 from .environments import environments
@@ -176,7 +177,8 @@ def submit(
         where = _elsewhere(studies)
         for study in studies:
             if where is None:
-                say(f"submitted {study.study_name}: penstock watch {study.id}")
+                typed = in_shell(study.study_name, study.id)
+                say(f"submitted {study.study_name}: penstock watch {typed}")
             else:
                 say(f"submitted {study.study_name}, as {study.id}; {where}")
 
@@ -216,7 +218,7 @@ def watch(
         study = follow(reader, study.id, on_poll=feed.update, why=monitor.reason)
     show_failures(reader, study)
     if study.status == "failed":
-        raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
+        raise TrialFailed("exception", f"study {study.name} failed: {study.reason}")
 
 
 @app.command("ls", rich_help_panel=STUDIES)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ...profiling.base.errors import UsageError
+from ..common.text import in_shell
 from .terminal import Json, Name, check_folder, client_of, present, reader_of, say, study_of
 
 
@@ -139,7 +140,7 @@ def import_study(
     event = to_event(read_archive(file))
     client_of().import_study(event)
     spec = event.record.spec
-    say(f"imported {spec.name}: penstock report {spec.id}")
+    say(f"imported {spec.name}: penstock report {in_shell(spec.name, spec.id)}")
 
 
 def _form_of(output: Path | None) -> Format:

@@ -22,6 +22,7 @@ from zlib import crc32
 
 from ...profiling.base.errors import BackendError
 from ...scheduler.model.trial import FINAL
+from ..common.text import in_shell
 from ..host import locks
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Feed:
                     option = f"--{callback.kind}"
                     log.warning(
                         "%s: the log is incomplete; `penstock watch %s %s` adds what is missing",
-                        *(error, view.study.id, option),
+                        *(error, in_shell(view.study.name, view.study.id), option),
                     )
                 elif not self._retry_at[callback]:
                     log.warning("%s; the study continues and is logged when it answers", error)

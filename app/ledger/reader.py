@@ -113,6 +113,10 @@ class Reader(EventLog):
         names = self._whole(STUDY, query)
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
 
+    def study_names(self) -> dict[str, str]:
+        """The names of all studies by id, also of those that were deleted."""
+        return {row.id: row.name for row in self._rows(select(STUDY.c.id, STUDY.c.name))}
+
     def with_names(self, study: StudyRow) -> StudyRow:
         """``study`` with the names that its user gave the values of its objectives."""
         for _, event in reversed(self.events(study.id)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -87,6 +88,11 @@ class StudyRow:
     names: tuple[str, ...] = ()
     #: What it has had of devices; without limits it is known once the study is over.
     spent: Spent = NOTHING_SPENT
+
+    @property
+    def reason(self) -> str:
+        """``message`` as its user calls its trials: by their numbers, not their ids."""
+        return re.sub(rf"{re.escape(self.id)}-0*(\d+)", r"trial \1", self.message)
 
     @property
     def response(self) -> float | None:

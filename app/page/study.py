@@ -71,7 +71,8 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     energy = energy_words(epochs, view.devices)
     common = ""
     if spec.seeding == "shared":
-        common = prefixes.section(study_prefixes(spec, trials, epochs))
+        names = site.reader.study_names()
+        common = prefixes.section(study_prefixes(spec, trials, epochs, names))
     running = view.running if study.finished_at is None else {}
     groups = company.lane_groups(site.reader, view.devices, running, study.id)
     sections, drawings = _charts(study, trials, epochs)
@@ -125,7 +126,7 @@ def _topics(study: StudyRow) -> tuple[str, ...]:
 
 def _progress(view: View, troubles: Sequence[str | None], tiles: str) -> str:
     words = "".join(
-        f'<p class="message">{escape(each)}</p>' for each in (view.study.message, *troubles) if each
+        f'<p class="message">{escape(each)}</p>' for each in (view.study.reason, *troubles) if each
     )
     head = f"<p>{status(view.study.status)} {escape(progress_words(view))}</p>"
     return f'{head}{words}<div class="tiles">{tiles}</div>'

@@ -8,7 +8,7 @@ trial.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,6 +49,8 @@ class StudyPrefixes:
     taken: int
     #: How many of these were taken over from other studies, by the studies' ids.
     from_others: dict[str, int]
+    #: The names of studies by id.
+    names: Mapping[str, str]
     #: What those that were taken over within the study took the trials that trained them: seconds
     #: of training, and joules of those that were measured (None: none was).
     seconds: float
@@ -67,13 +69,17 @@ class StudyPrefixes:
 def prefixes_of(reader: Reader, study: StudyRow) -> StudyPrefixes:
     """The prefixes of a study of the ledger."""
     epochs = reader.epochs(study.id)  # before the trials, so that the trial of every one is known
-    return study_prefixes(spec_from_json(study.spec_json), reader.trials(study.id), epochs)
+    spec, names = spec_from_json(study.spec_json), reader.study_names()
+    return study_prefixes(spec, reader.trials(study.id), epochs, names)
 
 
 def study_prefixes(
-    spec: StudySpec, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+    spec: StudySpec,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    names: Mapping[str, str],
 ) -> StudyPrefixes:
-    """The prefixes of the study that has these rows."""
+    """The prefixes of the study that has these rows; ``names`` are those of studies by id."""
     why, ways = obstacle(spec), ways_of(spec, trials)
     edges = tree(ways)
     compared, differences = (0, []) if why else _compare(edges, epochs)
@@ -91,6 +97,7 @@ def study_prefixes(
         trained=len(trained),
         taken=len(taken),
         from_others=dict(Counter(found for row in taken if (found := _elsewhere(spec, row)))),
+        names=names,
         seconds=sum(row.seconds for row in sources),
         joules=sum(joules) if joules else None,
         companions=tuple(companions(ways)) if merged else (),

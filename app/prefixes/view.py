@@ -59,7 +59,8 @@ def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
         within_it = " within the study" if found.taken else ""
         yield f"{found.trained} were trained, none was taken over{within_it}"
     for study, n in found.from_others.items():
-        yield f"{n} were taken over from trials of study {study}, which has the same data token"
+        whose = found.names.get(study, study)
+        yield f"{n} were taken over from trials of study {whose}, which has the same data token"
     if epochs.to_come:
         yield (
             f"up to the targets of its trials {epochs.to_come} are to come, of which"

@@ -87,7 +87,7 @@ def report_text(reader: Reader, study_id: str) -> str:
     sharing = _shared(reader, study, epochs)
     spec = spec_from_json(study.spec_json)
     system = system_section(reader, spec, trials)
-    common = prefixes.section(study_prefixes(spec, trials, epochs))
+    common = prefixes.section(study_prefixes(spec, trials, epochs, reader.study_names()))
     derived = (event for _, event in reader.of_trials(study.id, Derived))
     gallery = architectures.section(study, trials, derived)
     energy = energy_words(epochs, reader.devices())
@@ -177,7 +177,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "name": escape(study.name),
         "status": escape(study.status),
         "lead": lead(study, spec),
-        "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
+        "message": f'<p class="message">{escape(study.reason)}</p>' if study.message else "",
         "tiles": tiles(study, spec.strategy, progress, epochs, end),
         "best_title": best_words(study).capitalize(),
         "best": best_card(study, progress, epochs),

@@ -263,9 +263,8 @@ class Runner:
         if isinstance(fault, IllegalTransition):
             raise BackendError(f"the scheduler failed over this command, which is a bug: {fault}")
         if fault is not None and isinstance(event, TrialEnqueued):
-            raise UsageError(
-                f"all trials of study {event.study} have begun: extend it, then enqueue"
-            )
+            name = self.engine.state.studies[event.study].spec.name
+            raise UsageError(f"all trials of {name} have begun: extend it, then enqueue")
         if fault is not None and user_commands.must_count(event, self.engine.state):
             raise UsageError(str(fault))
         return commands.answer(event, self.engine.state)

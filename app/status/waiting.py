@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...scheduler.model.environment import obstacle
 from ..common.ports import DRAIN_GRACE
+from ..common.text import in_shell
 
 if TYPE_CHECKING:
     from ...profiling.devices.device import Device
@@ -86,7 +87,7 @@ def why_waiting(
 def _held(study: StudyRow) -> str:
     """What its user has to do; empty if nothing."""
     if study.status == "paused":
-        return f"it is paused: continue it with `penstock resume {study.id}`"
+        return f"it is paused: continue it with `penstock resume {in_shell(study.name, study.id)}`"
     if study.contract == "ask":
         return "it is open for ask() and tell(); study.close() ends it"
     return ""
@@ -112,9 +113,10 @@ def _untaken(
 ) -> str:
     """Why no device takes any of its trials; empty if one may."""
     if present and setbacks and setbacks[0].refused:
+        typed = in_shell(study.name, study.id)
         return (
             f"no device accepts it: {setbacks[0].reason}. Fix that, and have it tried again"
-            f" (penstock pause {study.id}, penstock resume {study.id}), or restart the worker"
+            f" (penstock pause {typed}, penstock resume {typed}), or restart the worker"
         )
     names = {record.device.name for record in present}
     here = [device for device in services.announced if device.name in names]

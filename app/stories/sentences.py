@@ -9,6 +9,7 @@ from ...profiling.devices.device import slot_name
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
+from ...scheduler.model.study import number_of
 from ..common.text import count, duration, instead, number, size
 from ..views.system_configurations import tried
 from .architectures import derived, described
@@ -189,11 +190,12 @@ def _names(noun: str, attributes: Attributes) -> str:
 
 
 def _footprint(event: happened.FootprintReported) -> str:
+    of = f"trial {number_of(event.of)}"
     if event.failed:
-        return f"the memory that {event.of} needs could not be estimated: {event.failed}"
+        return f"the memory that {of} needs could not be estimated: {event.failed}"
     how = "was measured" if event.measured else "was estimated"
     need = f"{size(event.footprint.peak)}, {size(event.footprint.persistent)} of it between steps"
-    return f"the memory that {event.of} needs {how}: {need}"
+    return f"the memory that {of} needs {how}: {need}"
 
 
 def _measured(

@@ -19,6 +19,7 @@ from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import with_several_slots
 from ...scheduler.model import events as happened
 from ...scheduler.model.snapshot import POLICY_BACKOFF
+from ...scheduler.model.study import number_of, study_of_trial
 from ..common.text import duration, number
 from ..ledger.codec import spec_from_json
 from ..views.progress import final_metrics, origins
@@ -84,6 +85,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     accepted = {(row.epoch, row.fence): row for row in own}
     fences = sorted({fence for _, event in events if (fence := fence_of(event)) is not None})
     attempts = {fence: number for number, fence in enumerate(fences, 1)}
+    names = reader.study_names()
     lengths = {row.fence: length_words(row.length) for row in accepted.values() if row.length}
     several = with_several_slots(record.device for record in reader.devices())
     lines = tuple(
@@ -93,7 +95,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
             sentence(
                 event, study.shown_metric, accepted, attempts, several, bounds=spec.constraints
             ),
-            cause_words(event, trial.id, reasons),
+            cause_words(event, trial.id, reasons, names),
             None if (fence := fence_of(event)) is None else attempts[fence],
             fence,
             event.traceback if isinstance(event, happened.AttemptFailed) else "",
@@ -115,7 +117,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     trials = reader.trials(study.id)
     taken = [
         Line(each.at - trial.created_at, None, each.what, each.cause)
-        for each in taken_over(spec, trial, trials, epochs)
+        for each in taken_over(spec, trial, trials, epochs, names)
     ]
     waits = waits_as_companion(spec, trial, trials)
     alike = others_alike(reader, study.id, events)
@@ -134,15 +136,20 @@ def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
     return tuple(found)
 
 
-def cause_words(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
-    """Why ``event`` happened: the event whose handling sent the attempt that it answers."""
+def cause_words(
+    event: Event, trial: str, reasons: Mapping[int, Event], names: Mapping[str, str]
+) -> str:
+    """Why ``event`` happened: the event whose handling sent the attempt that it answers.
+
+    ``reasons`` are such events by their numbers, ``names`` those of studies by id.
+    """
     seq = _taken_at(event)
     if seq is None:
         return event.cause
     reason = reasons.get(seq)
     if reason is None:
         return f"sent at #{seq}"
-    return f"sent when {_occasion(reason, trial)} (#{seq})"
+    return f"sent when {_occasion(reason, trial, names)} (#{seq})"
 
 
 def _taken_at(event: Event) -> int | None:
@@ -163,7 +170,7 @@ _OCCASIONS: dict[type[Event], str] = {
 }
 
 
-def _occasion(reason: Event, trial: str) -> str:
+def _occasion(reason: Event, trial: str, names: Mapping[str, str]) -> str:
     match reason:
         case happened.DeviceJoined():
             text = f"{reason.device.name} joined"
@@ -174,22 +181,22 @@ def _occasion(reason: Event, trial: str) -> str:
         case happened.DevicesGivenBack():
             text = f"the operator gave back {', '.join(reason.devices)}"
         case happened.EpochReported():
-            text = f"{_who(reason.trial, trial)} ended epoch {reason.epoch}"
+            text = f"{_who(reason.trial, trial, names)} ended epoch {reason.epoch}"
         case happened.TrialReturned():
-            text = f"{_who(reason.trial, trial)} returned"
+            text = f"{_who(reason.trial, trial, names)} returned"
         case happened.AttemptFailed() | happened.AttemptLost():
-            text = f"an attempt of {_who(reason.trial, trial)} failed"
+            text = f"an attempt of {_who(reason.trial, trial, names)} failed"
         case _:
             text = _OCCASIONS.get(type(reason), f"{type(reason).__name__} was handled")
     return text
 
 
-def _who(other: str, trial: str) -> str:
+def _who(other: str, trial: str, names: Mapping[str, str]) -> str:
     if other == trial:
         return "it"
-    study, _, last = other.rpartition("-")
-    of = "" if study == trial.rpartition("-")[0] else f" of another study, {study},"
-    return f"trial {int(last)}{of}"
+    study = study_of_trial(other)
+    of = "" if study == study_of_trial(trial) else f" of another study, {names.get(study, study)},"
+    return f"trial {number_of(other)}{of}"
 
 
 def render(story: Story) -> RenderableType:

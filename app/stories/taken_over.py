@@ -6,7 +6,7 @@ the other one had ended it before, it was trained before this trial needed it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,9 +31,16 @@ class TakenOver(NamedTuple):
 
 
 def taken_over(
-    spec: StudySpec, trial: TrialRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+    spec: StudySpec,
+    trial: TrialRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    names: Mapping[str, str],
 ) -> list[TakenOver]:
-    """What ``trial`` took over, in order. ``epochs`` are those of all ``trials`` of the study."""
+    """What ``trial`` took over, in order. ``epochs`` are those of all ``trials`` of the study.
+
+    ``names`` are those of studies by id.
+    """
     numbers = {row.id: row for row in trials}
     trained = {(row.trial, row.epoch): row for row in epochs}
     mine = sorted((row for row in epochs if row.trial == trial.id), key=lambda row: row.epoch)
@@ -47,8 +54,10 @@ def taken_over(
         if source:
             rows = list(run)
             sources = [trained.get((source, row.epoch)) for row in rows]
-            what = _what(spec, source, rows, sources)
-            if study_of_trial(source) == spec.id:
+            other = study_of_trial(source)
+            whose = "" if other == spec.id else f" of study {names.get(other, other)}"
+            what = _what(number_of(source), whose, rows, sources)
+            if not whose:
                 cause = _cause(spec, trial, numbers.get(source), beside=beside)
             else:
                 cause = "both studies have one data token, and these trials equal hyperparameters"
@@ -57,15 +66,13 @@ def taken_over(
 
 
 def _what(
-    spec: StudySpec, source: str, rows: Sequence[EpochRow], sources: Sequence[EpochRow | None]
+    source: int, whose: str, rows: Sequence[EpochRow], sources: Sequence[EpochRow | None]
 ) -> str:
     first, last = rows[0].epoch, rows[-1].epoch
     which, them = (f"epochs {first} to {last}", "them") if last > first else (f"epoch {last}", "it")
     seconds = sum(row.seconds for row in sources if row is not None)
     saved = f" ({duration(seconds)} saved)" if all(sources) else ""
-    study = study_of_trial(source)
-    whose = "" if study == spec.id else f" of study {study}"
-    return f"{which}: taken over from trial {number_of(source)}{whose}, which trained {them}{saved}"
+    return f"{which}: taken over from trial {source}{whose}, which trained {them}{saved}"
 
 
 def _cause(spec: StudySpec, trial: TrialRow, source: TrialRow | None, *, beside: bool) -> str:

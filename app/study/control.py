@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
+from ..common.text import in_shell
 from ..ledger.codec import spec_from_json
 from ..services.services import ensure_up, scheduler_answers
 from ..spec.amounts import check_priority, check_weight
@@ -33,13 +34,13 @@ class Control:
         """Pause a study: running trials end their epoch."""
         study = self._unfinished(name)
         client_of(self._settings).pause(study.id)
-        return f"{study.name} is paused: penstock resume {study.id}"
+        return f"{study.name} is paused: penstock resume {in_shell(study.name, study.id)}"
 
     def resume(self, name: str) -> str:
         """Continue a paused study."""
         study = self._unfinished(name)
         client_of(self._settings).resume(study.id)
-        return f"{study.name} goes on: penstock watch {study.id}"
+        return f"{study.name} goes on: penstock watch {in_shell(study.name, study.id)}"
 
     def cancel(self, name: str) -> str:
         """Cancel a study. Its results so far stay readable."""
@@ -64,7 +65,8 @@ class Control:
         """Add trials to a study, even if it is over: ``by`` so many, or up to ``to``."""
         study = self._reader.study(name)
         n_trials = client_of(self._settings).extend(study.id, by=by, to=to)
-        return f"{study.name} goes on to {n_trials} trials: penstock watch {study.id}"
+        typed = in_shell(study.name, study.id)
+        return f"{study.name} goes on to {n_trials} trials: penstock watch {typed}"
 
     def enqueue(self, name: str, params: Mapping[str, Any]) -> str:
         """Have a configuration tried next; what it leaves out is drawn."""

@@ -19,6 +19,7 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import OVER, Observation, trial_id
 from ...scheduler.model.trial import FINAL, TrialState
 from ...tasks.contracts.code import is_imported
+from ..common.text import in_shell
 from ..common.validation import seconds, whole
 from ..host.tracebacks import to_the_user
 from ..mirroring.late_trials import keep
@@ -153,7 +154,7 @@ class Study(ReadableStudy):
             raise failure_of(self._handle, row)
         if show_progress and SUBMITTED.get() is None:  # otherwise the command line says it
             show_failures(self._handle.reader(), row, ended)
-            sys.stderr.write(f"The report: penstock report {self.id}\n")
+            sys.stderr.write(f"The report: penstock report {in_shell(self.study_name, self.id)}\n")
 
     @to_the_user
     @space_second

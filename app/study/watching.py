@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import TrialFailed, UsageError
 from ...scheduler.model.retry import ENDS_STUDY
 from ...scheduler.model.trial import FINAL, TrialState
+from ..common.text import in_shell
 from .handle import SUBMITTED, StudyHandle
 
 if TYPE_CHECKING:
@@ -85,18 +86,18 @@ def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
     ending = [trial for trial in failed if trial.failure_kind in ENDS_STUDY]
     words = f"no trial of {handle.study_name} succeeded"
     if ending:
-        first, why = ending[0], f"{handle.study_name} was ended: {row.message}"
+        first, why = ending[0], f"{handle.study_name} was ended: {row.reason}"
     elif not failed:
-        return TrialFailed("exception", f"{words}: {row.message}")
+        return TrialFailed("exception", f"{words}: {row.reason}")
     elif any(trial.state in (TrialState.CANCELLED, TrialState.COMPLETED) for trial in rows):
         # Before all had failed; what is complete is of earlier calls.
-        first, why = failed[-1], f"{handle.study_name} was ended: {row.message}"
+        first, why = failed[-1], f"{handle.study_name} was ended: {row.reason}"
     else:
         first = failed[0]
-        why = f"{words}; {first.id} {failure_words(first)}"
+        why = f"{words}; trial {first.number} {failure_words(first)}"
     failure = TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
     if failure.traceback:
-        failure.add_note(f"\n{first.id}: {failure.traceback}")
+        failure.add_note(f"\ntrial {first.number}: {failure.traceback}")
     return failure
 
 
@@ -129,7 +130,8 @@ def open_message(study_name: str) -> str:
 
 def detached_message(study_name: str, study_id: str) -> str:
     """The message about a study that is no longer watched but continues."""
+    typed = in_shell(study_name, study_id)
     return (
-        f"{study_name} goes on. Watch it with `penstock watch {study_id}`,"
-        f" cancel it with `penstock cancel {study_id}`."
+        f"{study_name} goes on. Watch it with `penstock watch {typed}`,"
+        f" cancel it with `penstock cancel {typed}`."
     )

@@ -315,7 +315,7 @@ class Lines(Screen):
             self._over = over
             self._write(f"{view.study.name}: {view.study.status}, {progress_words(view)}")
             if over and view.study.message:
-                self._write(view.study.message)
+                self._write(view.study.reason)
 
     def _write(self, text: str) -> None:
         _write(self.console, text)

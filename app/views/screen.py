@@ -139,7 +139,7 @@ def _header(view: View, now: float) -> RenderableType:
         left = f"not run: {count(progress.enqueued, 'enqueued trial')}"
         parts.append(Text(left, style="yellow"))
     if study.message:
-        parts.append(Text(study.message, style="yellow"))
+        parts.append(Text(study.reason, style="yellow"))
     return Group(*parts)
 
 

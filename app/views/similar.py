@@ -10,6 +10,7 @@ from ...profiling.similarity.clusters import KMEANS
 from ...profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
 from ...profiling.similarity.service import Nearest, Neighbour, Similarity
 from ...scheduler.model.events import Described, Profiled
+from ...scheduler.model.study import number_of
 from ..common.text import count, number
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ def find_similar(reader: Reader, study: StudyRow, trial: TrialRow) -> Similarity
     """Ask the history about a ``trial`` of ``study``. Raises UsageError if it has no profile."""
     profile = profile_of_trial(reader, study, trial)
     if profile is None:
-        raise UsageError(f"{trial.id} has no profile: {_why_none(reader, study)}")
+        raise UsageError(f"{study.name}/{trial.number} has no profile: {_why_none(reader, study)}")
     device = next((d.device for d in reader.devices() if d.device.name == trial.device), None)
     if device is None:
-        raise UsageError(f"{trial.id} has run on no device yet")
+        raise UsageError(f"{study.name}/{trial.number} has run on no device yet")
     machine = machine_class(device)
     # Entries from the trial's own study are left out: they are trivially similar.
     own = source_of(study.id)
@@ -65,8 +66,8 @@ def _why_none(reader: Reader, study: StudyRow) -> str:
     profiled = [event.trial for _, event in reader.of_trials(study.id, Profiled)]
     if not profiled:
         return "no trial of its study has one: system= was off, or none ran long enough"
-    others = ", ".join(list(dict.fromkeys(profiled))[:SHOWN])
-    return f"only the first trials of a workload are profiled, here {others}"
+    others = ", ".join(str(number_of(each)) for each in list(dict.fromkeys(profiled))[:SHOWN])
+    return f"only the first trials of a workload are profiled, here trials {others}"
 
 
 def similarity_report(

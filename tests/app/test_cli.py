@@ -471,8 +471,8 @@ def test_ctrl_c_ends_with_130_and_says_once_that_the_study_goes_on(script, tmp_p
     result = process("run", script, "interrupt", home=tmp_path)
     assert result.returncode == 130
     assert result.stdout.splitlines()[-1] == (
-        "digits goes on. Watch it with `penstock watch digits-1a2b`,"
-        " cancel it with `penstock cancel digits-1a2b`."
+        "digits goes on. Watch it with `penstock watch digits`,"
+        " cancel it with `penstock cancel digits`."
     )
     assert result.stdout.count("goes on") == 1
     assert result.stderr == ""
@@ -489,7 +489,7 @@ def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_pa
 def test_a_submitted_script_may_ask_for_results_that_are_not_there_yet(script, tmp_path):
     result = process("submit", script, "submit", home=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[-1].startswith("submitted later: penstock watch later-")
+    assert result.stdout.splitlines()[-1] == "submitted later: penstock watch later"
 
 
 def test_a_script_that_is_not_there_is_refused(tmp_path):

@@ -177,11 +177,11 @@ def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
 
 def test_a_study_that_nobody_has_answered_may_yet_be_accepted_and_that_is_said(settings):
     with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError) as said:
-        Client(settings, timeout=1.0).send("submit", study={"id": "late-1a2b"})
-    assert "may still be accepted when a scheduler runs: `penstock status late-1a2b`" in str(
+        Client(settings, timeout=1.0).send("submit", study={"id": "late-1a2b", "name": "late one"})
+    assert "may still be accepted when a scheduler runs: `penstock status 'late one'`" in str(
         said.value
     )
-    assert "`penstock cancel late-1a2b` ends it" in str(said.value)
+    assert "`penstock cancel 'late one'` ends it" in str(said.value)
     with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError, match="still be carried"):
         Client(settings, timeout=1.0).pause("late-1a2b")
 
@@ -189,5 +189,5 @@ def test_a_study_that_nobody_has_answered_may_yet_be_accepted_and_that_is_said(s
 def test_what_was_never_sent_will_not_be_carried_out(settings):
     server.start(settings)
     with pytest.raises(BackendError) as said:
-        Client(settings, timeout=1.0).send("submit", study={"id": "late-1a2b"})
+        Client(settings, timeout=1.0).send("submit", study={"id": "late-1a2b", "name": "late one"})
     assert str(said.value).endswith("`penstock doctor` looks for the reason")

@@ -202,7 +202,7 @@ def test_an_mlflow_that_does_not_answer_is_said_once_and_holds_nobody_up(
     [said] = caplog.messages
     assert "the study continues" in said
     watch(MLflowCallback(silent), tmp_path, whole)
-    assert f"`penstock watch {STUDY} --mlflow` adds what is missing" in caplog.messages[1]
+    assert "`penstock watch digits --mlflow` adds what is missing" in caplog.messages[1]
     assert "secret" not in caplog.text
 
 

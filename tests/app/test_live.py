@@ -48,6 +48,14 @@ def test_a_small_study_shows_all_its_trials(finished):
     assert "exception: ValueError: <b>no</b>" in shown
 
 
+def test_a_message_calls_trials_by_their_numbers(finished):
+    """The scheduler writes ids, of this study and of others."""
+    view = Watcher(finished, "digits-1a2b").poll()
+    message = "digits-1a2b-0000 and other-1a2b-0007 differ from digits-1a2b-0120"
+    shown = text_of(replace(view, study=replace(view.study, message=message)))
+    assert "trial 0 and other-1a2b-0007 differ from trial 120" in shown
+
+
 def test_a_curve_is_drawn_as_bars_that_rise_with_it(finished):
     shown = text_of(Watcher(finished, "digits-1a2b").poll())
     best = next(line for line in shown.splitlines() if "✓ completed" in line)

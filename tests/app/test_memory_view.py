@@ -102,9 +102,9 @@ def test_where_nothing_is_known_it_is_said_why(sqlite_url):
 @pytest.mark.parametrize(
     ("event", "told"),
     [
-        (report("s-0007", 100), "the memory that s-0007 needs was estimated: 100 MiB, 25 MiB of"),
-        (report("s-0007", 2048, measured=True), "s-0007 needs was measured: 2 GiB, 512 MiB of it"),
-        (report("s-0007", 0, failed="no"), "s-0007 needs could not be estimated: no"),
+        (report("s-0007", 100), "the memory that trial 7 needs was estimated: 100 MiB, 25 MiB of"),
+        (report("s-0007", 2048, measured=True), "trial 7 needs was measured: 2 GiB, 512 MiB of it"),
+        (report("s-0007", 0, failed="no"), "trial 7 needs could not be estimated: no"),
     ],
 )
 def test_a_trials_story_tells_it(event, told):

@@ -50,7 +50,7 @@ def test_joules_are_those_of_the_trials_that_trained(tmp_path):
     epochs = [
         row if row.taken_from else replace(row, joules=2.0) for row in reader.epochs(study.id)
     ]
-    found = study_prefixes(shared_spec(), reader.trials(study.id), epochs)
+    found = study_prefixes(shared_spec(), reader.trials(study.id), epochs, {})
     assert found.joules == pytest.approx(18 * 2.0)
     assert "1.8 s of training and 36.0 J" in "".join(facts_in_words(found))
 
@@ -103,7 +103,7 @@ def test_bits_that_differed_are_told(tmp_path):
         replace(row, state_hash="other") if (row.trial[-1], row.epoch) == ("4", 2) else row
         for row in reader.epochs(study.id)
     ]
-    found = study_prefixes(shared_spec(seed=seed), reader.trials(study.id), epochs)
+    found = study_prefixes(shared_spec(seed=seed), reader.trials(study.id), epochs, {})
     assert found.differences == ((3, 4, 2),)
     assert [*facts_in_words(found)][-1] == (
         "bits differed in 1 comparison, first in epoch 2 of trials 3 and 4: since then every trial"

@@ -148,7 +148,5 @@ def test_a_trial_without_a_profile_says_why(sqlite_url):
     ledger.close()
     reader = Reader(sqlite_url)
     [trial] = reader.trials("digits-1")
-    with pytest.raises(
-        UsageError, match="digits-1-0000 has no profile: no trial of its study has one"
-    ):
+    with pytest.raises(UsageError, match="digits/0 has no profile: no trial of its study has one"):
         find_similar(reader, reader.study("digits-1"), trial)

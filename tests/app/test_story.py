@@ -328,7 +328,7 @@ def test_each_kind_of_event_has_its_sentence(event, words):
         ),
         (
             events.TrialReturned(at=1.0, trial="other-1a2b-0003", fence=4, value=None),
-            "sent when trial 3 of another study, other-1a2b, returned (#7)",
+            "sent when trial 3 of another study, other, returned (#7)",
         ),
         (
             events.DevicesTakenOut(at=0.0, devices=("cpu.a.0", "cpu.a.1")),
@@ -342,12 +342,12 @@ def test_each_kind_of_event_has_its_sentence(event, words):
 )
 def test_a_cause_becomes_the_occasion_of_the_decision(reason, words):
     event = events.AttemptLost(**FENCED, cause="7.0", reason="")
-    assert cause_words(event, "s-0001", {7: reason}) == words
-    assert cause_words(event, "s-0001", {}) == "sent at #7"
+    assert cause_words(event, "s-0001", {7: reason}, {"other-1a2b": "other"}) == words
+    assert cause_words(event, "s-0001", {}, {}) == "sent at #7"
 
 
 def test_an_event_from_outside_has_no_cause():
-    assert cause_words(events.AttemptLost(**FENCED, reason="x"), "s-0001", {}) == ""
+    assert cause_words(events.AttemptLost(**FENCED, reason="x"), "s-0001", {}, {}) == ""
 
 
 @pytest.mark.parametrize(

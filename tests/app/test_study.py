@@ -276,8 +276,8 @@ def test_without_a_complete_trial_there_is_no_best_one(settings, started):
         quiet(study, SPACE)
     assert failure.value.kind == "exception"
     assert failure.value.traceback == "Traceback ..."
-    assert failure.value.__notes__ == [f"\n{study.id}-0000: Traceback ..."]
-    assert f"{study.id}-0000" in str(failure.value)
+    assert failure.value.__notes__ == ["\ntrial 0: Traceback ..."]
+    assert "succeeded; trial 0 failed (exception): ValueError: no" in str(failure.value)
     with pytest.raises(UsageError, match="first failure was: ValueError: no"):
         study.best_trial  # noqa: B018 - it raises
 
@@ -344,11 +344,11 @@ def test_under_the_command_line_only_that_says_that_the_study_goes_on(
 
 def test_a_shown_study_ends_with_how_to_have_its_report(settings, started, capsys):
     with FakeScheduler(settings):
-        shown, unseen = create_study(**GRID), create_study(**GRID)
+        shown, unseen = create_study(study_name="to be shown", **GRID), create_study(**GRID)
         shown.optimize(objective, SPACE)
         told = capsys.readouterr().err
         quiet(unseen, SPACE)
-    assert told.splitlines()[-1] == f"The report: penstock report {shown.id}"
+    assert told.splitlines()[-1] == "The report: penstock report 'to be shown'"
     assert "report" not in capsys.readouterr().err
 
 

@@ -55,9 +55,9 @@ def test_a_second_study_trains_no_epoch_of_equal_trials_and_has_their_bits(site,
     assert (facts["trained"], facts["taken"]) == (0, 24)
     assert facts["from_others"] == {first.id: 24}
     told = " ".join(site.penstock("prefixes", second.id).split())
-    assert f"24 were taken over from trials of study {first.id}" in told
+    assert f"24 were taken over from trials of study {first.study_name}" in told
     told = " ".join(site.penstock("story", f"{second.id}/0").split())
-    assert f"taken over from trial 0 of study {first.id}, which trained" in told
+    assert f"taken over from trial 0 of study {first.study_name}, which trained" in told
 
     assert json.loads(site.penstock("status", second.id, "--json"))["usage"] is None
     assert "24/24 epochs 4/4" in " ".join(site.penstock("status", second.id).split())

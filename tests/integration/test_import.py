@@ -43,7 +43,7 @@ def test_a_study_is_taken_elsewhere_and_outlives_a_killed_scheduler(site, tmp_pa
     here = Installation(tmp_path / "home")
     try:
         id_ = site.reader.study("drawn").id
-        assert here.penstock("import", exported) == f"imported drawn: penstock report {id_}\n"
+        assert here.penstock("import", exported) == "imported drawn: penstock report drawn\n"
         assert f"study {id_} exists already" in here.penstock("import", exported, status=2)
         pid = locks.pid_of(here.settings.run, "scheduler")
         os.kill(pid, signal.SIGKILL)

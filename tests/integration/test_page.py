@@ -60,7 +60,7 @@ def test_a_study_is_controlled_from_its_page_and_its_scheduler_dies_and_comes_ba
 
         assert pages.act("pause", study="paged") == (
             200,
-            f"paged is paused: penstock resume {study.id}",
+            "paged is paused: penstock resume paged",
         )
         site.until(lambda: not site.reader.running(), "what ran ends its epoch")
         assert "it is paused: continue it" in pages.page("/study?id=paged")
@@ -84,7 +84,7 @@ def test_a_study_is_controlled_from_its_page_and_its_scheduler_dies_and_comes_ba
         assert 0.015 in [trial.params["lr"] for trial in site.reader.trials(study.id)]
         assert pages.act("extend", study="paged", by="1") == (
             200,
-            f"paged goes on to 7 trials: penstock watch {study.id}",
+            "paged goes on to 7 trials: penstock watch paged",
         )
         assert site.wait(study.id).status == "complete"
         assert "7/7" in pages.page("/")

@@ -47,7 +47,7 @@ def test_a_submitted_file_is_taken_up_again_and_a_changed_one_refused(site, tmp_
     file.write_text(text)
     for _ in range(2):
         line = site.penstock("submit", file)
-        assert line.startswith("submitted kept: penstock watch kept-")
+        assert line == "submitted kept: penstock watch kept\n"
     assert [study.name for study in site.reader.studies()].count("kept") == 1
     assert site.wait("kept").status == "complete"
     file.write_text(text.replace("n_trials: 2", "n_trials: 3"))
