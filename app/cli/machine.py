@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.base.errors import BackendError
-from .terminal import BACKEND, Json, client_of, present, reader_of, say, settings_of
+from .terminal import BACKEND, Json, present, reader_of, say, settings_of
 
 if TYPE_CHECKING:
     from ..status.doctor import Finding
@@ -58,9 +58,10 @@ def findings_view(findings: Sequence[Finding]) -> RenderableType:
 
 def plan(as_json: Json = False) -> None:
     """Show what the scheduler would do next: who runs until when, who waits and why."""
+    from ..study import control
     from ..views.plan import plan_view
 
-    present(client_of().plan(), as_json, plan_view)
+    present(control.plan(settings_of()), as_json, plan_view)
 
 
 def gc(

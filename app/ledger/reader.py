@@ -266,6 +266,11 @@ class Reader(EventLog):
         [row] = self._rows(select(func.max(EVENT.c.seq)))
         return row[0] or 0
 
+    def newest_at(self) -> float | None:
+        """When the newest event happened, by the scheduler's clock; None before the first."""
+        rows = self._rows(select(EVENT.c.at).order_by(EVENT.c.seq.desc()).limit(1))
+        return next((row.at for row in rows), None)
+
     def changed(self, after: int) -> set[str]:
         """The ids of the studies that events after number ``after`` are about.
 

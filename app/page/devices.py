@@ -12,6 +12,7 @@ from ...scheduler.model.study import study_of_trial
 from ..broker.client import Client
 from ..drawings.timeline import holdings, study_colours
 from ..report import company
+from ..study.control import no_scheduler
 from ..views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
 from ..views.plan import COLUMNS as PLANNED
 from ..views.plan import detail_words, head_words, plan_rows
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 NEWEST = 400
 #: Seconds until a scheduler that does not answer is given up.
 PATIENCE = 5.0
-_SILENT = "no scheduler runs: <code>penstock up</code> starts one"
 
 
 def devices_page(site: Site, query: Mapping[str, str]) -> Page:
@@ -90,7 +90,7 @@ def plan_page(site: Site, query: Mapping[str, str]) -> Page:
 
 def _plan(site: Site) -> str:
     if not site.serves():
-        return f'<p class="message">{_SILENT}</p>'
+        return f'<p class="message">{escape(no_scheduler(site.settings))}</p>'
     try:
         plan = Client(site.settings, timeout=PATIENCE).plan()
     except PenstockError as error:

@@ -6,13 +6,18 @@ BackendError if no scheduler answers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import UsageError
-from ..common.text import in_shell
+from ...profiling.base.errors import BackendError, PenstockError, UsageError
+from ..common.text import duration, in_shell
+from ..host import locks
 from ..ledger.codec import spec_from_json
-from ..services.services import ensure_up, scheduler_answers
+from ..services.ledger_location import ledger_reader
+from ..services.services import ensure_up, is_served_by_others, scheduler_answers
 from ..spec.amounts import check_priority, check_weight
 from ..spec.space import check_params
 
@@ -95,6 +100,30 @@ def drain(settings: Settings, names: Sequence[str]) -> str:
 def undrain(settings: Settings, names: Sequence[str]) -> str:
     """Return devices that were drained or freed."""
     return f"given back: {', '.join(client_of(settings).undrain(names))}"
+
+
+def plan(settings: Settings) -> dict[str, Any]:
+    """What the scheduler would do next. Nothing is started to say so."""
+    from ..broker.client import Client
+
+    # One that was killed is started again by the agent: it will answer.
+    here = any(locks.is_running(settings.run, name) for name in ("scheduler", "agent"))
+    if here or is_served_by_others(settings):
+        return Client(settings).plan()
+    raise BackendError(no_scheduler(settings))
+
+
+def no_scheduler(settings: Settings) -> str:
+    """That no scheduler runs, until when the last one was at work, and what to do."""
+    at = None
+    with suppress(PenstockError):  # nothing has run yet, or the ledger is elsewhere or damaged
+        at = ledger_reader(settings).newest_at()
+    words = "no scheduler is running"
+    if at is not None:
+        when = datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        ago = duration(max(0.0, time.time() - at))
+        words += f": the last one was at work until {when} ({ago} ago)"
+    return f"{words}. Start one with `penstock up`"
 
 
 def client_of(settings: Settings) -> Client:

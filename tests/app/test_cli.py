@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -86,6 +87,18 @@ def test_watch_logs_what_has_happened_before(call, tmp_path):
     assert result.exit_code == 0, result.stderr
     [study] = tmp_path.iterdir()
     assert len(list(study.iterdir())) == 8, "one of nine failed before its first epoch"
+
+
+def test_a_plan_without_a_scheduler_says_since_when_and_starts_none(call, home, tmp_path):
+    result = call("plan")
+    assert (result.exit_code, result.stdout) == (3, "")
+    last = Reader(f"sqlite:///{home / 'ledger.db'}").study("digits").finished_at
+    when = datetime.fromtimestamp(last, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    assert f"no scheduler is running: the last one was at work until {when} (" in result.stderr
+    assert result.stderr.endswith(" ago). Start one with `penstock up`\n")
+    assert locks.pid_of(home / "run", "scheduler") is None
+    unused = CliRunner(env={"PENSTOCK_HOME": str(tmp_path)}).invoke(app, ["plan"])
+    assert unused.stderr == "penstock: no scheduler is running. Start one with `penstock up`\n"
 
 
 def test_watch_ends_with_what_failed_and_where(call):

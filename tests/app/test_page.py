@@ -303,7 +303,7 @@ def test_where_nothing_has_run_yet_pages_say_so(tmp_path):
         server.enter()
         assert "penstock run SCRIPT" in server.page("/")
         assert "There is no device yet" in server.page("/devices")
-        assert "no scheduler runs" in server.page("/plan")
+        assert "no scheduler is running" in server.page("/plan")
         assert server.ask("/study?id=x")[0] == 503
     finally:
         server.close()
