@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ...scheduler.model.trial import FINAL, TrialState
 from ..common.text import duration, number, share_words
-from ..status.listing import view_facts
+from ..status.listing import done_words, view_facts
 from .frame import Content, Page
 from .pieces import cells, link, live, page_of, pager, table
 
@@ -55,17 +54,14 @@ def _facts(site: Site, row: StudyRow) -> dict[str, Any]:
 
 
 def _cells(facts: dict[str, Any]) -> tuple[str, ...]:
-    proposed, planned, best = sum(facts["trials"].values()), facts["n_trials"], facts["best"]
-    done = sum(n for state, n in facts["trials"].items() if TrialState(state) in FINAL)
+    best = facts["best"]
     share = share_words(facts["weight"], facts["priority"]) if not facts["finished_at"] else ""
     front = f"front of {len(facts['front'])}" if facts["front"] else ""
     return (
         link("study", facts["name"], id=facts["id"]) + (share and f" <small>{share}</small>"),
         status(facts["status"]),
-        str(done) if planned is None else f"{done}/{max(proposed, planned)}",
-        f"{facts['epochs']}/{facts['epochs_expected']}"
-        if facts["epochs_expected"]
-        else str(facts["epochs"]),
+        done_words(facts, "trials"),
+        done_words(facts, "epochs"),
         "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
         escape(number(best["value"])) if best else front,
         escape(", ".join(each["metric"] for each in facts["objectives"])),

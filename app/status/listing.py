@@ -64,6 +64,8 @@ def view_facts(view: View) -> Facts:
         "n_trials": None if study.endless else study.n_trials,
         "copied_trials": study.observations,
         "enqueued_trials": progress.enqueued,
+        "trials_over": progress.final,
+        "trials_expected": progress.trials,
         "trials": {str(state): count for state, count in sorted(progress.counts.items())},
         "epochs": progress.epochs,
         "epochs_expected": progress.expected,
@@ -129,20 +131,25 @@ class _Studies:
 
 
 def _row(facts: Facts) -> Iterator[RenderableType]:
-    best, expected, planned = facts["best"], facts["epochs_expected"], facts["n_trials"]
-    n_trials = sum(facts["trials"].values()) - facts["enqueued_trials"]
+    best = facts["best"]
     yield Text(facts["name"], style="bold")
     yield Text(facts["status"], style=STATUS_STYLE.get(facts["status"], ""))
-    yield _of(n_trials, None if planned is None else max(n_trials, planned))
-    yield _of(facts["epochs"], expected or None)
+    yield from (done_words(facts, what) for what in ("trials", "epochs"))
     yield "" if facts["response_seconds"] is None else duration(facts["response_seconds"])
     yield number(best["value"]) if best else _front(facts)
     yield Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim")
 
 
-def _of(n: int, total: int | None) -> str:
-    """``7/9``; ``7`` where nobody knows how many there will be."""
-    return f"{_short(n)}/{_short(total)}" if total is not None else _short(n)
+def done_words(facts: Facts, what: str) -> str:
+    """``7/9``: so many ``trials`` are over, or ``epochs`` trained, of those that there will be.
+
+    ``7`` where nobody knows how many there will be.
+    """
+    if what == "trials":
+        done, total = facts["trials_over"], facts["trials_expected"]
+    else:
+        done, total = facts["epochs"], facts["epochs_expected"] or None
+    return _short(done) if total is None else f"{_short(done)}/{_short(total)}"
 
 
 def _short(n: int) -> str:

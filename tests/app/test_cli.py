@@ -18,6 +18,8 @@ from penstock.app.cli.main import app
 from penstock.app.host import locks
 from penstock.app.ledger.reader import Reader
 from penstock.app.status.listing import study_facts, study_table
+from penstock.app.views.live import Watcher
+from penstock.app.views.screen import progress_words
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.study import ENDLESS
 from rich.console import Console
@@ -62,6 +64,15 @@ def test_ls_lists_the_study_with_its_best(call):
     assert head.split() == ["study", "status", "trials", "epochs", "took", "best", "metric"]
     name, status, trials, *_, metric = line.split()
     assert (name, status, trials, metric) == ("digits", "complete", "9/9", "accuracy")
+
+
+@pytest.mark.parametrize("turns", [1, 6, 20, None])
+def test_ls_counts_trials_and_epochs_as_the_live_table_does(tmp_path, turns):
+    reader = make_study(tmp_path, study_spec(n_trials=9), fails=(3,), turns=turns)
+    listed = CliRunner(env={"PENSTOCK_HOME": str(tmp_path)}).invoke(app, ["ls"]).stdout
+    trials, epochs = listed.splitlines()[1].split()[2:4]
+    words = progress_words(Watcher(reader, "digits-1a2b").poll())
+    assert words.startswith(f"{epochs} epochs, {trials} trials")
 
 
 def test_the_version_is_that_of_the_package(call):
