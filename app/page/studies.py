@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 #: How many studies a page lists.
 LISTED = 100
 #: The columns; those in ``NUMBERS`` hold numbers.
-COLUMNS = ("study", "status", "trials", "epochs", "took", "best", "metric")
-NUMBERS = ("trials", "epochs", "took", "best")
+COLUMNS = ("study", "status", "trials", "epochs", "took", "best (last value)", "metric")
+NUMBERS = ("trials", "epochs", "took", "best (last value)")
 
 
 def studies_page(site: Site, query: Mapping[str, str]) -> Page:

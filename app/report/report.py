@@ -277,8 +277,7 @@ def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRo
     who = best_who(study, progress.front)
     text = (
         f'<p class="value">{number(progress.best_mean, 5)}</p>'
-        f'<p class="what">{escape(study.shown_metric)} of {who}'
-        f", {escape(reached(best))}</p>"
+        f'<p class="what">{escape(study.shown_metric)}, {who}, {escape(reached(best))}</p>'
     )
     text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""
     return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")

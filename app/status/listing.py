@@ -121,7 +121,7 @@ class _Studies:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
         table.add_column("study", overflow="fold")
-        for title in ("status", "trials", "epochs", "took", "best"):
+        for title in ("status", "trials", "epochs", "took", "best (last)"):
             table.add_column(title, justify="left" if title == "status" else "right", no_wrap=True)
         width = max(1, options.max_width // METRIC)
         table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=width)

@@ -140,7 +140,7 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
         (facts["study"], "bold"),
         f" {facts['status']}: {words} {who} {facts['metric_name']} ",
         (number(facts["mean"] if several else facts["value"]), "bold green"),
-        (f"  ({facts['reached']})", "dim"),
+        (f"  ({'last value, ' if facts['epoch'] else ''}{facts['reached']})", "dim"),
     )
     grid = Table.grid(padding=(0, 3, 0, 0))
     each = (

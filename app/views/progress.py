@@ -198,10 +198,15 @@ def mean_of(trials: Sequence[TrialRow]) -> float | None:
 
 
 def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
-    """The best trial, or the best configuration's: ``trial 4``, ``mean of trials 4, 5``."""
+    """Whose value is shown as the best, and which one of a trial that reported several.
+
+    ``last value of trial 4``, ``mean of the last values of trials 4, 5``; ``trial 4`` where there
+    is only one. A better value on the way does not count.
+    """
+    several = any(trial.epoch > 0 for trial in best)
     if study.replicates == 1:
-        return f"trial {best[0].number}"
-    return f"mean of trials {numbers_of(best)}"
+        return f"{'last value of ' if several else ''}trial {best[0].number}"
+    return f"mean of {'the last values of ' if several else ''}trials {numbers_of(best)}"
 
 
 def numbers_of(trials: Sequence[TrialRow]) -> str:

@@ -39,7 +39,7 @@ def test_the_best_trial_is_said_to_people_and_to_scripts(tmp_path):
     assert facts["checkpoint"] == {"epoch": 9, "uri": f"file://{file}", "gone": False}
     said = call(tmp_path, "digits").stdout
     assert f"digits complete: best trial {best.number}, accuracy {best.value:.4g}" in said
-    assert "(completed after 9 epochs)" in said
+    assert "(last value, completed after 9 epochs)" in said
     assert f"checkpoint  epoch 9  file://{file}\n" in said
     file.unlink()
     assert json.loads(call(tmp_path, "--json").stdout)["checkpoint"]["gone"]
@@ -56,6 +56,7 @@ def test_a_running_study_has_its_best_so_far_and_perhaps_no_checkpoint(tmp_path)
     assert facts["checkpoint"] is None
     said = call(tmp_path).stdout
     assert "digits running: best trial so far" in said
+    assert "  (last value, " in said
     assert "none in the store" in said
 
 

@@ -61,7 +61,8 @@ def test_ls_lists_the_study_with_its_best(call):
     result = call("ls")
     assert result.exit_code == 0
     head, line = result.stdout.splitlines()
-    assert head.split() == ["study", "status", "trials", "epochs", "took", "best", "metric"]
+    titles = ["study", "status", "trials", "epochs", "took", "best (last)", "metric"]
+    assert re.split("  +", head) == titles
     name, status, trials, *_, metric = line.split()
     assert (name, status, trials, metric) == ("digits", "complete", "9/9", "accuracy")
 

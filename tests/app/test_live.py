@@ -80,7 +80,9 @@ def test_the_best_in_the_head_is_the_best_in_the_table_and_says_how_far_it_is_tr
     best = view.progress.best
     assert best.value == max(trial.value for trial in view.trials if trial.value is not None)
     head = text_of(view, width=120).splitlines()[2]
-    assert head.startswith(f"best so far {best.value:.5g}  trial {best.number}, {reached(best)}  ")
+    who = f"last value of trial {best.number}, {reached(best)}"
+    assert head.startswith(f"best so far {best.value:.5g}  {who}  ")
+    assert f" (last value of trial {best.number}, " in progress_words(view)
 
 
 def test_a_large_study_shows_what_matters_and_counts_the_rest(tmp_path):

@@ -118,13 +118,13 @@ def test_the_best_configuration_is_the_one_with_the_best_mean(tmp_path, kept):
     said = CliRunner(env=env).invoke(app, ["best"]).stdout
     assert f"best configuration trials {first}, {second}, mean accuracy {facts['mean']:.4g}" in said
     status = CliRunner(env=env).invoke(app, ["status", "digits"]).stdout
-    assert f"mean of trials {first}, {second}" in status
+    assert f"mean of the last values of trials {first}, {second}" in status
     assert "shared seeding, 2 replicates" in status
     listed = json.loads(CliRunner(env=env).invoke(app, ["status", "digits", "--json"]).stdout)
     assert listed["best_mean"] == facts["mean"]
     assert listed["front"] == [first, second]
     page = write_report(reader, "digits-1a2b", tmp_path / "page.html").read_text()
-    assert f"mean of trials {first}, {second}" in page
+    assert f"mean of the last values of trials {first}, {second}" in page
     assert "0, shared by all configurations, 2 replicates each" in page
     trials = Results(reader, "digits-1a2b").trials()
     assert [trial.number for trial in best_of(2, trials, ["maximize"])] == [*best]

@@ -101,7 +101,7 @@ def test_the_best_trial_is_the_best_complete_one(page, reader):
     best = best_of(reader)
     card = page.sections["best"]
     assert card.startswith("Best trial")
-    assert f"accuracy of trial {best.number}, completed after 9 epochs" in card
+    assert f"accuracy, last value of trial {best.number}, completed after 9 epochs" in card
     assert f"{best.value:.5g}" in card
     assert f"{best.params['lr']:.4g}" in card
 
