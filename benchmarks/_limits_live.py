@@ -25,9 +25,11 @@ from penstock.scheduler.state.limits import HOUR
 
 from ._digits import SPACE
 from ._studies import installation, random_digits
-from .limits import LIMITS, foretold, foretold_figures, overshoots, passed
+from .limits import foretold, foretold_figures, overshoots, passed
 
 DEVICES = "cpu:2x1"
+#: Money is device-hours by a price, and these machines have no meters.
+LIMITS = ("device_hours", "deadline")
 TRIALS = 12
 STRATEGIES = (
     penstock.FullBudget(12),

@@ -4,11 +4,16 @@
     python -m benchmarks.limits --json FILE --live N    (``benchmarks._limits_live``)
 
 Each instance is a random study on random devices: its strategy, the number of its trials, how long
-they take. It runs once without a limit, and then with a limit of device-hours and with a deadline,
-each at a random share of what it took, once with ``stop`` and once with ``finish_best``. The trace
-is replayed to find when the limit was passed, to the second, with what open attempts had had by
-then. An epoch that ends later overshoots: of each trial, 1 is the epoch that it was in. The trial
-that ``finish_best`` lets go on is left out.
+they take. It runs once without a limit, and then with a limit of device-hours, of energy, of money
+and with a deadline, each at a random share of what it took, once with ``stop`` and once with
+``finish_best``. Trials draw different powers, which scatter by epoch, and with a limit of money the
+devices are of two kinds with different prices. The trace is replayed to find when the limit was
+passed, to the second, with what open attempts had had by then; joules come with epochs. An epoch
+that ends later overshoots: of each trial, 1 is the epoch that it was in. The trial that
+``finish_best`` lets go on is left out.
+
+Where epochs are short, the scheduler's word comes late. So each limit is tried once more where no
+word to a running segment arrives at all (``unheard``): what is sent has to be enough.
 
 Foretold: each study without a limit is looked at when half of a deadline has passed, that is 0.4 to
 2.5 times what the study takes. Of the deadlines that it misses, how many were said to be missed by
@@ -25,14 +30,17 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
 from typing import Protocol
+from unittest.mock import patch
 
 from penstock.app.ledger.rows import EpochRow
+from penstock.app.simulation.devices.transport import SimulatedTransport
 from penstock.app.simulation.simulator import Simulated, simulate
 from penstock.app.simulation.workload import (
     SimulatedTraining,
@@ -47,7 +55,7 @@ from penstock.scheduler.model.events import Event
 from penstock.scheduler.model.study import StrategySpec, StudySpec
 from penstock.scheduler.model.trial import AcceptedEpoch
 from penstock.scheduler.outlook.forecast import study_end
-from penstock.scheduler.state.limits import HOUR, deadline_of
+from penstock.scheduler.state.limits import HOUR, KWH, limits_of
 from penstock.scheduler.state.spending import charged
 
 STRATEGIES = (
@@ -61,7 +69,9 @@ STRATEGIES = (
 )
 #: Lanes and seats of a device.
 SHAPES = ((1, 1), (1, 1), (2, 1), (1, 4))
-LIMITS = ("device_hours", "deadline")
+LIMITS = ("device_hours", "kwh", "money", "deadline")
+#: The prices of a device-hour where money is limited.
+PRICES = {"cpu": 0.04, "cuda": 2.5}
 #: How many deadlines of each study are foretold.
 DEADLINES = 4
 
@@ -80,10 +90,11 @@ class Instance:
     """A random study, its devices, and how long it takes without a limit."""
 
     def __init__(self, seed: str) -> None:
+        self.seed = seed
         self.rng = rng = Random(f"penstock limits {seed}")
         lanes, seats = rng.choice(SHAPES)
         self.devices = [
-            Device(f"d{k}", "n", "cpu", (k,), None, lanes * seats, seats=seats)
+            Device(f"d{k}", "n", "cpu", (k,), None, lanes * seats, seats=seats, unmetered="")
             for k in range(rng.choice((1, 2, 3, 8, 16)))
         ]
         trials = rng.choice((4, 9, 27, 60))
@@ -104,15 +115,38 @@ class Instance:
 
     def run(self, spec: StudySpec) -> Simulated:
         """The study under this specification."""
-        return simulate([spec], self.devices, SimulatedTraining(self.workload))
+        devices, prices = self.devices, None
+        if spec.money is not None:
+            prices, kinds = PRICES, tuple(PRICES)
+            devices = [replace(each, kind=kinds[k % 2]) for k, each in enumerate(devices)]
+        work = SimulatedTraining(self.workload)
+        return simulate([spec], devices, work, watts=self.watts, prices=prices)
+
+    def watts(self, trial: str, epoch: int) -> float:
+        """What a device draws in an epoch of a trial: by trial, and a little by epoch."""
+        of_trial = Random(f"{self.seed} {trial}").gauss(math.log(40.0), 0.4)
+        return math.exp(of_trial + Random(f"{self.seed} {trial} {epoch}").gauss(0.0, 0.1))
 
     def limited(self, limit: str, at_limit: str) -> StudySpec:
         """The study with a limit at a random share of what it took without one."""
         share = self.rng.uniform(0.05, 0.95)
-        took = self.free.makespan
-        if limit == "device_hours":
-            took = sum(row.at - row.begin for row in self.free.epochs) / HOUR
-        return replace(self.spec, **{limit: share * took, "at_limit": at_limit})
+        return replace(self.spec, **{limit: share * self._took(limit), "at_limit": at_limit})
+
+    def _took(self, limit: str) -> float:
+        """What the study took without a limit, as far as it can be told from its epochs."""
+        if limit == "deadline":
+            return self.free.makespan
+        if limit == "kwh":
+            return sum(row.joules or 0.0 for row in self.free.epochs) / KWH
+        hours = sum(row.at - row.begin for row in self.free.epochs) / HOUR
+        return hours * (fmean(PRICES.values()) if limit == "money" else 1.0)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """No word reaches a segment that runs."""
+    with patch.object(SimulatedTransport, "_cut", lambda transport, cut: None):
+        yield
 
 
 def passed(done: Ran, spec: StudySpec) -> tuple[float, str]:
@@ -121,24 +155,23 @@ def passed(done: Ran, spec: StudySpec) -> tuple[float, str]:
     Infinite if it never did.
     """
     engine, before = Engine(), (0.0, 0.0)
-    passed_at, most = math.inf, (spec.device_hours or math.inf) * HOUR
-    finishes = ""
+    passed_at, finishes = math.inf, ""
     for event in done.trace:
         engine.handle(event)
         study = engine.state.studies.get(spec.id)
         if study is None:
             continue
         finishes = study.finishes or finishes
-        if spec.deadline is not None:
-            passed_at = deadline_of(spec, study.created_at) or math.inf
+        if passed_at < math.inf:
             continue
         spent = study.spent
         for attempt in engine.state.attempts.values():
             spent = charged(engine.state, spent, replace(attempt), event.at)
-        now = (event.at, spent.device_seconds)
-        if now[1] >= most and passed_at == math.inf:
-            # Between two events devices are held at a constant rate.
-            part = (most - before[1]) / (now[1] - before[1])
+        [limit] = limits_of(spec, spent, study.created_at, event.at)
+        now = (event.at, limit.used)
+        if limit.used >= limit.most:
+            # Between two events devices are held at a constant rate. Joules come with an epoch.
+            part = (limit.most - before[1]) / (now[1] - before[1]) if spec.kwh is None else 1.0
             passed_at = before[0] + part * (now[0] - before[0])
         before = now
     return passed_at, finishes
@@ -203,6 +236,7 @@ def foretold_figures(rows: Sequence[Foretold]) -> dict[str, float]:
 def figures_of(seeds: Sequence[str]) -> dict[str, float]:
     """All figures over the instances of these seeds."""
     late: dict[str, list[int]] = {}
+    unheard_of: list[int] = []
     reached = 0
     instances = [Instance(seed) for seed in seeds]
     for instance in instances:
@@ -212,12 +246,15 @@ def figures_of(seeds: Sequence[str]) -> dict[str, float]:
                 found = overshoots(instance.run(spec), spec)
                 reached += bool(found)
                 late.setdefault(f"{limit}.{at_limit}", []).extend(found)
+                with unheard():
+                    unheard_of += overshoots(instance.run(spec), spec)
     every = [each for found in late.values() for each in found]
     figures: dict[str, float] = {
         "studies": len(seeds),
         "runs": len(seeds) * len(LIMITS) * 2,
         "runs_with_an_epoch_under_way": reached,
         "overshoot_epochs.max": max(every, default=0),
+        "overshoot_epochs.unheard.max": max(unheard_of, default=0),
     }
     figures |= foretold_figures(
         [

@@ -91,6 +91,8 @@ class World:
 
     def run(self, *, keep_snapshot: bool) -> Sequence:
         """All of it, from the first device on."""
+        if self.theme.prices:
+            self.send(happened.PricesChosen, prices=self.theme.prices)
         for number in range(self.rng.randint(1, self.theme.devices)):
             self.join(number)
         self.choose_policy()
@@ -267,7 +269,7 @@ class World:
             "state_hash": name,
             "signature": self.signature(dispatch),
             "seconds": round(max(0.01, self.at - before), 4),
-            "closes": epoch >= segment.last or segment.fence in self.cut,
+            "closes": epoch >= segment.last or segment.fence in self.cut or self.is_over(dispatch),
             "holder": f"h{segment.fence % 3}",
             "uri": name if durable else "",
             "claimed": self.rng.choice([0.0, 0.4]),
@@ -275,6 +277,10 @@ class World:
             "joules": self.rng.choice([None, None, 3.5]),
         }
         self.send(happened.EpochReported, **fields | changes)
+
+    def is_over(self, dispatch: Dispatch) -> bool:
+        """Whether a segment closes by itself, because a limit of its study is near."""
+        return dispatch.until is not None and self.at >= dispatch.until
 
     def train_oddly(self) -> None:
         """A report that is late, doubled, ahead, under another signature or with other bits."""
@@ -690,7 +696,10 @@ class World:
         # A device that comes back has as many slots as before.
         slots = self.theme.slots[int(name.rpartition(".")[2]) % len(self.theme.slots)]
         cores = tuple(range(self.theme.cores))
-        made = Device(name, "a", "cpu", cores, self.rng.choice([None, 8 * 10**9]), slots)
+        memory = self.rng.choice([None, 8 * 10**9])
+        made = Device(name, "a", "cpu", cores, memory, slots)
+        if self.theme.prices:
+            made = replace(made, unmetered="")
         incarnation = str(self.rng.randint(1, 2))
         self.odd_machines.discard(name)
         if "signature" in self.seed and self.rng.random() < 0.3:

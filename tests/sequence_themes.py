@@ -30,6 +30,7 @@ PBT = [
 ]
 POLICIES = ["fifo", "longest_first", "static_fluid", "dynamic_fluid", "waterfill"]
 PLUGIN = "users_policies:youngest_first"
+AT_BEST = "finish_best"
 
 #: How often each action is taken where a theme says nothing else.
 WEIGHTS = {
@@ -82,6 +83,8 @@ class Theme:
     studies: int = 4
     seconds: float = 0.5
     stretch: tuple[float, ...] = (1.0, 1.1, 1.3)
+    #: Prices of a device-hour, by kind. Where there are any, devices have meters, too.
+    prices: tuple[tuple[str, float], ...] = ()
     sequences: int = 12
     events: tuple[int, int] = (60, 220)
 
@@ -176,6 +179,21 @@ def manifold_study(rng: random.Random, number: int) -> dict[str, Any]:
     return any_study(rng, number) | extra | {"keep_checkpoints": rng.choice([1, 2, 4])}
 
 
+def limited_study(rng: random.Random, number: int) -> dict[str, Any]:
+    """One or two limits, of what a few of its epochs take up to what most of them do."""
+    limits = {
+        "device_hours": rng.uniform(3.0, 40.0) / 3600,
+        "kwh": rng.uniform(3.0, 40.0) / 3.6e6,
+        "money": rng.uniform(3.0, 40.0) / 3600,
+        "deadline": rng.uniform(2.0, 60.0),
+    }
+    names = rng.sample(sorted(limits), rng.choice([1, 1, 2]))
+    chosen = {name: round(limits[name], 9) for name in names}
+    plans = [plan for plan in PLANS if plan.max_epochs is not None]
+    fields = {"strategy": rng.choice(plans), "at_limit": rng.choice(["stop", "pause", AT_BEST])}
+    return any_study(rng, number) | fields | chosen
+
+
 def returning_study(rng: random.Random, number: int) -> dict[str, Any]:
     fields = {"strategy": rng.choice([StrategySpec("full"), *PLANS[:4]]), "contract": "objective"}
     return manifold_study(rng, number) | fields
@@ -250,6 +268,14 @@ THEMES = {
     "lives": Theme(
         any_study,
         {"extend": 9.0, "pause": 3.0, "resume": 5.0, "cancel": 1.5, "bring_in": 2.0, "train": 40.0},
+        sequences=24,
+    ),
+    "limits": Theme(
+        limited_study,
+        {"tick": 12.0, "resume": 4.0, "extend": 2.0, "submit": 4.0},
+        prices=(("cpu", 1.0),),
+        slots=(1, 2),
+        seconds=0.3,
         sequences=24,
     ),
     "objectives": Theme(manifold_study, {"durable": 12.0, "end_early": 2.0}, sequences=15),

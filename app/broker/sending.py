@@ -82,6 +82,7 @@ def _dispatched(
             seed=spec.seed,
             first=segment.first,
             n=segment.n,
+            until=dispatch.until,
             final=dispatch.final,
             shards=dispatch.shards,
             fence=segment.fence,

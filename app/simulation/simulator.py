@@ -16,7 +16,13 @@ from ...profiling.devices.device import Device
 from ...profiling.memory.footprint import Footprint
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.decisions import Segment
-from ...scheduler.model.events import Event, FootprintReported, PolicyChosen, StudySubmitted
+from ...scheduler.model.events import (
+    Event,
+    FootprintReported,
+    PolicyChosen,
+    PricesChosen,
+    StudySubmitted,
+)
 from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.names import CROSS_STUDY
@@ -95,6 +101,8 @@ def simulate(
     overhead: float = OVERHEAD,
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN,
     company: Callable[[str, int], float] = lambda _study, _together: 1.0,
+    watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0,
+    prices: Mapping[str, float] | None = None,
     tell: Callable[[float, int], None] = lambda now, epochs: None,
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
@@ -105,15 +113,17 @@ def simulate(
     study id, 0 by default;
     ``enqueued`` are the configurations that each study tries first. ``needs`` is what memory the
     trial of a segment needs, nothing by default. ``company`` is what an epoch takes of each of so
-    many trials of a study that are trained together in a lane, over what it takes alone. ``tell``
-    is called repeatedly with the simulated time and the number of epochs trained. Raises
-    BackendError if the studies are not over after ``longest`` simulated seconds.
+    many trials of a study that are trained together in a lane, over what it takes alone. ``watts``
+    is what each of its devices draws in an epoch of a trial; 0: that is not measured. ``prices``
+    are those of a device-hour, by kind of device. ``tell`` is called repeatedly with the simulated
+    time and the number of epochs trained. Raises BackendError if the studies are not over after
+    ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
     known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
     engine = Engine(known, strategies)
-    transport = SimulatedTransport(clock, devices, work, overhead, needs, company)
+    transport = SimulatedTransport(clock, devices, work, overhead, needs, company, watts)
     with closing(PluginHost()) as policies:
         runner = Runner(
             engine,
@@ -128,7 +138,8 @@ def simulate(
         across = policy in CROSS_STUDY if cross_study is None else cross_study
         stands = (policy, across) == (engine.state.policy, engine.state.cross_study)
         chosen = PolicyChosen(at=0.0, policy=policy, cross_study=across)
-        runner.start(*(() if stands else (chosen,)))
+        priced = PricesChosen(at=0.0, prices=tuple((prices or {}).items()))
+        runner.start(*(() if stands else (chosen,)), *((priced,) if prices else ()))
         runner.turn(0.0)  # the devices join
         at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
         first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}

@@ -13,6 +13,7 @@ _LIMITS = {
     LengthReason.STUDY: "the most that a segment has",
     LengthReason.PLAN: "then the plan changes its width",
     LengthReason.PROBE: "system parameters are measured in it",
+    LengthReason.LIMIT: "its study comes near a limit",
     LengthReason.UNMEASURED: "how long one takes is not known yet",
 }
 #: The bounds that hold where costs alone would say another length.

@@ -32,6 +32,7 @@ from ..resources.turn_weights import TurnWeights, any_without_turns
 from ..state.architectures import Architectures
 from ..state.core import Core
 from ..state.fusing import promotions_left, seats_to_fill
+from ..state.limit_times import begins_until
 from ..state.state import Attempt, StudyState
 from ..tuning.tuning import SegmentTuning, Tuning
 from .checkpoints import Checkpoints
@@ -302,8 +303,12 @@ class Dispatcher:
         tuning = self._tuning.next_segment(study, trial, members)
         start = segment_start(trial, members, at_once=at_once)
         planned = self._planning.max_epochs_at(trial, len(members))
-        length = next_length(self._state, trial, members, planned=planned, whole=tuning.whole)
-        self._send(study, trial, members, n=length.epochs, tuning=tuning)
+        until = begins_until(self._state, study, self._core.at)
+        left = math.inf if until is None else until - self._core.at
+        length = next_length(
+            self._state, trial, members, planned=planned, whole=tuning.whole, left=left
+        )
+        self._send(study, trial, members, n=length.epochs, tuning=tuning, until=until)
         attempt = self._state.attempts[trial.fence]
         attempt.start, attempt.length = start, length
 
@@ -316,8 +321,12 @@ class Dispatcher:
         n: int,
         tuning: SegmentTuning,
         widths: tuple[int, ...] = (),
+        until: float | None = None,
     ) -> None:
-        """Dispatch ``n`` epochs, or the measuring of ``widths``."""
+        """Dispatch ``n`` epochs, or the measuring of ``widths``.
+
+        ``until``: see ``Dispatch``.
+        """
         resized = not widths and len(trial.members) not in (0, len(members))
         self._core.move(study, trial, Step.DISPATCH)
         trial.dispatched_at = self._core.at
@@ -361,6 +370,7 @@ class Dispatcher:
             describe=() if widths else self._architectures.unknown(study, trial),
             weights=self._turn_weights.enter(attempt),
             copies=() if widths else self._prefixes.copies(study, trial, segment),
+            until=until,
         )
         self._core.out.append(dispatch)
 

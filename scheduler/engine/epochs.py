@@ -25,6 +25,7 @@ from ..state.architectures import Architectures
 from ..state.core import Core, Refused
 from ..state.fusing import observe_company
 from ..state.lane_time import settle
+from ..state.spending import observe_power
 from ..state.state import ERA, Attempt, StudyState
 from ..tuning.tuning import Tuning
 from .attempts import Attempts
@@ -153,6 +154,7 @@ class Epochs:
             capacity_changed = True
         settle(self._state, attempt, self._core.at)
         attempt.epoch_from = attempt.in_turn
+        observe_power(study, event.joules or 0.0, event.seconds * len(members))
         self._core.charge(attempt, event.joules or 0.0)
         self._planning.count_epoch(trial, len(members))
         self._tuning.observe_training(study, trial, event.seconds)

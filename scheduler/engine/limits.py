@@ -9,8 +9,10 @@ over when nothing runs any more. With ``finish_best`` the best trial so far goes
 if it has not reached it.
 
 A deadline is reached by time alone, and device-hours and money in the middle of epochs: the engine
-wants a ``Tick`` then, so that no segment goes on to its next epoch. A user who resumes or
-extends a study goes on beyond the limits that it has reached. Its other limits hold.
+wants a ``Tick`` then, so that no segment goes on to its next epoch. Where epochs are shorter than
+the way of that word, segments near a limit close by themselves (``scheduler.state.limit_times``). A
+user who resumes or extends a study goes on beyond the limits that it has reached. Its other limits
+hold.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from ..model.study import OVER
 from ..model.trial import Trial, TrialState
 from ..resources.environments import exclude_unable
 from ..state.core import Core
+from ..state.limit_times import reached_at
 from ..state.limits import Limit, deadline_of, limits_of, no_price
-from ..state.spending import reached_at
 from ..state.state import StudyState
 from .devices import Devices
 from .dispatch import Dispatcher

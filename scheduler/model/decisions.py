@@ -123,6 +123,9 @@ class Dispatch(Decision):
     weights: tuple[tuple[str, float], ...] = ()
     #: After which epochs a copy of the state is kept in memory, for trials that begin there.
     copies: tuple[int, ...] = ()
+    #: The segment closes with the first epoch that ends then or later (the runner's clock); None:
+    #: no limit of its study is near.
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

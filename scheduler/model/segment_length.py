@@ -19,6 +19,7 @@ class LengthReason(StrEnum):
     STUDY = "study"  # the study's own limit
     PLAN = "plan"  # the plan changes the trial's width then
     PROBE = "probe"  # system parameters are measured in its one epoch
+    LIMIT = "limit"  # its study comes near a limit
     UNMEASURED = "unmeasured"  # it is not known how long an epoch takes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...profiling.costs.segment_costs import SegmentStart
+from ...profiling.costs.table import SHORTEST_EPOCH
 from ..model.decisions import Member
 from ..model.segment_length import LengthReason, SegmentLength
 from ..model.trial import Trial
@@ -11,27 +12,37 @@ from ..state.state import EngineState
 
 
 def next_length(
-    state: EngineState, trial: Trial, members: tuple[Member, ...], *, planned: int, whole: bool
+    state: EngineState,
+    trial: Trial,
+    members: tuple[Member, ...],
+    *,
+    planned: int,
+    whole: bool,
+    left: float,
 ) -> SegmentLength:
     """How many epochs the trial's next segment has on ``members``, and why.
 
     The plan has the trial stay as wide as that for ``planned`` epochs. ``whole``: its epoch is
-    measured as a whole, under a system configuration of its own.
+    measured as a whole, under a system configuration of its own. ``left``: for so many seconds it
+    may begin epochs (infinite where its study is near no limit).
     """
-    spec = state.studies[trial.study].spec
+    spec, seconds = state.studies[trial.study].spec, state.epoch_seconds(trial)
     # An objective whose last epoch is accepted has its end still to come.
     limit, limited_by = max(1, trial.target - trial.epoch), LengthReason.TARGET
     if spec.max_segment < limit:
         limit, limited_by = spec.max_segment, LengthReason.STUDY
     if planned < limit:
         limit, limited_by = planned, LengthReason.PLAN
+    if seconds is not None and left < limit * max(SHORTEST_EPOCH, seconds):
+        within = max(1, int(left / max(SHORTEST_EPOCH, seconds)))
+        limit, limited_by = within, LengthReason.LIMIT
     if whole:
         limit, limited_by = 1, LengthReason.PROBE
     # Where there are other slots, one of them may be free for it earlier than its own.
     alone = len(state.devices) == 1 and len(state.devices[members[0].device].fences) == 1
     tier = SegmentStart.TRAINER if alone else SegmentStart.STORE
     return segment_length(
-        state.epoch_seconds(trial),
+        seconds,
         limit,
         limited_by,
         overhead=state.costs.segment_overhead,

@@ -15,41 +15,8 @@ from .lane_time import lane_seconds
 from .limits import HOUR
 from .state import Attempt, EngineState, StudyState
 
-#: So much after the moment that is worked out a limit is reached, whatever was rounded (seconds).
-LATER = 1e-6
 
-
-def reached_at(state: EngineState, study: StudyState) -> float | None:
-    """When what runs will have brought the study to a limit of device-hours or money.
-
-    In the runner's clock. None if nothing runs, or it has no such limit that it has not reached.
-    """
-    spec, spent = study.spec, study.spent
-    bounds = (
-        ("device_hours", spec.device_hours, HOUR, spent.device_seconds),
-        ("money", spec.money, 1.0, spent.money),
-    )
-    found = []
-    for name, most, unit, used in bounds:
-        if most is None or name in spent.reached:
-            continue
-        # What is used at time t is ``level + rate * t``, for all that runs.
-        level, rate = used, 0.0
-        for attempt in state.attempts.values():
-            if attempt.study != spec.id:
-                continue
-            part, since = attempt.part, attempt.counted_at
-            if since is None:
-                part, since = 1.0, attempt.dispatched_at
-            share = _share(state, attempt, priced=name == "money")
-            rate += share * part
-            level += share * (lane_seconds(attempt, since) - attempt.charged - part * since)
-        if rate > 0.0:
-            found.append((most * unit - level) / rate + LATER)
-    return min(found, default=None)
-
-
-def _share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
+def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
     """Device-seconds, or money, that a second of the attempt's time in turn comes to."""
     members, total = attempt.segment.members, 0.0
     for member in members:
@@ -58,6 +25,12 @@ def _share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
         part = 1.0 / len(known.lanes_in_use()) if shared else 1.0
         total += part * (state.prices.get(known.device.kind, 0.0) / HOUR if priced else 1.0)
     return total
+
+
+def observe_power(study: StudyState, joules: float, device_seconds: float) -> None:
+    """Take in what an epoch has drawn, in so many seconds of devices; 0: that was not measured."""
+    if study.spec.kwh is not None and device_seconds > 0.0:
+        study.power = max(study.power, joules / device_seconds)
 
 
 def charged(state: EngineState, spent: Spent, attempt: Attempt, at: float) -> Spent:
@@ -69,9 +42,9 @@ def charged(state: EngineState, spent: Spent, attempt: Attempt, at: float) -> Sp
     if seconds <= 0.0:  # mostly an attempt ends with an epoch that was counted just now
         return spent
     attempt.charged += seconds
-    money = seconds * _share(state, attempt, priced=True) if state.prices else 0.0
+    money = seconds * device_share(state, attempt, priced=True) if state.prices else 0.0
     return Spent(
-        spent.device_seconds + seconds * _share(state, attempt, priced=False),
+        spent.device_seconds + seconds * device_share(state, attempt, priced=False),
         spent.joules,
         spent.money + money,
         spent.reached,

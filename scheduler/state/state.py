@@ -127,6 +127,9 @@ class StudyState:
     ending: bool = False
     #: The trial that goes on to its target all the same; empty if none does.
     finishes: str = ""
+    #: The most that a device has drawn in an epoch of its trials (watts), where it limits energy; 0
+    #: before that is known.
+    power: float = 0.0
 
     @property
     def at_work(self) -> int:

@@ -113,6 +113,9 @@ class SegmentTask(_Frozen):
     first: int = Field(ge=1)
     #: How many epochs the segment has; it may be cut short.
     n: int = Field(ge=1)
+    #: It closes with the first epoch that ends then or later (seconds since 1970); None: whenever
+    #: that is.
+    until: float | None = None
     #: Whether the last epoch is the one that the trial is to reach for now.
     final: bool = False
     #: Into how many shards each batch is cut, 1 or more.

@@ -173,7 +173,8 @@ class Run:
 
     def closes(self, epoch: int) -> bool:
         """Whether the segment ends after ``epoch``, as far as this member knows."""
-        return self.cut or epoch >= self.task.last
+        until = self.task.until
+        return self.cut or epoch >= self.task.last or (until is not None and time.time() >= until)
 
     def preparing(self) -> None:
         """Say that code and data are being loaded. It matters if epochs have a time limit."""

@@ -87,6 +87,16 @@ def test_a_run_without_a_device_is_told_to_be_endless():
         simulate([study()], [], Curve(), longest=100.0)
 
 
+def test_simulated_epochs_draw_energy_and_devices_cost_money():
+    full = study(strategy=StrategySpec("full", max_epochs=2), sampler="random", n_trials=3)
+    run = simulate(
+        [full], [device()], Curve(), watts=lambda trial, epoch: 10.0 * epoch, prices={"cpu": 2.0}
+    )
+    assert all(row.joules == pytest.approx(10.0 * row.epoch * row.seconds) for row in run.epochs)
+    assert run.engine.state.prices == {"cpu": 2.0}
+    assert all(row.joules is None for row in simulate([full], [device()], Curve()).epochs)
+
+
 class Crowded(Curve):
     """Epochs that take longer where trials share a device."""
 

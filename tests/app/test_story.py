@@ -146,6 +146,7 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
         ),
         (SegmentLength(1, LengthReason.EPOCH, 60.0), "1 epoch: it takes 1 min 00 s"),
         (SegmentLength(3, LengthReason.TARGET, 0.1), "3 epochs: up to its target"),
+        (SegmentLength(1, LengthReason.LIMIT, 0.1), "1 epoch: its study comes near a limit"),
     ],
 )
 def test_the_length_of_a_segment_is_told_with_what_decided_it(length, words):

@@ -215,6 +215,15 @@ def test_a_segment_of_three_epochs_makes_three_reports_and_only_the_last_closes(
     assert shared.seen("st-0001").state == "done"
 
 
+def test_a_segment_closes_by_itself_at_the_moment_that_it_carries(shared):
+    sent = shared.dispatch("st-0031", n=3)
+    carries = replace(sent, until=time.time() - 1.0)
+    shared.transport.carry_out(Effects(dispatches=[(carries, SPEC)]))
+    [report] = shared.reports(1)
+    assert (report.body["epoch"], report.body["closes"]) == (1, True)
+    assert shared.seen("st-0031").state == "done"
+
+
 def test_a_replayed_message_runs_nothing(shared):
     with client(shared) as redis:
         dispatch = shared.dispatch("st-0002")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from penstock import Float, FullBudget, Limits, create_study
 from users_trainables import Paced
@@ -13,8 +15,12 @@ LR = Float(1e-3, 1e-1, log=True)
 KIND = {"metric": "loss", "sampler": "random", "strategy": FullBudget(200)}
 
 
-def space(tmp_path):
-    return {"lr": LR, "pace": [0.3], "until": [str(tmp_path / "never")]}
+#: More epochs than any machine trains before a deadline here.
+LONG = FullBudget(20_000)
+
+
+def space(tmp_path, pace=0.3):
+    return {"lr": LR, "pace": [pace], "until": [str(tmp_path / "never")]}
 
 
 def test_at_a_limit_of_device_hours_each_trial_ends_its_epoch_and_the_study_is_over(site, tmp_path):
@@ -29,6 +35,17 @@ def test_at_a_limit_of_device_hours_each_trial_ends_its_epoch_and_the_study_is_o
     assert max(trial.epoch for trial in trials) == 1, "each ends the epoch that it is in"
     assert {trial.state for trial in trials} == {"stopped", "cancelled"}
     assert "of 0.000277778 device-hours, 0 left" in site.penstock("status", "at its hours")
+
+
+def test_of_short_epochs_too_each_trial_ends_no_more_than_one_after_the_deadline(site, tmp_path):
+    limits = Limits(deadline=4.0)
+    study = create_study(study_name="short epochs", limits=limits, **KIND | {"strategy": LONG})
+    study.optimize(Paced, space(tmp_path, 0.001), 4, show_progress=False)
+    end = site.reader.study("short epochs").created_at + 4.0
+    rows = site.reader.epochs(study.id)
+    assert len(rows) > 40, "epochs are short"
+    late = Counter(row.trial for row in rows if row.at > end)
+    assert max(late.values(), default=0) <= 1
 
 
 def test_a_deadline_pauses_a_study_that_nobody_watches_and_its_user_resumes_it(site, tmp_path):

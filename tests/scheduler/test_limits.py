@@ -7,7 +7,7 @@ from drive_world import World, check_invariants, spec
 from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.model.decisions import Ask, Cut
+from penstock.scheduler.model.decisions import Ask, Cut, Dispatch
 from penstock.scheduler.model.events import (
     AttemptLost,
     DeviceJoined,
@@ -20,8 +20,10 @@ from penstock.scheduler.model.events import (
     Tick,
 )
 from penstock.scheduler.model.finished import FinishedStudy
+from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import POINT_IN_TIME, Spent, StrategySpec
 from penstock.scheduler.model.trial import TrialState
+from penstock.scheduler.state.limit_times import MARGIN
 from penstock.scheduler.state.limits import HOUR, KWH, deadline_of, limits_of
 
 LONG = StrategySpec("full", max_epochs=40)
@@ -30,6 +32,9 @@ ENDED = (TrialState.STOPPED, TrialState.CANCELLED)
 
 class Limited(World):
     """A world whose segments end where they are cut, an epoch each half a second."""
+
+    #: Whether the scheduler's word reaches a segment that runs.
+    hears = True
 
     def __init__(self, *devices: str, slots: int = 1, **fields) -> None:
         super().__init__()
@@ -50,7 +55,8 @@ class Limited(World):
         dispatch, attempt = self.open[fence], self.state.attempts[fence]
         epoch = self.state.trials[dispatch.segment.trial].epoch + 1
         self.at += 0.5
-        closes = attempt.cut or epoch == dispatch.segment.last
+        closes = (self.hears and attempt.cut) or epoch == dispatch.segment.last
+        closes = closes or (dispatch.until is not None and self.at >= dispatch.until)
         self.send(self.epoch(dispatch, epoch, closes=closes, **changes))
         check_invariants(self.engine)
 
@@ -352,6 +358,101 @@ def test_a_study_that_is_extended_goes_on_beyond_the_limit_that_ended_it():
     for _ in range(10):
         world.one()
     assert not world.study.ending
+
+
+# -- what a segment carries -----------------------------------------------------------------------
+
+
+def sent(world) -> Dispatch:
+    """The newest segment."""
+    return world.open[max(world.open)]
+
+
+def test_a_segment_carries_when_its_study_could_reach_a_limit_at_the_earliest():
+    assert sent(Limited()).until is None
+    assert sent(Limited(deadline=60.0)).until == 60.0 - MARGIN
+    # Three devices at once, though one segment was sent only.
+    world = with_limit(3, n_trials=1, device_hours=90.0 / HOUR)
+    assert sent(world).until == pytest.approx(90.0 / 3 - MARGIN)
+    world.at += 9.5
+    world.one()
+    assert sent(world).until == pytest.approx(10.0 + (90.0 - 10.0) / 3 - MARGIN)
+    world = with_limit(3, n_trials=1, money=90.0 / HOUR, deadline=20.0)
+    assert sent(world).until == 20.0 - MARGIN, "whatever comes first"
+
+
+def test_time_that_open_segments_have_had_is_not_left_for_others():
+    world = with_limit(2, n_trials=2, device_hours=60.0 / HOUR)
+    world.at = 10.0
+    first, second = sorted(world.open)
+    lost = AttemptLost(at=world.at, trial="s-1-0001", fence=second, reason="test")
+    world.send(lost)
+    assert first in world.open
+    assert sent(world).until == pytest.approx(10.0 + (60.0 - 20.0) / 2 - MARGIN)
+
+
+def test_energy_lasts_as_long_as_all_devices_draw_the_most_that_one_has():
+    world = with_limit(2, n_trials=2, kwh=1000.0 / KWH)
+    assert {d.until for d in world.open.values()} == {-MARGIN}, "it is not known what they draw"
+    first, second = sorted(world.open)
+    world.one(first, joules=20.0)  # 40 W
+    # The other trial's epoch has taken half a second as well.
+    assert sent(world).until == pytest.approx(0.5 + (1000 - 20 - 20) / 80 - MARGIN)
+    world.one(second, joules=5.0)
+    assert world.study.power == 40.0
+    free = Limited()
+    free.one(joules=20.0)
+    assert free.study.power == 0.0, "nobody asks"
+
+
+def test_near_a_limit_segments_are_shorter_and_then_have_one_epoch():
+    world = Limited(deadline=20.0, n_trials=1)
+    world.at = 10.0
+    lengths = {}
+    while world.open:
+        found = world.state.attempts[sent(world).segment.fence].length
+        lengths[world.at] = found.epochs, found.reason
+        world.one()
+        while world.open and not world.journal[-1].closes:
+            world.one()
+    at = {at: found for at, found in lengths.items() if at >= 20.0 - MARGIN}
+    assert set(at.values()) == {(1, LengthReason.LIMIT)}
+    before = [found for at, (found, _) in lengths.items() if 10.5 < at < 20.0 - MARGIN]
+    assert max(before) > 1
+    assert all(at + 0.5 * n <= 20.0 - MARGIN for at, (n, _) in lengths.items() if n > 1)
+
+
+def test_what_goes_on_beyond_a_limit_is_not_held_up_by_it():
+    world = with_limit(2, at_limit="pause", device_hours=5.0 / HOUR, deadline=600.0)
+    to_limit(world)
+    world.rounds()
+    world.send(StudyResumed(at=world.at, study="s-1"))
+    assert sent(world).until == 600.0 - MARGIN, "its other limit is still to come"
+    world = with_limit(2, at_limit="finish_best", device_hours=5.0 / HOUR, deadline=600.0)
+    to_limit(world)
+    while sent(world).until is not None:
+        world.round()
+    assert sent(world).segment.trial == world.study.finishes
+
+
+@pytest.mark.parametrize("limit", [*LIMITS, "deadline"])
+@pytest.mark.parametrize("at_limit", ["stop", "pause", "finish_best"])
+@pytest.mark.parametrize("n_devices", [1, 3])
+def test_a_limit_holds_though_no_word_of_it_reaches_what_runs(limit, at_limit, n_devices):
+    # Epochs of half a second: a segment has up to four.
+    for more in range(4):
+        given = {**LIMITS, "deadline": {"deadline": 6.0}}[limit]
+        most = {name: value * (1 + 0.7 * more) for name, value in given.items()}
+        world = with_limit(n_devices, at_limit=at_limit, **most)
+        world.hears = False
+        at = to_limit(world) if limit != "deadline" else most["deadline"]
+        while world.at < at:
+            world.round()
+        study = world.state.studies.get("s-1")
+        best = study.finishes if study else ""
+        world.rounds()
+        late = epochs_after(world, at)
+        assert all(n <= 1 for trial, n in late.items() if trial != best), (more, late)
 
 
 # -- where a limit could not hold -----------------------------------------------------------------

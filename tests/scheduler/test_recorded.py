@@ -53,7 +53,6 @@ def test_the_engine_does_what_it_did(theme, counts):
 SINCE = {
     *("StudyStopped", "StudyReopened", "StudyDeleted", "StudyWritten"),
     *("TrialAdded", "TrialWritten", "Remarked", "Derived", "Described", "FootprintReported"),
-    "PricesChosen",
 }
 
 

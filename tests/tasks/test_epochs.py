@@ -238,6 +238,17 @@ WRONG = [
 ]
 
 
+def test_a_function_is_left_in_place_where_its_segment_closes_by_time(trainer, store, trial):
+    task = {"trial": trial, "store": store}
+    heard = trainer.carry_out(segment(functions.adds, 1, 3, until=1.0, **task))
+    assert epochs(heard) == [(1, True)]
+    task |= known(trainer, heard)
+    assert epochs(trainer.carry_out(segment(functions.adds, 2, 2, fence=2, **task))) == [
+        (2, False),
+        (3, True),
+    ]
+
+
 def test_what_a_function_does_wrong_is_said_and_counts_for_nothing(trainer, trial):
     for (code, kind, words), fence in zip(WRONG, itertools.count(1), strict=False):
         (failed,) = trainer.carry_out(segment(code, trial=trial, fence=fence))

@@ -105,6 +105,15 @@ def test_those_that_are_cut_end_after_the_epoch(lane):
     assert all(m["epoch"] < 50 for m in epochs(heard))
 
 
+def test_those_whose_time_has_come_end_after_the_epoch(alone, lane):
+    tasks = [task(n, until=1.0 if n % 2 else None) for n in range(4)]
+    begin(lane, tasks)
+    heard = hear_all(lane, tasks)
+    ends = {m["trial"]: m["epoch"] for m in epochs(heard) if m["closes"]}
+    assert ends == {"s-0000": 6, "s-0001": 1, "s-0002": 6, "s-0003": 1}
+    assert hashes(heard).items() <= alone_hashes(alone, [task(n) for n in range(4)]).items()
+
+
 def test_those_that_are_stopped_at_any_moment_leave_nothing_behind(alone, lane):
     beside, steady = task(0, trainees.Paced, 1, params={"steps": 900}), task(99, epochs=200)
     begin(lane, [beside, steady])

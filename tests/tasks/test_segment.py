@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,21 @@ def test_segments_of_a_warm_trial_give_the_same_bits_and_metrics(trainer, params
     epochs += trainer.train(trainees.Small, 3, 3, params=params, expect=epochs[-1]["state_hash"])
     assert hashes(epochs) == hashes(alone)
     assert [e["metrics"] for e in epochs] == [e["metrics"] for e in alone]
+
+
+def test_a_segment_closes_with_the_epoch_that_ends_after_its_moment(trainer, params, alone):
+    [first] = trainer.train(trainees.Small, 1, 5, params=params, until=time.time() - 1.0)
+    assert first["closes"], "it had come too late, and trained what it was sent for"
+    rest = trainer.train(
+        trainees.Small,
+        2,
+        4,
+        params=params,
+        expect=first["state_hash"],
+        until=time.time() + PATIENCE,
+    )
+    assert [epoch["closes"] for epoch in rest] == [False] * 3 + [True]
+    assert hashes([first, *rest]) == hashes(alone)
 
 
 def test_other_trials_in_between_change_nothing(trainer, params, alone):

@@ -62,6 +62,8 @@ class SimulatedTransport:
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
     #: What an epoch takes of each of so many trials of a study together, over that alone.
     company: Callable[[str, int], float] = lambda _study, _together: 1.0
+    #: What each of its devices draws in an epoch of a trial (watts); 0: that is not measured.
+    watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0
     #: Reports to come.
     _heap: list[Entry] = field(default_factory=list)
     #: The fence of the open segment of each trial.
@@ -72,6 +74,8 @@ class SimulatedTransport:
     _device_of: dict[int, str] = field(default_factory=dict)
     #: When the present epoch of each such segment began, by fence.
     _since: dict[int, float] = field(default_factory=dict)
+    #: When each open segment closes with its epoch, where a limit of its study is near, by fence.
+    _until: dict[int, float] = field(default_factory=dict)
     #: When each width of an open window has been measured, by fence.
     _ends: dict[int, list[float]] = field(default_factory=dict)
     #: Breaks ties in the heap.
@@ -104,6 +108,10 @@ class SimulatedTransport:
                 else:
                     body |= {"company": self._turns.expected(fence)}
                 body["seconds"] = seconds
+            if body["kind"] == "epoch" and (drawn := self.watts(body["trial"], body["epoch"])):
+                body["joules"] = drawn * body["seconds"] * self._widths[body["trial"]]
+            if at >= self._until.get(fence, math.inf):
+                body["closes"] = True
             if body["closes"]:
                 self._end(body["trial"])
             return [Message(str(number), "reports", body)]
@@ -138,6 +146,8 @@ class SimulatedTransport:
     def _dispatch(self, dispatch: Dispatch, spec: StudySpec) -> None:
         segment = dispatch.segment
         self._open[segment.trial] = segment.fence
+        if dispatch.until is not None:
+            self._until[segment.fence] = dispatch.until
         at = self.clock.now() + self.overhead
         width = len(segment.members)
         need = self.needs(segment)
@@ -257,6 +267,7 @@ class SimulatedTransport:
         fence = self._open.pop(trial)
         self._memory.release(fence)
         self._ends.pop(fence, None)
+        self._until.pop(fence, None)
         device = self._device_of.pop(fence, None)
         if device is not None:
             left = self._at_work(device)

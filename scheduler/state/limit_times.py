@@ -1,0 +1,110 @@
+"""When a study reaches its limits, as things are, and as soon as it could.
+
+Theory of operation. A word of the scheduler's takes time to reach a trainer, and short epochs begin
+and end meanwhile. So a segment carries a moment (``Dispatch.until``): it closes with the first
+epoch that ends then or later, and what follows is sent only if no limit has been reached. The
+moment comes before the study could reach a limit with all devices that it may use, however few it
+has now. So it holds whatever else is sent meanwhile. Of energy that is known as far as no device
+draws more than one has drawn before.
+
+Only a device that joins later, a device that draws more than any before, or a trainer whose clock
+is behind by more than ``MARGIN`` may bring the study to its limit sooner. The scheduler's word
+(``Cut``) is on its way then, as it is in any case.
+"""
+
+from __future__ import annotations
+
+from .lane_time import lane_seconds
+from .limits import HOUR, KWH, deadline_of
+from .spending import device_share
+from .state import EngineState, StudyState
+
+#: In the last seconds before a limit epochs are sent one by one. So long may a report be on its
+#: way, and so much may the clock of a trainer's machine be behind the scheduler's.
+MARGIN = 2.0
+#: So much after the moment that is worked out a limit is reached, whatever was rounded (seconds).
+LATER = 1e-6
+
+
+def reached_at(state: EngineState, study: StudyState) -> float | None:
+    """When what runs will have brought the study to a limit of device-hours or money.
+
+    In the runner's clock. None if nothing runs, or it has no such limit that it has not reached.
+    """
+    found = []
+    for name, most, used in _device_limits(study):
+        level, rate = _course(state, study, used, priced=name == "money")
+        if rate > 0.0:
+            found.append((most - level) / rate + LATER)
+    return min(found, default=None)
+
+
+def begins_until(state: EngineState, study: StudyState, at: float) -> float | None:
+    """Until when a segment that is sent at ``at`` may begin epochs after its first.
+
+    That is ``MARGIN`` before the study could reach a limit, in the runner's clock. None if it has
+    no limit that it has not reached, or goes on beyond one.
+    """
+    if not study.spec.limited or study.ending:
+        return None
+    reached = study.spent.reached
+    devices = [e.device for name, e in state.devices.items() if name not in study.refused]
+    found = []
+    end = deadline_of(study.spec, study.created_at)
+    if end is not None and "deadline" not in reached:
+        found.append(end)
+    for name, most, used in _device_limits(study):
+        priced = name == "money"
+        level, rate = _course(state, study, used, priced=priced)
+        prices = [state.prices.get(e.kind, 0.0) / HOUR if priced else 1.0 for e in devices]
+        if fastest := sum(prices):
+            found.append(at + (most - level - rate * at) / fastest)
+    if study.spec.kwh is not None and "kwh" not in reached:
+        left = study.spec.kwh * KWH - study.spent.joules
+        left -= study.power * _unreported(state, study, at)
+        fastest = study.power * sum(each.lanes for each in devices)
+        found.append(at + left / fastest if fastest else at)
+    return min(found) - MARGIN if found else None
+
+
+def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
+    """Its limits of devices' time and of money that are not reached: name, most and used.
+
+    In seconds and in money.
+    """
+    spec, spent = study.spec, study.spent
+    limits = (
+        ("device_hours", spec.device_hours, HOUR, spent.device_seconds),
+        ("money", spec.money, 1.0, spent.money),
+    )
+    return [
+        (name, most * unit, used)
+        for name, most, unit, used in limits
+        if most is not None and name not in spent.reached
+    ]
+
+
+def _course(
+    state: EngineState, study: StudyState, used: float, *, priced: bool
+) -> tuple[float, float]:
+    """Level and rate: what is used at time t is ``level + rate * t``, for all that runs."""
+    level, rate = used, 0.0
+    for attempt in state.attempts.values():
+        if attempt.study != study.spec.id:
+            continue
+        part, since = attempt.part, attempt.counted_at
+        if since is None:
+            part, since = 1.0, attempt.dispatched_at
+        share = device_share(state, attempt, priced=priced)
+        rate += share * part
+        level += share * (lane_seconds(attempt, since) - attempt.charged - part * since)
+    return level, rate
+
+
+def _unreported(state: EngineState, study: StudyState, at: float) -> float:
+    """Device-seconds of the epochs that are under way, whose joules nobody has reported yet."""
+    return sum(
+        (at - attempt.began) * len(attempt.segment.members)
+        for attempt in state.attempts.values()
+        if attempt.study == study.spec.id
+    )
