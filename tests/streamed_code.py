@@ -81,6 +81,14 @@ class ReadAndLogged(Noisy):
         return Data(Logged(80, log), Logged(10, log))
 
 
+class ReadAndLoggedApart(ReadAndLogged):
+    """``data()`` reads what differs in each trial, so no other one is known to read the same."""
+
+    def data(self):
+        assert self.params["lr"]
+        return super().data()
+
+
 class StepsSlowly(Noisy):
     """Nearly all of an epoch is not reading."""
 

@@ -91,7 +91,7 @@ def company_words(reports: Sequence[EpochReported]) -> str:
     found = (
         ([each.together for each in reports if each.together > 1], "were trained together"),
         (
-            [each.readers for each in reports if each.readers > 1 and not each.together],
+            [each.readers for each in reports if each.readers > 1 and each.together < 2],
             "had their batches read once for several trials",
         ),
     )

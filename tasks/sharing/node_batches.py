@@ -5,6 +5,7 @@ reads it (``streams``). Trainers of a node put what they have read into a cache 
 trainer that finds its batch being read by another one reads a later one meanwhile, which that one
 will find. So each reads its part, and nobody waits for long. Who is behind finds its batches and
 catches up; who is alone, or has batches that are read as fast as they are found, reads for itself.
+Both ways are timed all along, so each trial has its own race, and says how it comes out.
 
 Two trainers call ``data()`` apart, so what they get must be the same data. Names in the cache have
 in them the study, its code, the parameters that ``data()`` has read, the machine, and the digest of
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..contracts.rng import key
-from .node_cache import NodeCache, can_be_put, digest
+from .node_cache import NodeCache, can_be_put, digest, token
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -52,17 +53,24 @@ _LAST = 32
 class NodeBatches:
     """The batches of one trial, some read by trials in other trainers of the node."""
 
-    def __init__(self, cache: NodeCache, source: str) -> None:
-        """``source``: what decides the trial's data, but for their content."""
+    def __init__(self, cache: NodeCache, study: str, source: str) -> None:
+        """``source``: what decides the data of this trial of ``study``, but for their content."""
         self._cache = cache
-        self._source = hashlib.sha256(source.encode()).hexdigest()[:24]
+        self._study = token(study)
+        self._source = self._study + _short(source)
         #: The first part of its batches' names, by the ``id`` of their data set.
         self._groups: dict[int, str] = {}
         self._reads: deque[float] = deque(maxlen=_LAST)
         self._handled: deque[float] = deque(maxlen=_LAST)
         self._looked = -LOOK_EVERY
-        self._company = False
+        self._company = 0
         self._possible = True
+        #: Why it reads each batch itself though others read the same, or did so for a while.
+        self.apart = ""
+        #: For how many trainers one of the epoch's batches was read at most, if others read it.
+        self._party = 0
+        #: The batches that it has read ahead, by name.
+        self._ahead: set[str] = set()
         #: Batches since it was judged, and their seconds; batches that are still to be read alone,
         #: and the next time.
         self._count, self._seconds = 0, 0.0
@@ -79,6 +87,14 @@ class NodeBatches:
         self._judge(time.perf_counter() - began)
         return found
 
+    def readers(self) -> int:
+        """For how many trainers batches of the epoch were read once, this one included.
+
+        0: it has read all of them itself. The next epoch begins.
+        """
+        party, self._party = self._party, 0
+        return party
+
     def _shared(
         self, group: str, items: Sequence[Item], i: int, read: Callable[[Item], Any]
     ) -> Any:
@@ -89,6 +105,9 @@ class NodeBatches:
                 return self._read_for_all(read, items[i], name)
             if not self._read_ahead(group, items[i + 1 : i + 1 + AHEAD], read):
                 time.sleep(PAUSE)
+        if name not in self._ahead:
+            self._party = max(self._party, 1 + self._company)
+        self._ahead.discard(name)
         return found[0]
 
     def _judge(self, seconds: float) -> None:
@@ -98,6 +117,7 @@ class NodeBatches:
         if self._count == JUDGED:
             if self._seconds > FASTER * JUDGED * median(self._reads):
                 self._alone, self._next_alone = self._next_alone, 2 * self._next_alone
+                self.apart = "handing them over between trainers took as long as reading them"
             else:
                 self._next_alone = JUDGED
             self._count, self._seconds = 0, 0.0
@@ -112,22 +132,35 @@ class NodeBatches:
         if (now := time.monotonic()) - self._looked >= LOOK_EVERY:
             self._looked = now
             self._possible = self._cache.open()
-            self._company = self._possible and self._cache.others(self._source)
+            self._company = self._cache.others(self._source) if self._possible else 0
         if not self._company:
             return False
         if id(data) not in self._groups:
             self._groups[id(data)] = self._named(data, read)
-        handled = median(self._handled) if self._handled else 0.0
-        return self._possible and median(self._reads) > PAYS * handled
+        if not self._possible:
+            return False
+        reads, handled = median(self._reads), median(self._handled) if self._handled else 0.0
+        if reads > PAYS * handled:
+            self.apart = ""
+            return True
+        times = f"{1e3 * reads:.1f} ms, and handed over between trainers in {1e3 * handled:.1f} ms"
+        self.apart = f"one is read in {times}"
+        return False
 
     def _named(self, data: Dataset[Any], read: Callable[[Item], Any]) -> str:
         """The first part of the names of batches of ``data``, from two of its examples."""
         count = len(data)  # type: ignore[arg-type]  # it has a length (``materialise``)
         chosen = [key("node batches", self._source, n) % count for n in range(2)]
         sample = read((key("node batches", self._source), torch.tensor(chosen)))
-        self._possible = can_be_put(sample)
+        self._check(sample)
         said = f"{self._source} {count} {digest(sample) if self._possible else ''}"
-        return hashlib.sha256(said.encode()).hexdigest()[:24]
+        return self._study + _short(said)
+
+    def _check(self, batch: Any) -> None:
+        """See whether batches such as this one can be handed over."""
+        if not can_be_put(batch):
+            self._possible = False
+            self.apart = "they are not plain tensors, texts and numbers"
 
     def _find(self, name: str) -> tuple[Any] | None:
         began = time.perf_counter()
@@ -139,7 +172,7 @@ class NodeBatches:
     def _read_for_all(self, read: Callable[[Item], Any], item: Item, name: str) -> Any:
         try:
             made = self._timed(read, item)
-            self._possible = can_be_put(made)
+            self._check(made)
             if self._possible:
                 began = time.perf_counter()
                 self._cache.put(name, made)
@@ -154,6 +187,7 @@ class NodeBatches:
             name = _name(group, item)
             if not self._cache.has(name) and self._cache.claim(name):
                 self._read_for_all(read, item, name)
+                self._ahead.add(name)
                 return True
         return False
 
@@ -162,6 +196,10 @@ class NodeBatches:
         made = read(item)
         self._reads.append(time.perf_counter() - began)
         return made
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _name(group: str, item: Item) -> str:

@@ -4,7 +4,8 @@ Theory of operation. A batch is one file, written under another name and then re
 sees half of one. Its name says all that decides its bits. Who is about to read a batch of the data
 set marks its name (``claim``), so that nobody else reads it at the same time; a mark whose trainer
 has died only makes others wait a little. Nothing is removed when it was taken: nobody knows who
-still comes to it. The oldest files go when there are too many bytes.
+still comes to it. The oldest files go when there are too many bytes, and those of a study when it
+is over: their names begin with what stands for it (``token``), also those of trainers that died.
 
 A file holds a description in JSON and the bytes of the tensors; nothing is unpickled. A tensor that
 is taken lies in fresh memory of torch's own, aligned as any other: what is computed with it must
@@ -62,17 +63,23 @@ class NodeCache:
         self._most = min(self._capacity(), system.f_blocks * system.f_frsize) // PART
         return self._folder.is_dir() and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
-    def others(self, group: str) -> bool:
-        """Say that this trainer reads batches of ``group``; whether another one has said so."""
+    def others(self, group: str) -> int:
+        """Say that this trainer reads batches of ``group``; how many others have said so."""
         own = f"{group}.{self._reader}{_READER}"
         before = time.time() - FRESH
-        found = False
+        found = 0
         with suppress(OSError):
             (self._folder / own).touch(mode=0o600)
             for path in self._folder.glob(f"{group}.*{_READER}"):
                 with suppress(OSError):
-                    found = found or (path.name != own and path.stat().st_mtime > before)
+                    found += path.name != own and path.stat().st_mtime > before
         return found
+
+    def forget(self, study: str) -> None:
+        """The study is over: remove all that is there of it, whoever left it."""
+        with suppress(OSError):
+            for path in self._folder.glob(f"{token(study)}*"):
+                self._remove(path.name)
 
     def find(self, name: str) -> tuple[Any] | None:
         """The batch of this name, or None. A tuple, since a batch may be None."""
@@ -135,6 +142,11 @@ class NodeCache:
     def _remove(self, name: str) -> None:
         with suppress(OSError):
             (self._folder / name).unlink()
+
+
+def token(study: str) -> str:
+    """What the names of a study's files begin with."""
+    return hashlib.sha256(study.encode()).hexdigest()[:16]
 
 
 def can_be_put(batch: Any) -> bool:

@@ -156,7 +156,7 @@ class Segments:
         if self._node_cache is not None and trial not in self._of_node:
             source = self._resumption.source(run.task, training)
             if source is not None:
-                self._of_node[trial] = NodeBatches(self._node_cache, source)
+                self._of_node[trial] = NodeBatches(self._node_cache, run.task.study, source)
         training.batches = of_node = self._of_node.get(trial)
         if run.turn is not None:
             self._streams.join(trial, training, of_node)
@@ -209,7 +209,7 @@ class Segments:
                 uri = blocking_save.save(
                     run, lambda: self._writer.store(task.store), training.state(), epoch
                 )
-            readers, alone = 0, result.alone
+            readers, alone = self._readers(run, warm), result.alone
             if not together:  # before the epoch is reported, which may end the attempt
                 readers, alone = self._streams.shared(task.trial, result.seconds, FASTER)
                 self._say_why_not(run, warm, reads_once=readers > 0)
@@ -265,6 +265,20 @@ class Segments:
             pays = "; batches are read once for all trials in its lane, which pays"
             run.remarks(f"its steps are its own: {why}{pays if reads_once else ''}")
 
+    def _readers(self, run: Run, warm: WarmTrial) -> int:
+        """For how many trainers of the node the epoch's batches were read once; 0: each for itself.
+
+        Says once why, where others read the same.
+        """
+        of_node = self._of_node.get(run.task.trial)
+        if of_node is None:
+            return 0
+        readers = of_node.readers()
+        if of_node.apart and not readers and not warm.reads_apart:
+            warm.reads_apart = True
+            run.remarks(f"it reads its batches itself, as others beside it do: {of_node.apart}")
+        return readers
+
     def _keep_copy(self, task: SegmentTask, warm: WarmTrial) -> None:
         """Keep a copy of the state for trials that go on from it, if the engine knows of any."""
         epoch = warm.training.epoch
@@ -310,6 +324,8 @@ class Segments:
         self._copies.drop(study)
         self._descriptions.forget(study)
         self._activations.release()
+        if self._node_cache is not None:
+            self._node_cache.forget(study)
         self._resumption.drop_supernet()
 
     def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:

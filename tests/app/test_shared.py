@@ -57,10 +57,10 @@ def test_the_report_says_how_many_epochs_were_trained_together_or_read_once():
             SimpleNamespace(together=together, readers=readers) for together, readers in company
         ]
 
-    words = company_words(reports((1, 0), (4, 0), (2, 0), (0, 3), (0, 1), (0, 0)))
+    words = company_words(reports((1, 0), (4, 0), (2, 0), (0, 3), (1, 2), (0, 1), (0, 0)))
     assert words == (
-        " 2 of 6 epochs were trained together, up to 4 at once."
-        " 1 of 6 epochs had their batches read once for several trials, up to 3 at once."
+        " 2 of 7 epochs were trained together, up to 4 at once."
+        " 2 of 7 epochs had their batches read once for several trials, up to 3 at once."
     )
     assert company_words(reports((1, 0), (0, 1))) == ""
     rows = [epoch("s-0003", 1, 5.0, 10.0), epoch("x-0007", 1, 4.0, 12.0, slot=1)]

@@ -7,7 +7,7 @@ from installation import outcome, reports, up
 from nas_shared_code import Net, ReadByPython
 from penstock import FullBudget, create_study, nas
 from penstock.tasks.sharing.node_folder import folder_of
-from streamed_code import ReadAndLogged, ReadSlowly, StepsSlowly
+from streamed_code import Noisy, ReadAndLogged, ReadAndLoggedApart, ReadSlowly, StepsSlowly
 
 pytestmark = pytest.mark.integration
 LR = [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]
@@ -98,3 +98,46 @@ def test_trials_on_two_devices_read_each_a_part_and_keep_their_bits(two_devices,
         if read < 1.6 * apart:
             return
     pytest.fail("nothing was read once")
+
+
+def left_in_memory(site):
+    """The batches of studies, and what is kept beside them."""
+    folder = folder_of(site.settings.activations)
+    return [*folder.iterdir()] if folder.exists() else []
+
+
+def test_trials_of_a_study_read_once_though_one_s_trainer_is_killed(two_devices, tmp_path):
+    """Nobody waits for the one that has died, and nothing stays in memory after the study."""
+    epochs = 8
+    logs = [tmp_path / "apart", tmp_path / "once"]
+    spaces = [{"lr": LR, "log": [str(log)]} for log in logs]
+    apart = begun(ReadAndLoggedApart, epochs=epochs, space=spaces[0])
+    assert two_devices.wait(apart.id).status == "complete"
+    once = begun(ReadAndLogged, epochs=epochs, space=spaces[1])
+    two_devices.until(
+        lambda: max([0, *(each.readers for each in reports(two_devices, once))]) > 1,
+        "batches are read once",
+    )
+    assert left_in_memory(two_devices)
+    two_devices.trainers()[0].kill()
+    assert two_devices.wait(once.id).status == "complete"
+    assert len(outcome(two_devices, once)) == epochs * len(LR)
+    assert outcome(two_devices, once) == outcome(two_devices, apart)
+    assert {each.readers for each in reports(two_devices, apart)} == {0}
+    read_apart, read_once = (log.stat().st_size for log in logs)
+    assert read_apart >= epochs * 90 * len(LR)
+    assert read_once < 0.75 * epochs * 90 * len(LR)
+    stories = [two_devices.penstock("story", f"{once.id}/{n}") for n in range(len(LR))]
+    assert any("its batches read once for 2 trials" in each for each in stories)
+    two_devices.until(lambda: not left_in_memory(two_devices), "memory is free")
+
+
+def test_where_reading_is_fast_each_reads_for_itself_and_the_story_says_why(two_devices):
+    study = begun(Noisy, epochs=2000, space={"lr": LR[:2]})
+    words = "reads its batches itself, as others beside it do: one is read in"
+    two_devices.until(
+        lambda: words in two_devices.penstock("story", f"{study.id}/0"), "its story says it"
+    )
+    study.cancel()
+    two_devices.wait(study.id)
+    assert max(each.readers for each in reports(two_devices, study)) == 0

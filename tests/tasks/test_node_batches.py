@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from fractions import Fraction
 
 import pytest
 import torch
@@ -99,28 +100,30 @@ def test_what_says_that_it_is_other_data_is_read_apart(tmp_path, kept):
 def beside(tmp_path):
     """A trial's batches, where another trainer says that it reads the same, and what was read."""
     caches = [NodeCache(tmp_path / "memory", lambda: 1 << 24, reader) for reader in ("1", "2")]
-    batches = [NodeBatches(cache, "source") for cache in caches]
+    batches = [NodeBatches(cache, "study", "source") for cache in caches]
     for cache, each in zip(caches, batches, strict=True):
         assert cache.open()
         cache.others(each._source)
-    return caches[0], batches[0]
+    return caches[0], *batches
 
 
-def got(batches, count, seconds, first=0):
+def got(batches, count, seconds, first=0, made=lambda number: torch.full((4,), number)):
     """``count`` batches from ``first`` on, each read in so many seconds."""
     items = [(first + n, torch.tensor([n])) for n in range(count)]
 
     def read(item):
         time.sleep(seconds)
-        return torch.full((4,), item[0])
+        return made(item[0])
 
     data = range(100)
     return [int(batches.get(data, items, n, read)[0]) for n in range(count)]
 
 
 def test_batches_that_are_read_as_fast_as_they_are_handed_over_are_not_shared(beside):
-    cache, batches = beside
+    cache, batches, _ = beside
     assert got(batches, 100, 0.0) == [*range(100)]
+    assert "handed over between trainers in" in batches.apart
+    assert batches.readers() == 0
     assert len([*cache._folder.glob("*.reader")]) == 2, "the other one is there"
     assert len([each for each in cache._folder.iterdir() if each.suffix != ".reader"]) <= 1
 
@@ -129,7 +132,7 @@ def test_where_the_others_are_in_the_way_batches_are_read_alone_and_ever_more_of
     beside, monkeypatch
 ):
     """Each batch is claimed by who never reads it."""
-    cache, batches = beside
+    cache, batches, _ = beside
     asked = []
     monkeypatch.setattr(cache, "claim", lambda name: bool(asked.append(name)))
     assert got(batches, TIMED + JUDGED, 0.004) == [*range(TIMED + JUDGED)]
@@ -140,6 +143,27 @@ def test_where_the_others_are_in_the_way_batches_are_read_alone_and_ever_more_of
         assert not asked
         got(batches, JUDGED, 0.004, first + alone)
         assert asked
+    assert "took as long as reading them" in batches.apart
+
+
+def test_what_cannot_be_handed_over_is_read_by_each(beside):
+    _, batches, _ = beside
+    found = got(batches, TIMED + 4, 0.004, made=lambda number: [Fraction(number)])
+    assert found == [*range(TIMED + 4)]
+    assert "not plain tensors" in batches.apart
+
+
+def test_a_trial_knows_for_how_many_trainers_its_batches_were_read_once(beside):
+    _, one, other = beside
+    got(one, TIMED, 0.02)
+    got(other, TIMED, 0.02)
+    assert other.readers() == 0
+    got(one, 10, 0.02, 100)
+    assert one.readers() == 0, "it has read all of these itself"
+    assert got(other, 10, 0.02, 100) == [*range(100, 110)]
+    assert other.readers() == 2
+    assert other.apart == ""
+    assert other.readers() == 0, "that was the epoch before"
 
 
 def test_trials_with_numbers_of_their_own_share_nothing(tmp_path, kept):

@@ -7,7 +7,7 @@ import os
 
 import pytest
 import torch
-from penstock.tasks.sharing.node_cache import NodeCache, can_be_put, digest
+from penstock.tasks.sharing.node_cache import NodeCache, can_be_put, digest, token
 from penstock.tasks.sharing.node_folder import clear, folder_of
 
 
@@ -107,6 +107,22 @@ def test_the_oldest_go_where_there_are_too_many_bytes(make):
     assert sum(each.stat().st_size for each in cache._folder.iterdir()) <= 8 * 1100 + 7 * 1100
     cache.put("large", torch.zeros(512))
     assert not cache.has("large"), "two of them would be all"
+
+
+def test_nothing_of_a_study_that_is_over_stays_whoever_left_it(make):
+    one, other = make("1"), make("2")
+    for study in ("a", "b"):
+        group = f"{token(study)}x"
+        one.put(f"{group}.1", torch.ones(2))
+        other.claim(f"{group}.2")
+        other.others(group)
+        (one._folder / f"{group}.3.killed").touch()
+    one.forget("a")
+    left = {each.name for each in one._folder.iterdir()}
+    group = f"{token('b')}x"
+    assert left == {f"{group}{end}" for end in (".1", ".2.claim", ".2.reader", ".3.killed")}
+    other.forget("b")
+    assert not [*one._folder.iterdir()]
 
 
 def test_a_trainer_knows_whether_others_read_the_same(make):
