@@ -66,7 +66,8 @@ def lane_group(
     last = max(reports, key=lambda each: each.at, default=None)
     if last is None:
         return LaneGroup(device, lane, tuple(works))
-    return LaneGroup(device, lane, tuple(works), last.together, last.readers)
+    readers = 0 if last.together else last.readers  # else those of other lanes
+    return LaneGroup(device, lane, tuple(works), last.together, readers)
 
 
 def _by_lane(

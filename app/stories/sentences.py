@@ -107,6 +107,8 @@ def _epoch(
         took += f" of turns in {duration(row.at - row.began)}"
     if event.together > 1:
         where += f", together with {count(event.together - 1, 'other trial')},"
+    elif event.readers > 1 and event.together:
+        where += ", some of its batches read by other trainers,"
     elif event.readers > 1:
         where += f", its batches read once for {event.readers} trials,"
     text = f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"

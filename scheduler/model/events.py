@@ -353,8 +353,8 @@ class EpochReported(Event):
     #: others.
     together: int = 1
     #: Where it cannot be: for how many trials of its lane its batches were read once, itself
-    #: included; 0: each reads for itself, or nothing is gained by that. Else the same of trials in
-    #: other trainers of its node.
+    #: included; 0: each reads for itself, or nothing is gained by that. Else 2 if other trainers of
+    #: its node have read some of them.
     readers: int = 0
     #: What it would have taken alone (seconds), where it had others' work; 0: ``seconds``.
     alone: float = 0.0

@@ -130,9 +130,9 @@ class Run:
 
         ``together``: how many trials were trained in its steps, itself included; 0: it cannot be
         trained with others. ``readers``: then for how many its batches were read once, itself
-        included; 0: that does not pay. Else the same of its node's trainers. ``alone``: the seconds
-        that it would have taken alone, if not these. ``company``: what an epoch is expected to take
-        of each of so many trials together, over what it takes alone.
+        included; 0: that does not pay. Else 2: other trainers of its node have read some of
+        them. ``alone``: the seconds that it would have taken alone, if not these. ``company``: what
+        an epoch is expected to take of each of so many trials together, over what it takes alone.
         ``closes`` is what a gang has agreed on, None where there is no gang.
         """
         if closes is None:

@@ -63,12 +63,11 @@ class NodeBatches:
         self._reads: deque[float] = deque(maxlen=_LAST)
         self._handled: deque[float] = deque(maxlen=_LAST)
         self._looked = -LOOK_EVERY
-        self._company = 0
+        self._company = False
         self._possible = True
         #: Why it reads each batch itself though others read the same, or did so for a while.
         self.apart = ""
-        #: For how many trainers one of the epoch's batches was read at most, if others read it.
-        self._party = 0
+        self._found = False
         #: The batches that it has read ahead, by name.
         self._ahead: set[str] = set()
         #: Batches since it was judged, and their seconds; batches that are still to be read alone,
@@ -87,13 +86,10 @@ class NodeBatches:
         self._judge(time.perf_counter() - began)
         return found
 
-    def readers(self) -> int:
-        """For how many trainers batches of the epoch were read once, this one included.
-
-        0: it has read all of them itself. The next epoch begins.
-        """
-        party, self._party = self._party, 0
-        return party
+    def found(self) -> bool:
+        """Whether others have read some of the epoch's batches. The next epoch begins."""
+        found, self._found = self._found, False
+        return found
 
     def _shared(
         self, group: str, items: Sequence[Item], i: int, read: Callable[[Item], Any]
@@ -105,8 +101,7 @@ class NodeBatches:
                 return self._read_for_all(read, items[i], name)
             if not self._read_ahead(group, items[i + 1 : i + 1 + AHEAD], read):
                 time.sleep(PAUSE)
-        if name not in self._ahead:
-            self._party = max(self._party, 1 + self._company)
+        self._found = self._found or name not in self._ahead
         self._ahead.discard(name)
         return found[0]
 
@@ -132,7 +127,7 @@ class NodeBatches:
         if (now := time.monotonic()) - self._looked >= LOOK_EVERY:
             self._looked = now
             self._possible = self._cache.open()
-            self._company = self._cache.others(self._source) if self._possible else 0
+            self._company = self._possible and self._cache.others(self._source)
         if not self._company:
             return False
         if id(data) not in self._groups:

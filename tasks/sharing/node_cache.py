@@ -63,16 +63,16 @@ class NodeCache:
         self._most = min(self._capacity(), system.f_blocks * system.f_frsize) // PART
         return self._folder.is_dir() and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
-    def others(self, group: str) -> int:
-        """Say that this trainer reads batches of ``group``; how many others have said so."""
+    def others(self, group: str) -> bool:
+        """Say that this trainer reads batches of ``group``; whether another one has said so."""
         own = f"{group}.{self._reader}{_READER}"
         before = time.time() - FRESH
-        found = 0
+        found = False
         with suppress(OSError):
             (self._folder / own).touch(mode=0o600)
             for path in self._folder.glob(f"{group}.*{_READER}"):
                 with suppress(OSError):
-                    found += path.name != own and path.stat().st_mtime > before
+                    found = found or (path.name != own and path.stat().st_mtime > before)
         return found
 
     def forget(self, study: str) -> None:

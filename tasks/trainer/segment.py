@@ -209,7 +209,7 @@ class Segments:
                 uri = blocking_save.save(
                     run, lambda: self._writer.store(task.store), training.state(), epoch
                 )
-            readers, alone = self._readers(run, warm), result.alone
+            readers, alone = 2 * self._found_batches(run, warm), result.alone
             if not together:  # before the epoch is reported, which may end the attempt
                 readers, alone = self._streams.shared(task.trial, result.seconds, FASTER)
                 self._say_why_not(run, warm, reads_once=readers > 0)
@@ -265,19 +265,19 @@ class Segments:
             pays = "; batches are read once for all trials in its lane, which pays"
             run.remarks(f"its steps are its own: {why}{pays if reads_once else ''}")
 
-    def _readers(self, run: Run, warm: WarmTrial) -> int:
-        """For how many trainers of the node the epoch's batches were read once; 0: each for itself.
+    def _found_batches(self, run: Run, warm: WarmTrial) -> bool:
+        """Whether other trainers of the node have read some of the epoch's batches.
 
-        Says once why, where others read the same.
+        Says once why not, where others read the same.
         """
         of_node = self._of_node.get(run.task.trial)
         if of_node is None:
-            return 0
-        readers = of_node.readers()
-        if of_node.apart and not readers and not warm.reads_apart:
+            return False
+        found = of_node.found()
+        if of_node.apart and not found and not warm.reads_apart:
             warm.reads_apart = True
             run.remarks(f"it reads its batches itself, as others beside it do: {of_node.apart}")
-        return readers
+        return found
 
     def _keep_copy(self, task: SegmentTask, warm: WarmTrial) -> None:
         """Keep a copy of the state for trials that go on from it, if the engine knows of any."""

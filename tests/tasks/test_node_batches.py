@@ -123,7 +123,7 @@ def test_batches_that_are_read_as_fast_as_they_are_handed_over_are_not_shared(be
     cache, batches, _ = beside
     assert got(batches, 100, 0.0) == [*range(100)]
     assert "handed over between trainers in" in batches.apart
-    assert batches.readers() == 0
+    assert not batches.found()
     assert len([*cache._folder.glob("*.reader")]) == 2, "the other one is there"
     assert len([each for each in cache._folder.iterdir() if each.suffix != ".reader"]) <= 1
 
@@ -153,17 +153,17 @@ def test_what_cannot_be_handed_over_is_read_by_each(beside):
     assert "not plain tensors" in batches.apart
 
 
-def test_a_trial_knows_for_how_many_trainers_its_batches_were_read_once(beside):
+def test_a_trial_knows_whether_others_have_read_for_it(beside):
     _, one, other = beside
     got(one, TIMED, 0.02)
     got(other, TIMED, 0.02)
-    assert other.readers() == 0
+    assert not other.found()
     got(one, 10, 0.02, 100)
-    assert one.readers() == 0, "it has read all of these itself"
+    assert not one.found(), "it has read all of these itself"
     assert got(other, 10, 0.02, 100) == [*range(100, 110)]
-    assert other.readers() == 2
+    assert other.found()
     assert other.apart == ""
-    assert other.readers() == 0, "that was the epoch before"
+    assert not other.found(), "that was the epoch before"
 
 
 def test_trials_with_numbers_of_their_own_share_nothing(tmp_path, kept):
