@@ -84,20 +84,55 @@ class Stream(penstock.TorchTrainable):
 
 
 class Averaged(Shifted):
-    """The mean of twelve such shifts: reading is most of a step, as where images are decoded."""
+    """The mean of several such shifts: reading is most of a step, as where images are decoded."""
+
+    def __init__(self, pixels, labels, shifts):
+        super().__init__(pixels, labels)
+        self._shifts = shifts
 
     def __getitem__(self, i):
-        made = [super(Averaged, self).__getitem__(i)[0] for _ in range(12)]
+        made = [super(Averaged, self).__getitem__(i)[0] for _ in range(self._shifts)]
         return torch.stack(made).mean(0), self._labels[i]
 
 
 class Read(Stream):
     """The same network on these."""
 
+    shifts = 12
+
     def data(self):
         pixels, labels = digits()
         held_out = TensorDataset(pixels[TRAINED:], labels[TRAINED:])
-        return penstock.Data(Averaged(pixels[:TRAINED], labels[:TRAINED]), held_out)
+        train = Averaged(pixels[:TRAINED], labels[:TRAINED], self.shifts)
+        return penstock.Data(train, held_out)
+
+
+class ReadThrice(Read):
+    """A fourth of the work for each example."""
+
+    shifts = 3
+
+
+class ReadSingly(Read):
+    """A twelfth of it: reading takes little longer than handing over."""
+
+    shifts = 1
+
+
+class Apart:
+    """``data()`` reads what differs in each trial: each reads for itself, to the same bits."""
+
+    def data(self):
+        assert self.params["lr"]
+        return super().data()
+
+
+class ReadThriceApart(Apart, ReadThrice):
+    """Each trial reads for itself."""
+
+
+class ReadSinglyApart(Apart, ReadSingly):
+    """Each trial reads for itself."""
 
 
 class Encoded(Stream):
@@ -273,6 +308,7 @@ def started(seats: int) -> Iterator[Trainer]:
             yield trainer
         finally:
             trainer.close()
+            clear(Path(folder) / "kept")
 
 
 def task(

@@ -1,11 +1,11 @@
 """Installations for runs under fault, and the outcomes of their studies.
 
 ``Site`` is one node that trains each trial on one device. In a ``LaneSite`` trials of several
-studies take turns in one process; in a ``PrefixSite`` they take over each other's epochs. ``Nodes``
-is two nodes on this machine, with devices, workers and a state folder each and one broker, ledger
-and store between them: its trials run on gangs of one to four devices, another number after each
-epoch. The second node reaches the broker through a ``Crossing``, where single processes can be cut
-off from it.
+studies take turns in one process; in a ``PrefixSite`` they take over each other's epochs; in a
+``ReadingSite`` two trainers share what they read. ``Nodes`` is two nodes on this machine, with
+devices, workers and a state folder each and one broker, ledger and store between them: its trials
+run on gangs of one to four devices, another number after each epoch. The second node reaches the
+broker through a ``Crossing``, where single processes can be cut off from it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from penstock.scheduler.model.study import StrategySpec
 from ._crossing import Crossing
 from ._digits import SCHEDULES, SPACE, DigitsNet, SteppedNet
 from ._postgres import Server
+from ._shared_reading import ReadThrice
 from .random_widths import RANDOM_WIDTHS
 
 #: Seconds between two looks at the ledger.
@@ -117,12 +118,12 @@ class Site:
     def epochs(self) -> list[EpochRow]:
         return [row for study in self.studies for row in self.reader.epochs(study)]
 
-    def together(self) -> dict[int, int]:
-        """How many epochs were trained by so many trials at once."""
+    def company(self, name: str) -> dict[int, int]:
+        """How many epochs have each number of trials as their ``together`` or ``readers``."""
         found = Counter[int]()
         for study in self.studies:
             events = self.reader.of_trials(study, EpochReported)
-            found.update(event.together for _, event in events)
+            found.update(getattr(event, name) for _, event in events)
         return dict(sorted(found.items()))
 
     def last_row(self) -> int:
@@ -219,6 +220,22 @@ class PrefixSite(Site):
             resources=Resources(on_signature_change="record" if self._alone else "refuse"),
         )
         self._submit(plan, TRIALS, SteppedNet, SCHEDULES)
+
+
+class ReadingSite(Site):
+    """An installation whose trials read the same batches, which Python code prepares."""
+
+    def submit(self, seed: int) -> None:
+        halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
+        plan = make_plan(
+            direction="maximize",
+            metric="accuracy",
+            sampler="random",
+            strategy=halving,
+            seed=seed,
+            seeding="shared",
+        )
+        self._submit(plan, TRIALS, ReadThrice, {"lr": SPACE["lr"]})
 
 
 class GangSite(Site):

@@ -16,6 +16,8 @@ trainer that is killed has then several trials in the middle of their epochs.
 With ``--fused`` trials of a study are trained together in lanes, and with none in the other run.
 With ``--prefixes`` trials have epochs in common, which one of them trains for the others.
 Undisturbed, each trial trains its own.
+With ``--reading`` two trainers read each batch once for the trials of both, through shared memory.
+Undisturbed, one trainer reads all.
 
 With ``--samplers`` studies of objectives run instead, one with each kind of sampler, and are hit
 once by each of a few faults (``_sampler_faults``).
@@ -29,6 +31,7 @@ the ledger on SQLite, and the tables are compared:
 - ``lost``: epochs that are missing
 - ``doubled``: epochs accepted twice, and epochs of an attempt that had been replaced
 - ``wrong``: other parameters, state hash, metrics, or an epoch that should not be there
+- ``left_in_memory``: files that are left in shared memory once the installation is down
 - ``recovery_s``: from a fault to the next accepted epoch of what it hit (the trial under the lease;
   a new attempt after agent, node or broker's data were lost; any epoch after scheduler, broker or
   store). Faults do not wait for each other's recovery, only for an epoch, so this includes what
@@ -53,6 +56,7 @@ from statistics import median
 from typing import Any
 
 from penstock.app.ledger.rows import EpochRow
+from penstock.tasks.sharing.node_folder import folder_of
 
 from . import _sampler_faults
 from ._faults import Faults, Hit
@@ -65,6 +69,7 @@ from ._sites import (
     LaneSite,
     Nodes,
     PrefixSite,
+    ReadingSite,
     Site,
     Stuck,
     compare,
@@ -162,6 +167,7 @@ def campaign(
     lanes: bool = False,
     prefixes: bool = False,
     fused: bool = False,
+    reading: bool = False,
     postgres: bool = False,
     only: Collection[str] | None = None,
 ) -> dict[str, Any]:
@@ -176,6 +182,8 @@ def campaign(
         hit, plain = FusedSite, partial(FusedSite, devices="cpu:2x1")
     elif prefixes:
         hit, plain = PrefixSite, partial(PrefixSite, alone=True)
+    elif reading:
+        hit, plain = ReadingSite, partial(ReadingSite, devices="cpu:1x1")
     with ExitStack() as undo:
         if postgres:
             hit = partial(Site, server=undo.enter_context(server()))
@@ -185,13 +193,15 @@ def campaign(
         hits = disturb(disturbed, n, seed, tell, only)
         figures["seconds"] = time.monotonic() - began
         disturbed.take_down()
+        left = folder_of(disturbed.settings.activations)
+        figures["left_in_memory"] = len([*left.iterdir()]) if left.exists() else 0
         while len(undisturbed.studies) < len(disturbed.studies):
             undisturbed.submit(seed + len(undisturbed.studies) // disturbed.beside)
             undisturbed.wait()
             tell(f"study {len(undisturbed.studies)}/{len(disturbed.studies)} undisturbed")
         figures |= compare(disturbed, undisturbed)
         rows = disturbed.epochs()
-        together = disturbed.together()
+        company = {name: disturbed.company(name) for name in ("together", "readers")}
         recovered = recoveries(hits, rows)
         figures["seconds_in_all"] = time.monotonic() - began
     return figures | {
@@ -203,7 +213,7 @@ def campaign(
             for kind, seconds in sorted(recovered.items())
         },
         "taken_over": sum(bool(row.taken_from) for row in rows),
-        "epochs_by_together": together,
+        **{f"epochs_by_{name}": found for name, found in company.items()},
         "epochs_by_width": dict(sorted(Counter(row.width for row in rows).items())),
         "load_after": os.getloadavg()[0],
     }
@@ -229,16 +239,17 @@ def main() -> None:
     parser.add_argument("--lanes", action="store_true", help="trials that take turns")
     parser.add_argument("--fused", action="store_true", help="trials trained together")
     parser.add_argument("--prefixes", action="store_true", help="trials with common epochs")
+    parser.add_argument("--reading", action="store_true", help="batches that are read once")
     parser.add_argument("--samplers", action="store_true", help="every kind of sampler")
     parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--quick", action="store_true", help="each kind of fault about once")
     options = parser.parse_args()
     postgres = options.ledger == "postgresql"
-    kind = {name: getattr(options, name) for name in ("gangs", "lanes", "fused", "prefixes")}
+    kinds = ("gangs", "lanes", "fused", "prefixes", "reading")
+    kind = {name: getattr(options, name) for name in kinds}
     if sum((*kind.values(), options.samplers, postgres)) > 1:
-        parser.error(
-            "only one of --gangs, --lanes, --fused, --prefixes, --samplers and --ledger postgresql"
-        )
+        every = ", ".join(f"--{name}" for name in (*kinds, "samplers"))
+        parser.error(f"only one of {every} and --ledger postgresql")
 
     # The caller's broker and ledger are not for killing.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:

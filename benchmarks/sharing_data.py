@@ -11,6 +11,8 @@ Each figure also under ``cpu``: by the trainer's seconds of a core, whatever els
 - ``stream``: 4 trials whose examples Python augments. ``stream.of_ideal``: the part of the ideal
   that is reached; ``stream.mismatches``: epochs with other bits.
 - ``node``: 2 trials in a trainer of one core each, likewise. Reading is most of what they do.
+- ``live``: whole studies on real workers with two devices of one core, with all costs
+  (``_reading_live.CASES``); ``live.full.ratio``: times as long where each trial reads for itself.
 - ``encoder``: 8 trials on the activations of frozen convolutions, likewise.
   ``encoder.over_in_loss``: over 8 trials that compute them in each step, once.
 - ``copies``: microseconds of reading, copying and comparing versions of a batch.
@@ -34,7 +36,7 @@ from typing import Any
 import torch
 from penstock.app.launching.variables import ALLOCATOR, ONE_HEAP
 
-PARTS = ("stream", "node", "encoder", "copies")
+PARTS = ("stream", "node", "live", "encoder", "copies")
 TRIALS = {"stream": 4, "node": 2, "encoder": 8}
 EPOCHS = {"stream": 10, "node": 20, "encoder": 10}
 
@@ -43,9 +45,17 @@ def measure(parts: list[str], *, quick: bool) -> dict[str, Any]:
     """The figures of these parts."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(mode=True)
+    from ._reading_live import live
+
     found: dict[str, Any] = {"load.begin": os.getloadavg()[0]}
+    repeats = 3 if quick else 7
     for part in parts:
-        figures = _copies() if part == "copies" else _part(part, 3 if quick else 7)
+        if part == "copies":
+            figures = _copies()
+        elif part == "live":
+            figures = live(repeats)
+        else:
+            figures = _part(part, repeats)
         found |= {f"{part}.{name}": value for name, value in figures.items()}
     return found | {"load.end": os.getloadavg()[0]}
 

@@ -49,10 +49,10 @@ def ensure(settings: Settings, variables: Mapping[str, str]) -> None:
 def stop(settings: Settings, grace: float) -> None:
     """Stop the launcher process, if it runs, after ``grace`` seconds by force.
 
-    What its trainers have left in memory is removed.
+    What its trainers have left in memory is removed, also where it was killed before.
     """
-    if locks.stop(settings.run, process.NAME, grace=grace):
-        clear(settings.activations)
+    locks.stop(settings.run, process.NAME, grace=grace)
+    clear(settings.activations)
 
 
 def awaiting_imports(settings: Settings) -> socket.socket:

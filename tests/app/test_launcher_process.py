@@ -23,6 +23,7 @@ from penstock.app.launching.variables import environment
 from penstock.app.sessions.conversations import TrainerGone
 from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
+from penstock.tasks.sharing.node_folder import folder_of
 from trainer_process import segment
 
 
@@ -215,3 +216,12 @@ def test_what_is_no_request_costs_nobody_anything(node):
         assert receive(connection) == ({}, [])
     assert node.start(1, "b").alive
     assert (trainer.alive, node.pid) == (True, pid)
+
+
+def test_what_trainers_had_in_memory_goes_though_the_launcher_process_was_killed(tmp_path):
+    settings = Settings(home=tmp_path / "home", preload="nothing")
+    folder = folder_of(settings.activations)
+    folder.mkdir(mode=0o700)
+    (folder / "batch").write_bytes(bytes(100))
+    launcher_client.stop(settings, grace=5.0)
+    assert not folder.exists()

@@ -17,6 +17,8 @@ OF_GANGS = ("leader's trainer", "member's worker", "meeting missed", "checkpoint
 OF_LANES = ("trainer", "worker", "worker stopped", "agent")
 #: What loses copies of states, attempts, or what the scheduler knows of who waits for whom.
 OF_PREFIXES = ("trainer", "worker", "agent", "scheduler")
+#: What leaves batches half written, or claimed by nobody, and shared memory without an owner.
+OF_READING = ("trainer", "worker", "agent", "scheduler")
 UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
 
 
@@ -58,6 +60,17 @@ def test_faults_where_trials_take_over_epochs_change_no_bit_of_what_each_would_t
     assert figures["faults_by_kind"].keys() == set(OF_PREFIXES)
     assert figures["taken_over"] > 0
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_faults_where_trainers_read_once_change_no_bit_and_leave_nothing_in_memory():
+    figures = chaos.campaign(len(OF_READING), seed=5, reading=True, only=OF_READING)
+    reap()
+    assert figures["faults_by_kind"].keys() == set(OF_READING)
+    assert max(figures["epochs_by_readers"]) > 1
+    assert {name: figures[name] for name in UNHARMED} == UNHARMED
+    assert figures["left_in_memory"] == 0
 
 
 def reap():
