@@ -20,7 +20,14 @@ from penstock.app.ledger.reader import Reader
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec, number_of
 
-from ._shared_reading import ReadSingly, ReadSinglyApart, ReadThrice, ReadThriceApart
+from ._shared_reading import (
+    ReadPlain,
+    ReadPlainApart,
+    ReadSingly,
+    ReadSinglyApart,
+    ReadThrice,
+    ReadThriceApart,
+)
 from ._studies import installation
 
 DEVICES = "cpu:2x1"
@@ -42,6 +49,7 @@ CASES = {
     "asha": Case(ReadThrice, ReadThriceApart, penstock.ASHA(min_epochs=1, max_epochs=9), 18),
     "one_trial": Case(ReadThrice, ReadThriceApart, penstock.FullBudget(20), 1),
     "fast": Case(ReadSingly, ReadSinglyApart, penstock.FullBudget(10), 8),
+    "plain": Case(ReadPlain, ReadPlainApart, penstock.FullBudget(40), 8),
 }
 
 

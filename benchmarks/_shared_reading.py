@@ -114,9 +114,25 @@ class ReadThrice(Read):
 
 
 class ReadSingly(Read):
-    """A twelfth of it: reading takes little longer than handing over."""
+    """A twelfth of it."""
 
     shifts = 1
+
+
+class Plain(Shifted):
+    """Digits as they are, one by one: reading takes no longer than handing over."""
+
+    def __getitem__(self, i):
+        return torch.from_numpy(self._pixels[i]), self._labels[i]
+
+
+class ReadPlain(Stream):
+    """The same network on these."""
+
+    def data(self):
+        pixels, labels = digits()
+        held_out = TensorDataset(pixels[TRAINED:], labels[TRAINED:])
+        return penstock.Data(Plain(pixels[:TRAINED], labels[:TRAINED]), held_out)
 
 
 class Apart:
@@ -132,6 +148,10 @@ class ReadThriceApart(Apart, ReadThrice):
 
 
 class ReadSinglyApart(Apart, ReadSingly):
+    """Each trial reads for itself."""
+
+
+class ReadPlainApart(Apart, ReadPlain):
     """Each trial reads for itself."""
 
 
