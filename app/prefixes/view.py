@@ -52,7 +52,7 @@ def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
         joules = "" if found.joules is None else f" and {found.joules:,.1f} J"
         yield (
             f"{found.trained} were trained, {within} were taken over, which saved about"
-            f" {duration(found.seconds)} of training{joules}: so much they took where they were"
+            f" {duration(found.seconds)} of training{joules}, by what they took where they were"
             " trained"
         )
     elif found.trained:

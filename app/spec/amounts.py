@@ -5,6 +5,7 @@ They are checked alike in script, command and scheduler.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -141,6 +142,9 @@ def check_can_hold(
     reasons = {device.name: unaccountable(spec, prices, device) for device in devices}
     if reasons and all(reasons.values()):
         field = "limits.kwh" if spec.kwh is not None else "limits.money"
-        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        alike = defaultdict[str, list[str]](list)
+        for name, reason in sorted(reasons.items()):
+            alike[reason].append(name)
+        why = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in alike.items())
         value = spec.kwh if spec.kwh is not None else spec.money
         raise UsageError.refuse(field, value, f"None, as no device can work for it ({why})")

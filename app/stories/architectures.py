@@ -29,7 +29,8 @@ def derived(event: Derived) -> str:
 def described(event: Described) -> str:
     """A sentence: what the model of a trial was counted to be."""
     found = event.architecture
-    text = f"the model of {event.of} has {found.parameters:,} parameters"
+    whose = "its model" if event.of == event.trial else f"the model of trial {number_of(event.of)}"
+    text = f"{whose} has {found.parameters:,} parameters"
     if not found.operators:
         return f"{text}; its operations could not be counted"
     per_example = f"{found.flops:,} operations and {found.activations:,} activations an example"

@@ -251,7 +251,7 @@ def _returned(event: happened.TrialReturned, bounds: Metrics) -> str:
         if excess.get(name, 0.0) > 0
     ]
     if over:
-        return f"it is infeasible, and was not trained: {', '.join(over)}"
+        return f"it is infeasible, and was not trained: {'; '.join(over)}"
     values = [] if event.value is None else [event.value, *event.further]
     text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
     text = "the objective pruned it" if event.pruned else text

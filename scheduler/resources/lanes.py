@@ -174,7 +174,14 @@ def _crowded(state: EngineState, slot: Member, study: str) -> str:
     if any(state.studies[each.study].spec.priority > priority for each in there):
         return f"a trial of a higher priority is in lane {lane}"
     if alike and not (state.packed or fused):
-        return f"a trial of its study is in lane {lane}"
+        return f"a trial of its study is in lane {lane}{_unmeasured(state, study)}"
+    return ""
+
+
+def _unmeasured(state: EngineState, study: str) -> str:
+    """That nobody knows yet what trials of the study gain together; empty where it is known."""
+    if steps_together(state.studies[study]) and not state.costs.company_is_known(study):
+        return ", and what they would gain together is not measured yet"
     return ""
 
 

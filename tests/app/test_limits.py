@@ -106,6 +106,14 @@ def test_the_scheduler_refuses_money_where_the_devices_there_are_have_no_price()
     assert submitted(world, money=1.0).study.money == 1.0
 
 
+def test_what_no_device_can_account_for_is_said_once_for_those_alike():
+    world = World()
+    for name in ("cpu.a.1", "cpu.a.0"):
+        world.join(name)
+    with pytest.raises(UsageError, match=r"for it \(cpu\.a\.0, cpu\.a\.1: [^:]* energy\)$"):
+        submitted(world, kwh=1.0)
+
+
 # -- prices ---------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.snapshot import Plan
 from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial import Trial
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.lanes import lane_need, seat_verdict
 from penstock.scheduler.resources.memory_fit import RESERVE
@@ -694,6 +695,9 @@ class TestTrainedTogether:
         at = Laned(devices=2)
         at.study("a", n_trials=20, sampler="tpe", fuse="auto")
         assert len(at.state.attempts) == 2, "one a lane, until one says what company gains"
+        waits = Trial("x", "a", 99, (), 0.0)
+        [unknown] = {seat_verdict(at.state, Member("d0", seat), waits).why for seat in (1, 2, 3)}
+        assert unknown.endswith("and what they would gain together is not measured yet")
         at.at += 1.0
         at.end_epoch("a", 1.0, company=((2, 0.6), (8, 0.3)))
         assert len(at.state.studies["a"].trials) == 8
