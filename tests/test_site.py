@@ -12,6 +12,7 @@ import penstock
 import pytest
 from patience import PATIENCE
 from penstock.app.nas import names as nas
+from penstock.app.report.page import picture_of_mark
 from system import missing
 
 ROOT = Path(__file__).parent.parent
@@ -57,6 +58,7 @@ def test_every_public_name_is_told_by_its_docstring(found):
 def test_pictures_and_examples_are_there_by_the_paths_that_pages_name(site):
     assert (site / "docs" / "img" / "live.svg").is_file()
     assert (site / "examples" / "digits.py").is_file()
-    assert (
-        'href="../../examples/pareto.py"' in (site / "docs" / "guide" / "search.html").read_text()
-    )
+    page = (site / "docs" / "guide" / "search.html").read_text()
+    assert '<img src="../img/mark.svg" alt="logo">' in page
+    assert (site / "docs" / "img" / "mark.svg").read_text() == f"{picture_of_mark()}\n"
+    assert 'href="../../examples/pareto.py"' in page

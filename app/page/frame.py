@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..common.plain import encodable
-from ..report.page import charts_script, plotly_script, script_json, style_sheet
+from ..report.page import charts_script, icon, mark, plotly_script, script_json, style_sheet
 
 SCRIPT, STYLE = "text/javascript", "text/css"
 #: Where a page's main part is in the frame.
@@ -54,6 +54,8 @@ def begun(page: Page, here: str, seen: int) -> str:
     topics = "" if page.topics is None else escape(json.dumps(page.topics))
     known = {
         "title": f"{escape(page.title)} · Penstock",
+        "icon": icon(),
+        "mark": mark(),
         "report.css": asset_url("report.css"),
         "page.css": asset_url("page.css"),
         "scripts": "".join(f'<script defer src="{asset_url(name)}"></script>' for name in names),

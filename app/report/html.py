@@ -35,7 +35,9 @@ def pairs(values: Mapping[str, object]) -> str:
 
 
 def _html(value: object) -> str:
-    return value if isinstance(value, Markup) else escape(number(value))
+    if isinstance(value, Markup):
+        return value
+    return escape(number(value)).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..common.plain import encodable
-from ..drawings.charts import SCALE
+from ..drawings.charts import SCALE, shade
 
 
 def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:
@@ -32,6 +33,8 @@ def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now
         )
     known = {
         "style": style_sheet(),
+        "mark": mark(),
+        "icon": icon(),
         "charts": charts_script(),
         "figures": script_json(charts),
         "plotly": library,
@@ -48,6 +51,21 @@ def style_sheet() -> str:
     """The style of all pages, light and dark."""
     scale = ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in SCALE)
     return _beside("report.css").replace("{{scale}}", scale)
+
+
+def mark() -> str:
+    """Penstock's mark as an ``svg`` element, in the colour of the text around it."""
+    return _beside("mark.svg").strip()
+
+
+def icon() -> str:
+    """The mark as a page's icon, an address that needs no network."""
+    return f"data:image/svg+xml,{quote(picture_of_mark(), safe='')}"
+
+
+def picture_of_mark() -> str:
+    """The mark as a file of its own, in a blue that is seen on light and on dark."""
+    return mark().replace("currentColor", shade(1.0))
 
 
 def charts_script() -> str:

@@ -28,6 +28,7 @@ from penstock.app.page.gate import Proxy
 from penstock.app.page.server import serve
 from penstock.app.page.study import CURVES, DOTS
 from penstock.app.page.trials import LISTED
+from penstock.app.report.page import mark
 from penstock.app.stories.story import find_trial, trial_story
 from penstock.app.study.control import Control
 from penstock.profiling.base.errors import UsageError
@@ -172,6 +173,12 @@ def test_a_page_loads_and_runs_nothing_but_what_this_server_sends(opened, path):
     page = Elements(text)
     assert (page.handlers, page.inline) == ([], [])
     assert not [each for each in page.addresses if "//" in each or each.startswith("/")]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_pages_and_reports_have_one_mark(opened, path):
+    assert f'<span class="brand">{mark()}Penstock</span>' in opened.page(path)
+    assert f'<div class="brand">{mark()}Penstock' in opened.page("/report?id=digits")
 
 
 def test_styles_and_scripts_are_there_and_named_by_their_content(opened):

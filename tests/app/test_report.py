@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
+from penstock.app.report.page import icon
 from penstock.app.report.report import render, strategy_words, write_report
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import StrategySpec, SuperNet
@@ -83,7 +84,8 @@ def best_of(reader):
 
 def test_the_page_needs_no_network(text, page):
     """No element names another resource, and the page forbids itself to load one."""
-    assert page.links == []
+    assert page.links == [icon()]
+    assert icon().startswith("data:")
     assert "default-src 'none'" in text
     assert any("plotly.js v" in script[:400] for _, script in page.scripts)
 
