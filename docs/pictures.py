@@ -16,18 +16,23 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+from penstock.app.broker.client import Client
+from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
 from penstock.app.optuna_bridge.storage import LedgerStorage
+from penstock.app.report.page import picture_of_mark
 from penstock.app.views.live import Watcher
+from penstock.app.views.plan import plan_view
 from penstock.app.views.progress import View
 from penstock.app.views.screen import study_screen
 from penstock.benchmarks._browser import Browser
 from penstock.profiling.base.errors import PenstockError
-from rich.console import Console
-from rich.terminal_theme import MONOKAI
+from rich.console import Console, RenderableType
+from rich.terminal_theme import TerminalTheme
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "img"
@@ -38,16 +43,30 @@ BROWSER = (
     *("--hide-scrollbars", "--virtual-time-budget=5000"),
 )
 #: The size of a picture of a page, in pixels.
-SCREEN = (1180, 940)
+WIDTH, HEIGHT = 1180, 940
+#: The width of a terminal, in characters.
+COLUMNS = 118
+#: A terminal in the colours that pages have in the dark: paper and ink, then what black, red,
+#: green, yellow, blue, magenta, cyan and white are there.
+TERMINAL = TerminalTheme(
+    (15, 20, 26),
+    (232, 237, 242),
+    [
+        *((40, 50, 61), (240, 138, 126), (92, 199, 149), (226, 180, 85)),
+        *((127, 176, 255), (204, 121, 167), (127, 176, 255), (232, 237, 242)),
+    ],
+)
 #: The live view is taken when about this share of the study's epochs is done.
 MOMENT = 0.6
 
 
 def main() -> None:
     """Run the quickstart once, watched in all ways, and take its pictures."""
+    (PICTURES / "mark.svg").write_text(f"{picture_of_mark()}\n")
     home = Path(tempfile.mkdtemp(prefix="pictures-"))
     # The node's name is in the pictures: not this machine's.
-    env = {**os.environ, "PENSTOCK_HOME": str(home), "PENSTOCK_NODE": "node"}
+    os.environ |= {"PENSTOCK_HOME": str(home), "PENSTOCK_NODE": "node"}
+    env = dict(os.environ)
     subprocess.run([*PENSTOCK, "up"], env=env, check=True, stdout=subprocess.DEVNULL)
     port = free_port()
     flower = subprocess.Popen(
@@ -58,12 +77,14 @@ def main() -> None:
         # The digits are copied so that no path of this machine is in a picture.
         script = shutil.copy(ROOT / "examples" / "digits.py", home / "digits.py")
         run = subprocess.Popen([*PENSTOCK, "run", script], env=env, cwd=home)
-        save_live(*watch(Reader(f"sqlite:///{home / 'ledger.db'}"), run))
+        view, at, plan = watch(Reader(f"sqlite:///{home / 'ledger.db'}"), Client(load()), run)
+        save_screen(study_screen(view, at), "live.svg", "penstock run examples/digits.py")
+        save_screen(plan_view(plan), "plan.svg", "penstock plan")
         subprocess.run([*PENSTOCK, "report", "-o", home / "report.html"], env=env, check=True)
         shoot_pages(home, env)
         word = (home / "flower.password").read_text().strip()
         url = f"http://penstock:{word}@127.0.0.1:{port}/tasks"
-        shoot(url, PICTURES / "flower.png", width=1960, height=720)
+        shoot(url, PICTURES / "flower.png", width=1960, height=640)
         shoot_dashboard(env)
         run_notebook(ROOT / "docs" / "notebook.ipynb", home, env)
     finally:
@@ -82,18 +103,22 @@ def shoot_pages(home: Path, env: dict[str, str]) -> None:
     try:
         assert pages.stdout is not None
         browser.open(pages.stdout.readline().strip())  # it lets in
+        browser.send("Emulation.setScrollbarsHidden", hidden=True)
         study = Reader(f"sqlite:///{home / 'ledger.db'}").studies()[-1].id
         report, page = f"file://{home / 'report.html'}", f"http://127.0.0.1:{port}"
-        for name, address, dark in (
-            ("report", report, False),
-            ("report-dark", report, True),
-            ("page", f"{page}/study?id={study}", False),
-            ("page-dark", f"{page}/study?id={study}", True),
-            ("page-devices", f"{page}/devices", False),
+        # In the dark they are shown further down: what is there is not in the other pictures.
+        for name, address, height, below in (
+            ("report", report, HEIGHT, ""),
+            ("report-dark", report, HEIGHT, "#history"),
+            ("page", f"{page}/study?id={study}", HEIGHT, ""),
+            ("page-dark", f"{page}/study?id={study}", HEIGHT, "#curves"),
+            ("page-devices", f"{page}/devices", 620, ""),
         ):
-            browser.size(*SCREEN, dark=dark)
+            browser.size(WIDTH, height, dark=bool(below))
             browser.open(address)
             browser.until("document.querySelector('.chart .main-svg')")
+            if below:
+                browser.value(f"document.querySelector('{below}').scrollIntoView()")
             browser.picture(PICTURES / f"{name}.png")
     finally:
         browser.close()
@@ -126,19 +151,21 @@ def run_notebook(path: Path, folder: Path, env: dict[str, str]) -> None:
     nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 
-def watch(reader: Reader, run: subprocess.Popen[bytes]) -> tuple[View, float]:
-    """The study in the middle of its run, as the live view shows it, and when that was."""
+def watch(
+    reader: Reader, client: Client, run: subprocess.Popen[bytes]
+) -> tuple[View, float, dict[str, Any]]:
+    """The study in the middle of its run as the live view shows it, when that was, the plan."""
     best: View | None = None
-    at = 0.0
+    at, plan = 0.0, {}
     while run.poll() is None:
         with suppress(PenstockError):
             view = Watcher(reader, reader.studies()[-1].id).poll() if reader.studies() else None
             running = view is not None and any(t.state == "running" for t in view.trials)
             if view is not None and running and distance(view) < distance(best):
-                best, at = view, time.time()
+                best, at, plan = view, time.time(), client.plan()
         time.sleep(0.02)
     assert best is not None, "the study was over before it was seen"
-    return best, at
+    return best, at, plan
 
 
 def distance(view: View | None) -> float:
@@ -147,15 +174,16 @@ def distance(view: View | None) -> float:
     return abs(view.progress.epochs / view.progress.expected - MOMENT)
 
 
-def save_live(view: View, at: float) -> None:
+def save_screen(what: RenderableType, name: str, title: str) -> None:
+    """What a terminal shows, as the picture ``name``."""
     with Path(os.devnull).open("w") as nowhere:
-        console = Console(file=nowhere, record=True, width=118, force_terminal=True)
-        console.print(study_screen(view, at), highlight=False)
-    text = console.export_svg(title="penstock run examples/digits.py", theme=MONOKAI)
+        console = Console(file=nowhere, record=True, width=COLUMNS, force_terminal=True)
+        console.print(what, highlight=False)
+    text = console.export_svg(title=title, theme=TERMINAL)
     # Rich asks for a font from the network: whoever looks at the file has one of his own.
     text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)
     text = text.replace("Fira Code", "Menlo, DejaVu Sans Mono, Consolas")
-    (PICTURES / "live.svg").write_text(text)
+    (PICTURES / name).write_text(text)
 
 
 def shoot(url: str, picture: Path, *, width: int, height: int) -> None:
