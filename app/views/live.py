@@ -288,13 +288,15 @@ class Quiet(Screen):
 
 @dataclass(slots=True)
 class Lines(Screen):
-    """Plain lines: each trial that is over, progress every few seconds, and trouble once."""
+    """Plain lines: trials that are over, progress every few seconds, messages and trouble once."""
 
     console: PlainConsole
     #: The ids of the trials that get no line any more.
     _written: set[str] = field(default_factory=set)
     _next: float = 0.0
     _over: bool = False
+    #: What the study's message was when it was last looked at.
+    _message: str = ""
     _quiet: Quiet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -314,8 +316,10 @@ class Lines(Screen):
             self._next = time.monotonic() + LINE_PERIOD
             self._over = over
             self._write(f"{view.study.name}: {view.study.status}, {progress_words(view)}")
-            if over and view.study.message:
-                self._write(view.study.reason)
+        message = view.study.reason
+        if message and message != self._message:
+            self._write(f"{view.study.name}: {message}")
+        self._message = message
 
     def _write(self, text: str) -> None:
         _write(self.console, text)

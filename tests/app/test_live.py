@@ -132,6 +132,18 @@ def test_a_log_gets_each_trial_once_and_the_end_once(finished):
     assert written[-1].startswith("digits: complete, ")
 
 
+def test_a_log_gets_the_studys_message_as_it_comes_and_once(finished):
+    """Also of a study that is not over: a limit may have paused it."""
+    console = Console(file=io.StringIO(), width=40)
+    lines, view = Lines(console), Watcher(finished, "digits-1a2b").poll()
+    at_work = replace(view.study, finished_at=None, status="running", message="")
+    paused = replace(at_work, status="paused", message="it has reached its limit")
+    for study in (at_work, paused, paused, replace(paused, finished_at=1.0)):
+        lines.draw(replace(view, study=study), "")
+    told = [line for line in console.file.getvalue().splitlines() if "limit" in line]
+    assert told == ["digits: it has reached its limit"]
+
+
 def test_a_log_gets_trouble_once_until_it_changes(finished):
     console = Console(file=io.StringIO(), width=40)
     lines = Lines(console)
