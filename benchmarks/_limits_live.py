@@ -24,8 +24,9 @@ from penstock.scheduler.model.study import StudySpec
 from penstock.scheduler.state.limits import HOUR
 
 from ._digits import SPACE
+from ._foretold import foretold, foretold_figures
 from ._studies import installation, random_digits
-from .limits import foretold, foretold_figures, overshoots, passed
+from .limits import overshoots, passed
 
 DEVICES = "cpu:2x1"
 #: Money is device-hours by a price, and these machines have no meters.

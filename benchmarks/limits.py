@@ -12,14 +12,12 @@ passed, to the second, with what open attempts had had by then; joules come with
 that ends later overshoots: of each trial, 1 is the epoch that it was in. The trial that
 ``finish_best`` lets go on is left out.
 
-Where epochs are short, the scheduler's word comes late. So each limit is tried once more where no
-word to a running segment arrives at all (``unheard``): what is sent has to be enough.
+Where epochs are short, the scheduler's word comes late. So each limit is tried once more with
+epochs a hundredth as long, where no word to a running segment arrives at all (``unheard``): what is
+sent has to be enough.
 
-Foretold: each study without a limit is looked at when half of a deadline has passed, that is 0.4 to
-2.5 times what the study takes. Of the deadlines that it misses, how many were said to be missed by
-then (``deadline.foretold``)? Of those that it meets, how many (``deadline.false_alarms``)? And by
-what share of the deadline is the forecast wrong (``deadline.error.median``)? The engine and its
-runner are the real ones, and nothing is known of epochs in advance.
+Whether missed deadlines of the studies without a limit are foretold is in ``benchmarks._foretold``.
+The engine and its runner are the real ones, and nothing is known of epochs in advance.
 """
 
 from __future__ import annotations
@@ -30,12 +28,13 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random
-from statistics import fmean, median
+from statistics import fmean
 from typing import Protocol
 from unittest.mock import patch
 
@@ -54,9 +53,10 @@ from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Event
 from penstock.scheduler.model.study import StrategySpec, StudySpec
 from penstock.scheduler.model.trial import AcceptedEpoch
-from penstock.scheduler.outlook.forecast import study_end
 from penstock.scheduler.state.limits import HOUR, KWH, limits_of
 from penstock.scheduler.state.spending import charged
+
+from ._foretold import foretold, foretold_figures
 
 STRATEGIES = (
     StrategySpec("full", max_epochs=27),
@@ -72,8 +72,6 @@ SHAPES = ((1, 1), (1, 1), (2, 1), (1, 4))
 LIMITS = ("device_hours", "kwh", "money", "deadline")
 #: The prices of a device-hour where money is limited.
 PRICES = {"cpu": 0.04, "cuda": 2.5}
-#: How many deadlines of each study are foretold.
-DEADLINES = 4
 
 
 class Ran(Protocol):
@@ -89,7 +87,8 @@ class Ran(Protocol):
 class Instance:
     """A random study, its devices, and how long it takes without a limit."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, typical: float = 20.0) -> None:
+        """``typical``: the median seconds of an epoch."""
         self.seed = seed
         self.rng = rng = Random(f"penstock limits {seed}")
         lanes, seats = rng.choice(SHAPES)
@@ -99,7 +98,7 @@ class Instance:
         ]
         trials = rng.choice((4, 9, 27, 60))
         strategy = rng.choice(STRATEGIES)
-        level = math.exp(rng.gauss(math.log(20.0), 1.5))
+        level = math.exp(rng.gauss(math.log(typical), 1.5))
         self.spec = study_spec(f"limits {seed}", trials, 1, strategy=strategy)
         work = tuple(self._trial(level) for _ in range(trials))
         self.workload = Workload("limits", (StudyWork(self.spec, work),), sharing=(1.3,))
@@ -185,60 +184,10 @@ def overshoots(done: Ran, spec: StudySpec, begin: float = 0.0) -> list[int]:
     return list(late.values())
 
 
-#: Of a deadline: whether it is missed, was said to be, and the forecast's relative error. The error
-#: is infinite where nothing was said.
-Foretold = tuple[bool, bool, float]
-
-
-def foretold(
-    trace: Iterable[Event], spec: StudySpec, begin: float, took: float, rng: Random
-) -> list[Foretold]:
-    """What was said of some deadlines of a study that began at ``begin`` and ``took`` so long.
-
-    ``trace`` are events up to its end, other studies' too.
-    """
-    left = sorted(
-        took * math.exp(rng.uniform(math.log(0.4), math.log(2.5))) for _ in range(DEADLINES)
-    )
-    engine, found = Engine(), []
-    for event in trace:
-        while left and event.at > begin + left[0] / 2:
-            found.append(_look(engine, spec, begin, left[0], took))
-            left = left[1:]
-        engine.handle(event)
-    return found + [(each < took, False, math.inf) for each in left]
-
-
-def _look(engine: Engine, spec: StudySpec, begin: float, span: float, took: float) -> Foretold:
-    """What is said when half of the deadline ``span`` of a study that takes ``took`` has passed."""
-    study = engine.state.studies[spec.id]
-    with engine.state.costs.read_only():
-        ends = study_end(engine.state, study, begin + span / 2)
-    if ends is None:
-        return span < took, False, math.inf
-    expected = ends - begin
-    return span < took, expected > span, abs(expected - took) / span
-
-
-def foretold_figures(rows: Sequence[Foretold]) -> dict[str, float]:
-    """Shares over all deadlines that are missed, and met."""
-    missed = [said for is_missed, said, _ in rows if is_missed]
-    met = [said for is_missed, said, _ in rows if not is_missed]
-    return {
-        "deadline.missed": len(missed),
-        "deadline.met": len(met),
-        "deadline.foretold": fmean(missed) if missed else math.nan,
-        "deadline.false_alarms": fmean(met) if met else math.nan,
-        "deadline.error.median": median(error for _, _, error in rows),
-    }
-
-
-def figures_of(seeds: Sequence[str]) -> dict[str, float]:
-    """All figures over the instances of these seeds."""
+def _late(instances: Sequence[Instance]) -> tuple[dict[str, list[int]], int]:
+    """The overshoots by limit and what happens there, and in how many runs there were any."""
     late: dict[str, list[int]] = {}
-    unheard_of: list[int] = []
     reached = 0
-    instances = [Instance(seed) for seed in seeds]
     for instance in instances:
         for limit in LIMITS:
             for at_limit in ("stop", "finish_best"):
@@ -246,15 +195,21 @@ def figures_of(seeds: Sequence[str]) -> dict[str, float]:
                 found = overshoots(instance.run(spec), spec)
                 reached += bool(found)
                 late.setdefault(f"{limit}.{at_limit}", []).extend(found)
-                with unheard():
-                    unheard_of += overshoots(instance.run(spec), spec)
-    every = [each for found in late.values() for each in found]
+    return late, reached
+
+
+def figures_of(seeds: Sequence[str]) -> dict[str, float]:
+    """All figures over the instances of these seeds."""
+    instances = [Instance(seed) for seed in seeds]
+    late, reached = _late(instances)
+    with unheard():
+        short, _ = _late([Instance(seed, typical=0.2) for seed in seeds])
     figures: dict[str, float] = {
         "studies": len(seeds),
         "runs": len(seeds) * len(LIMITS) * 2,
         "runs_with_an_epoch_under_way": reached,
-        "overshoot_epochs.max": max(every, default=0),
-        "overshoot_epochs.unheard.max": max(unheard_of, default=0),
+        "overshoot_epochs.max": max(chain(*late.values()), default=0),
+        "overshoot_epochs.unheard.max": max(chain(*short.values()), default=0),
     }
     figures |= foretold_figures(
         [

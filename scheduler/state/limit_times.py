@@ -33,7 +33,7 @@ def reached_at(state: EngineState, study: StudyState) -> float | None:
     """
     found = []
     for name, most, used in _device_limits(study):
-        level, rate = _course(state, study, used, priced=name == "money")
+        level, rate = _level_and_rate(state, study, used, priced=name == "money")
         if rate > 0.0:
             found.append((most - level) / rate + LATER)
     return min(found, default=None)
@@ -55,7 +55,7 @@ def begins_until(state: EngineState, study: StudyState, at: float) -> float | No
         found.append(end)
     for name, most, used in _device_limits(study):
         priced = name == "money"
-        level, rate = _course(state, study, used, priced=priced)
+        level, rate = _level_and_rate(state, study, used, priced=priced)
         prices = [state.prices.get(e.kind, 0.0) / HOUR if priced else 1.0 for e in devices]
         if fastest := sum(prices):
             found.append(at + (most - level - rate * at) / fastest)
@@ -84,10 +84,10 @@ def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
     ]
 
 
-def _course(
+def _level_and_rate(
     state: EngineState, study: StudyState, used: float, *, priced: bool
 ) -> tuple[float, float]:
-    """Level and rate: what is used at time t is ``level + rate * t``, for all that runs."""
+    """What is used at time t is ``level + rate * t``, for all that runs."""
     level, rate = used, 0.0
     for attempt in state.attempts.values():
         if attempt.study != study.spec.id:

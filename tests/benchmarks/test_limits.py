@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import penstock
 import pytest
 
-from benchmarks import _limits_live, limits
+from benchmarks import _foretold, _limits_live, limits
 from benchmarks.limits import figures_of
 
 
@@ -37,5 +37,5 @@ def test_real_studies_reach_their_limits_and_their_ends_are_foretold(monkeypatch
     assert figures["live.runs"] == 4
     assert figures["live.trials_with_an_epoch_under_way"] > 0
     assert figures["live.overshoot_epochs.max"] == 1
-    assert figures["live.deadline.missed"] + figures["live.deadline.met"] == limits.DEADLINES
+    assert figures["live.deadline.missed"] + figures["live.deadline.met"] == _foretold.DEADLINES
     assert figures["live.deadline.error.median"] > 0.0

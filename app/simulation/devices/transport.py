@@ -108,8 +108,8 @@ class SimulatedTransport:
                 else:
                     body |= {"company": self._turns.expected(fence)}
                 body["seconds"] = seconds
-            if body["kind"] == "epoch" and (drawn := self.watts(body["trial"], body["epoch"])):
-                body["joules"] = drawn * body["seconds"] * self._widths[body["trial"]]
+            if body["kind"] == "epoch" and (watts := self.watts(body["trial"], body["epoch"])):
+                body["joules"] = watts * body["seconds"] * self._widths[body["trial"]]
             if at >= self._until.get(fence, math.inf):
                 body["closes"] = True
             if body["closes"]:
