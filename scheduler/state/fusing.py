@@ -129,7 +129,8 @@ def why_not(state: EngineState, study: StudyState) -> str:
         (not may_fuse(spec), limit),
         (study.singles >= MAX_SINGLES, unlike),
         (study.unlike, "their trainer could not (penstock story says why)"),
-        (known and worthwhile(state, study) == 1, "too little would be gained"),
+        (not known, "what they would gain is not measured yet"),
+        (worthwhile(state, study) == 1, "too little would be gained"),
     )
     return next((why for holds, why in obstacles if holds), "")
 

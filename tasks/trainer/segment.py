@@ -6,7 +6,6 @@ is in the store, and the next one starts from that very state.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from pathlib import Path
@@ -32,9 +31,7 @@ from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
 from ..sharing.activations import Activations
 from ..sharing.kept_files import KeptFiles
-from ..sharing.node_batches import NodeBatches
-from ..sharing.node_cache import NodeCache
-from ..sharing.node_folder import folder_of
+from ..sharing.node_trials import NodeTrials
 from ..sharing.streams import Streams
 from ..system import windows
 from ..system.memory_meter import MemoryMeter
@@ -76,10 +73,7 @@ class Segments:
         self._descriptions = Descriptions()
         self._lockstep = Lockstep()
         self._streams = Streams(warm_capacity)
-        self._node_cache = None
-        if kept is not None:
-            self._node_cache = NodeCache(folder_of(kept), warm_capacity, str(os.getpid()))
-        self._of_node: dict[str, NodeBatches] = {}
+        self._of_node = NodeTrials(kept, warm_capacity)
         files = None if kept is None else KeptFiles(kept)
         self._activations = Activations(warm_capacity, files)
         self._resumption = Resumption(
@@ -137,7 +131,7 @@ class Segments:
                 self._warm.drop(task.trial)
                 self._lockstep.forget(task.trial)
                 self._streams.forget(task.trial)
-                self._of_node.pop(task.trial, None)
+                self._of_node.forget(task.trial)
             self._handler.leave(run.members)
             raise
         warm.training.gang, warm.training.turn, warm.beside = None, None, ""
@@ -152,12 +146,10 @@ class Segments:
 
     def _share_batches(self, run: Run, training: Training) -> None:
         """Have the trial get batches that others have read, in its lane and on its node."""
-        trial = run.task.trial
-        if self._node_cache is not None and trial not in self._of_node:
-            source = self._resumption.source(run.task, training)
-            if source is not None:
-                self._of_node[trial] = NodeBatches(self._node_cache, run.task.study, source)
-        training.batches = of_node = self._of_node.get(trial)
+        task, trial = run.task, run.task.trial
+        training.batches = of_node = self._of_node.batches(
+            trial, task.study, lambda: self._resumption.source(task, training)
+        )
         if run.turn is not None:
             self._streams.join(trial, training, of_node)
 
@@ -209,7 +201,7 @@ class Segments:
                 uri = blocking_save.save(
                     run, lambda: self._writer.store(task.store), training.state(), epoch
                 )
-            readers, alone = 2 * self._found_batches(run, warm), result.alone
+            readers, alone = 2 * self._of_node.found(task.trial, run.remarks), result.alone
             if not together:  # before the epoch is reported, which may end the attempt
                 readers, alone = self._streams.shared(task.trial, result.seconds, FASTER)
                 self._say_why_not(run, warm, reads_once=readers > 0)
@@ -233,7 +225,7 @@ class Segments:
         self._writer.forget(trial)
         self._lockstep.forget(trial)
         self._streams.forget(trial)
-        self._of_node.pop(trial, None)
+        self._of_node.forget(trial)
 
     def _run_epoch(
         self, run: Run, training: Training, *, profiled: bool
@@ -264,20 +256,6 @@ class Segments:
             warm.apart = why
             pays = "; batches are read once for all trials in its lane, which pays"
             run.remarks(f"its steps are its own: {why}{pays if reads_once else ''}")
-
-    def _found_batches(self, run: Run, warm: WarmTrial) -> bool:
-        """Whether other trainers of the node have read some of the epoch's batches.
-
-        Says once why not, where others read the same.
-        """
-        of_node = self._of_node.get(run.task.trial)
-        if of_node is None:
-            return False
-        found = of_node.found()
-        if of_node.apart and not found and not warm.reads_apart:
-            warm.reads_apart = True
-            run.remarks(f"it reads its batches itself, as others beside it do: {of_node.apart}")
-        return found
 
     def _keep_copy(self, task: SegmentTask, warm: WarmTrial) -> None:
         """Keep a copy of the state for trials that go on from it, if the engine knows of any."""
@@ -324,8 +302,7 @@ class Segments:
         self._copies.drop(study)
         self._descriptions.forget(study)
         self._activations.release()
-        if self._node_cache is not None:
-            self._node_cache.forget(study)
+        self._of_node.study_over(study)
         self._resumption.drop_supernet()
 
     def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:

@@ -38,8 +38,6 @@ class WarmTrial:
     untold: bool = False
     #: Why it is not trained together with others, as was said of it; empty if nothing was.
     apart: str = ""
-    #: Whether it was said why it reads its batches itself.
-    reads_apart: bool = False
 
     @cached_property
     def bytes(self) -> int:

@@ -6,6 +6,8 @@ import pytest
 from installation import outcome, reports, up
 from nas_shared_code import Net, ReadByPython
 from penstock import FullBudget, create_study, nas
+from penstock.scheduler.model.events import Remarked
+from penstock.scheduler.model.study import number_of
 from penstock.tasks.sharing.node_folder import folder_of
 from streamed_code import Noisy, ReadAndLogged, ReadAndLoggedApart, ReadSlowly, StepsSlowly
 
@@ -133,11 +135,16 @@ def test_trials_of_a_study_read_once_though_one_s_trainer_is_killed(two_devices,
 
 
 def test_where_reading_is_fast_each_reads_for_itself_and_the_story_says_why(two_devices):
-    study = begun(Noisy, epochs=2000, space={"lr": LR[:2]})
+    study = begun(Noisy, epochs=100_000, space={"lr": LR[:2]})
     words = "reads its batches itself, as others beside it do: one is read in"
-    two_devices.until(
-        lambda: words in two_devices.penstock("story", f"{study.id}/0"), "its story says it"
-    )
+
+    def said():
+        remarks = two_devices.reader.of_trials(study.id, Remarked)
+        return [remark.trial for _, remark in remarks if words in remark.text]
+
+    two_devices.until(said, "a trial says it")
     study.cancel()
     two_devices.wait(study.id)
+    story = two_devices.penstock("story", f"{study.id}/{number_of(said()[0])}")
+    assert words in " ".join(story.split())
     assert max(each.readers for each in reports(two_devices, study)) == 0
