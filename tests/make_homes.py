@@ -20,6 +20,8 @@ from contextlib import closing
 from pathlib import Path
 
 from patience import PATIENCE, until
+from penstock.app.ledger.databases.digests import seal_all
+from sqlalchemy import create_engine
 
 RECORDED = Path(__file__).parent / "recorded"
 FOLDER = RECORDED / "homes"
@@ -93,6 +95,10 @@ def unpack(name: str, folder: Path) -> Path:
                 moved = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
                 if kind == "TEXT":
                     ledger.execute(moved, (str(MADE_IN), str(folder)))
+    engine = create_engine(f"sqlite:///{home / 'ledger.db'}")
+    with engine.begin() as connection:
+        seal_all(connection)  # as if it had been written so
+    engine.dispose()
     # It holds the digest of an event whose paths are others now.
     (home / "ledger.db-mark").unlink(missing_ok=True)
     return home
