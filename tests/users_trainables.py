@@ -89,7 +89,7 @@ class PerShard(Small):
     def loss(self, model, batch):
         self.shards += model.training
         if model.training and self.params.get("scales"):
-            time.sleep(0.03)  # long beside what members take to meet on a busy machine
+            time.sleep(0.06)  # long beside what members take to meet on a busy machine
         return super().loss(model, batch)
 
     def clip(self, model):

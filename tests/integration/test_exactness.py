@@ -114,7 +114,7 @@ def test_a_study_that_cannot_be_exact_ends_at_once_and_says_what_to_do(first, tm
     assert "or train with Resources(shards=1)" in said
     study = first.reader.studies()[-1]
     assert study.status == "failed"
-    assert study.message in first.penstock("status", study.id)
+    assert study.reason in first.penstock("status", study.id)
     kinds = [trial.failure_kind for trial in first.reader.trials(study.id)]
     assert kinds.count("inexact") == 1
     assert first.reader.epochs(study.id) == []

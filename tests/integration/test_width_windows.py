@@ -9,7 +9,7 @@ from penstock.scheduler.model.events import WidthsMeasured
 from users_trainables import PerShard, WaitsInGangs
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-EPOCHS = 12
+EPOCHS = 6
 
 
 @pytest.fixture(scope="module")
