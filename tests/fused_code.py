@@ -250,7 +250,7 @@ def trial(
 ) -> Training:
     """A trial before its first epoch."""
     made = code(dict(params))
-    return loop.start(made, made.data(), seed, number, shards, device=torch.device("cpu"))
+    return loop.start(made, made.data(), seed, number, shards, device=loop.device_here())
 
 
 def params(n: int, **more: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from ..training.backward import backward
 from ..training.data import in_memory
 from ..training.seeding import generators, seed_torch
 from .operators.not_fused import NotFused
+from .seconds import spent
 
 if TYPE_CHECKING:
     from ..training.training import Training
@@ -40,7 +40,7 @@ class SoloCopy:
             self.model, self.optimizer = copy.deepcopy((run.model, run.optimizer), memo)
         except Exception as error:  # whatever user classes raise
             raise NotFused(f"its model or optimiser cannot be copied: {error}") from error
-        #: Seconds of processor time of the last step.
+        #: Seconds of the last step, as ``spent`` counts them.
         self.seconds = 0.0
 
     @torch.no_grad()
@@ -71,18 +71,18 @@ class SoloCopy:
         )
         self.model.train()
         saved = torch.default_generator.get_state()
-        began = time.thread_time()
+        began = spent(run.device)
         self.optimizer.zero_grad(set_to_none=True)
         loss = (_by_shard if run.shards > 1 else _by_batch)(training, part, seeds)
         training.code.clip(self.model)
         self.optimizer.step()
-        self.seconds = time.thread_time() - began
+        self.seconds = spent(run.device) - began
         torch.default_generator.set_state(saved)
         return facts(training, loss)
 
 
 def _by_batch(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
-    batch = tuple(tensor[part] for tensor in in_memory(run.data.train) or ())
+    batch = tuple(tensor[part].to(run.device) for tensor in in_memory(run.data.train) or ())
     seed_torch(run.device, seeds[0])
     return backward(run, run.model, batch, len(part), run.system)
 
@@ -92,7 +92,7 @@ def _by_shard(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
     spans = cut(len(part), run.shards, run.batch_size)
     for shard in sums.begin(len(spans)):
         piece = part[spans[shard].start : spans[shard].stop]
-        batch = tuple(tensor[piece] for tensor in in_memory(run.data.train) or ())
+        batch = tuple(tensor[piece].to(run.device) for tensor in in_memory(run.data.train) or ())
         seed_torch(run.device, seeds[shard])
         with run.system.computing(run.device):
             loss = run.code.loss(run.model, batch)

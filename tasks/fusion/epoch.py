@@ -9,7 +9,6 @@ of a structure all trials' first steps.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,12 +26,17 @@ from ..training.seeding import generators
 from .checks import Mismatch, SoloCopy, check_generators, difference, facts
 from .evaluation import mean_losses
 from .known import CHECKED, Admission
+from .seconds import spent
 from .stand_in import Common, stand_in
 from .structure import Structure
 
 if TYPE_CHECKING:
     from ..training.training import Training
     from .group import Group
+
+
+#: Bytes of a data set that a GPU has as a copy for an epoch. Each trial would read as many in it.
+_NEAR = 1 << 28
 
 
 @dataclass
@@ -65,7 +69,8 @@ class Epoch:
         self._solo = solo
         self._regroup = regroup
         first = rows[0].training
-        self._data = in_memory(first.data.train) or ()
+        self._device = first.device
+        self._data = _near(in_memory(first.data.train) or (), first.device)
         self._size, self._shards = first.batch_size, first.shards
         self._clips = type(first.code).clip is not TorchTrainable.clip
         self._common = Common([row.training.code for row in rows])
@@ -150,18 +155,18 @@ class Epoch:
             chosen = set(range(count))
             admission.checked[size] += 1
         expected = {k: self._alone(k, number, part[k]) for k in sorted(chosen)}
-        began = time.thread_time()
+        timed = not chosen and size == self._size and admission.step.undecided(count)
+        began = spent(self._device) if timed else 0.0
         losses = self._losses_of(number, part)
         if self._clips:
             self._clip()
         self.group.step(self._part_with)
-        seconds = time.thread_time() - began
+        if timed:
+            admission.step.together(count).append((spent(self._device) - began) / count)
         self._losses.append(losses)
         for k, facts_alone in expected.items():
             if k not in self._gone:
                 self._compare(k, number, losses[k], facts_alone)
-        if not chosen and size == self._size and admission.step.undecided(count):
-            admission.step.together(count).append(seconds / count)
 
     def _losses_of(self, number: int, part: Tensor) -> Tensor:
         """The losses of a step, (K,); gradients are left in the stack.
@@ -190,7 +195,7 @@ class Epoch:
         self.group.generators.begin(
             lambda: [_seed(row.training, number, shard) for row in self.rows]
         )
-        batch = tuple(tensor[part] for tensor in self._data)
+        batch = tuple(tensor[part.to(tensor.device)].to(self._device) for tensor in self._data)
         return self.group.differentiate(self._code, batch, weight)
 
     def _alone(self, k: int, number: int, part: Tensor) -> dict[str, Any]:
@@ -238,6 +243,12 @@ class Epoch:
             self._common = Common([row.training.code for row in self.rows])
             self._code = stand_in(self._common, type(self.rows[0].training.code))
             self._train_mode()
+
+
+def _near(tensors: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
+    """A GPU reads each batch from a copy of its own, if that is small."""
+    small = sum(each.nbytes for each in tensors) <= _NEAR
+    return tuple(each.to(device) for each in tensors) if small else tensors
 
 
 def _order(run: Training, examples: int) -> Tensor:

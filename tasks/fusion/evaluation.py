@@ -56,7 +56,7 @@ def evaluate_all(group: Group, part: str, data: Dataset[Any]) -> list[dict[str, 
     before = generators()
     with torch.no_grad():
         for i, indices in enumerate(parts):
-            batch = tuple(tensor[indices] for tensor in in_memory(data) or ())
+            batch = tuple(tensor[indices].to(first.device) for tensor in in_memory(data) or ())
             values = _values(group, code, part, batch)
             if i == chosen:
                 one = {n: v[k] if isinstance(v, Tensor) else v for n, v in values.items()}
@@ -132,6 +132,13 @@ def _sums(losses: Sequence[Tensor]) -> list[float]:
     """The sum of each trial, in double precision; of many, those before count as one."""
     rows = torch.stack(list(losses), 1).double()
     while rows.shape[1] >= FOLD:
-        rows = torch.cat([rows[:, :FOLD].contiguous().sum(1, keepdim=True), rows[:, FOLD:]], 1)
-    made: list[float] = rows.sum(1).tolist()
+        rows = torch.cat([_added(rows[:, :FOLD]), rows[:, FOLD:]], 1)
+    made: list[float] = _added(rows)[:, 0].tolist()
     return made
+
+
+def _added(rows: Tensor) -> Tensor:
+    """The sum of each row, (K, 1)."""
+    if rows.is_cuda:  # where the order of a sum depends on how many there are
+        return torch.stack([row.contiguous().sum() for row in rows.unbind(0)]).unsqueeze(1)
+    return rows.contiguous().sum(1, keepdim=True)

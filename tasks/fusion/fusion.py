@@ -8,7 +8,6 @@ something differs or fails, all go back to the epoch's start and are trained alo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from .known import Admission, Known
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
 from .rehearsal import Rehearsals
+from .seconds import spent
 from .stand_in import Differs
 from .structure import Structure
 
@@ -109,11 +109,11 @@ class Fusion:
 
     def _single(self, row: Row, structure: Structure, admission: Admission) -> Outcome:
         """The outcome of a trial that nobody is trained with, and what company would gain."""
-        began = time.thread_time()
+        began = spent(row.training.device)
         [outcome] = self._each_alone([row], admission)
         if admission.reason or not isinstance(outcome, Result):
             return outcome
-        seconds = time.thread_time() - began
+        seconds = spent(row.training.device) - began
         admission.reason = self._rehearsals.alone(row.training, structure, seconds)
         found = {} if admission.reason else self._rehearsals.of(structure)
         return replace(outcome, company=tuple(found.items()))
@@ -250,6 +250,7 @@ class _Attempt:
         self, group: Group, part: str, data: Dataset[Any]
     ) -> Sequence[_Metrics | BaseException]:
         runs, admission = group.runs, self._admission
+        device = runs[0].device
 
         def each() -> list[_Metrics | BaseException]:
             return [_caught(evaluate, run, part, data) for run in runs]
@@ -259,7 +260,7 @@ class _Attempt:
         try:
             if admission.evaluation.undecided(len(runs)) and not group.is_watched(common=True):
                 evaluate_all(group, part, data)  # the first one is watched, which takes longer
-            began = time.thread_time()
+            began = spent(device)
             together = evaluate_all(group, part, data)
         except Exception as error:
             found = each()
@@ -267,12 +268,12 @@ class _Attempt:
             reason = self._reason(runs[0], error, guilty=guilty)
             admission.evaluation_reason = reason
             return found
-        seconds = (time.thread_time() - began) / len(runs)
+        seconds = (spent(device) - began) / len(runs)
         if not admission.evaluation.undecided(len(runs)):
             return together
-        began = time.thread_time()
+        began = spent(device)
         found = each()
-        admission.evaluation.alone.append((time.thread_time() - began) / len(runs))
+        admission.evaluation.alone.append((spent(device) - began) / len(runs))
         admission.evaluation.together(len(runs)).append(seconds)
         for one, other in zip(together, found, strict=True):
             if isinstance(other, BaseException) or not same_numbers(one, other):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from .frozen import chosen
 from .operators.all_rows import AllRows
-from .operators.drawing import ByRow, Generators
+from .operators.drawing import Generators
+from .operators.loop import ByRow
 from .operators.not_fused import NotFused
 from .operators.rules import Rules
 from .operators.watch import Watch
@@ -58,7 +59,7 @@ class Group:
         self.gradients = Stack(self.stepped)
         for flat in self.gradients.flats.values():
             flat.zero_()
-        self.generators = Generators(len(self.runs))
+        self.generators = Generators(len(self.runs), runs[0].device)
         self._all = AllRows(len(self.runs))
         self._rules = Rules(self._all, self.generators)
         #: The kinds of calls of which one was watched.

@@ -3,8 +3,9 @@
 Theory of operation. Each trial has its own learning rate, momentum or betas, epsilon, weight decay
 and count of steps: columns beside the stack. They are read from the trial's own optimiser before
 each step, since schedules and ``Steps`` change them there. The operations are torch's for one
-tensor, in the same order, with a column where torch has a number. The state is the optimiser's own
-under its own names, as views of stacks.
+tensor, in the same order, with a column where torch has a number; on a GPU those for many tensors,
+which torch takes there and which round in other places. The state is the optimiser's own under its
+own names, as views of stacks.
 
 Only classes of torch's with default flags are computed so. Any other optimiser steps by itself.
 """
@@ -34,7 +35,7 @@ _OPTIONS: dict[type, tuple[str, ...]] = {
 }
 #: Options that must be off.
 _OFF = ("amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "dampening")
-#: How much of a stack is computed at a time, so that it stays in the cache from one operation to
+#: How much of a stack a CPU computes at a time, so that it stays in the cache from one operation to
 #: the next: twice as fast for large models.
 _ELEMENTS = 1 << 17
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -102,7 +103,8 @@ class VectorOptimiser:
         self._dtype = self._parameters[0][0].dtype
         self._slices = _slices(first, weights, self._dtype)
         self._weights = weights.flats[self._dtype]
-        self._block = max(_ELEMENTS // len(optimizers), 64)
+        whole = self._weights.shape[1]
+        self._block = whole if self._weights.is_cuda else max(_ELEMENTS // len(optimizers), 64)
         self.state: dict[str, Stack] = {}
         #: The trials that had no state before ``bind``, until the first step.
         self.fresh: set[int] = set()
@@ -191,7 +193,8 @@ class VectorOptimiser:
 
     def _column(self, values: Sequence[float]) -> Tensor:
         """A number for each trial, rounded to the dtype as torch rounds a number."""
-        return torch.tensor(values, dtype=self._dtype).unsqueeze(1)
+        made = torch.tensor(values, dtype=self._dtype, device=self._weights.device)
+        return made.unsqueeze(1)
 
     def _tensors(self, k: int, name: str) -> list[Tensor]:
         state = self._optimizers[k].state
@@ -210,7 +213,7 @@ class VectorOptimiser:
         each = list(zip(group, steps, strict=True))
         roots = [(1 - power(betas[1], step)) ** 0.5 for (*_, betas), step in each]
         sizes = [-(lr / (1 - power(betas[0], step))) for (lr, _, _, betas), step in each]
-        root, size = torch.tensor([roots, sizes], dtype=self._dtype).unsqueeze(2)
+        root, size = self._column([*roots, *sizes]).view(2, -1, 1)
         return {"root": root, "size": size}
 
     def _sgd(self, part: slice, g: Tensor, columns: Mapping[str, Tensor]) -> None:
@@ -232,9 +235,16 @@ class VectorOptimiser:
         mean = self.state["exp_avg"].flats[self._dtype][:, part]
         square = self.state["exp_avg_sq"].flats[self._dtype][:, part]
         mean.lerp_(g, columns["1-beta1"])
-        square.mul_(columns["beta2"]).addcmul_(g * columns["1-beta2"], g)
+        square.mul_(columns["beta2"])
+        if weights.is_cuda:
+            square.addcmul_(g * g, columns["1-beta2"])
+        else:
+            square.addcmul_(g * columns["1-beta2"], g)
         divisor = square.sqrt().div_(columns["root"]).add_(columns["eps"])
-        weights.add_((mean * columns["size"]).div_(divisor))
+        if weights.is_cuda:
+            weights.addcmul_(mean / divisor, columns["size"])
+        else:
+            weights.add_((mean * columns["size"]).div_(divisor))
 
 
 def _slices(optimizer: Optimizer, weights: Stack, dtype: torch.dtype) -> list[slice]:

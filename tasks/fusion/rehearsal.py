@@ -16,7 +16,6 @@ gain little, and their copies need memory.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from .group import Group
 from .known import CHECKED, TIMED, Admission
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
+from .seconds import spent
 from .structure import Structure
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Rehearsals:
                 continue
             if not self._affords(found, count):
                 break
-            began = time.thread_time()
+            began = spent(run.device)
             try:
                 self._rehearse(found, run, structure, count)
             except NotFused as refused:
@@ -119,7 +119,7 @@ class Rehearsals:
                 found.over = True
                 return f"together it fails: {type(error).__name__}: {error}".partition("\n")[0]
             finally:
-                took = time.thread_time() - began
+                took = spent(run.device) - began
                 self._spent += took
                 found.spent += took
         return ""

@@ -33,7 +33,8 @@ class Stack:
             sizes[tensor.dtype] += -(-tensor.numel() // unit) * unit
             self.ends.append(sizes[tensor.dtype])
         for dtype, size in sizes.items():
-            self.flats[dtype] = torch.zeros(len(rows), size, dtype=dtype)
+            device = next(each.device for each in rows[0] if each.dtype == dtype)
+            self.flats[dtype] = torch.zeros(len(rows), size, dtype=dtype, device=device)
         #: (K, ...) for each tensor, and each trial's own.
         self.stacked = [
             self._columns(tensor, end) for tensor, end in zip(rows[0], self.ends, strict=True)

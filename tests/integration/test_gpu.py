@@ -70,6 +70,18 @@ def test_no_company_changes_a_bit(tmp_path, bits, devices):
         assert outcome(site, study) == bits
 
 
+@pytest.mark.parametrize("code", [users_gpu.ConvNet, users_gpu.Dense])
+def test_trials_of_one_lane_are_trained_together_with_the_bits_of_each(tmp_path, code):
+    space = {"lr": [0.02, 0.03, 0.04, 0.05, 0.06, 0.07], "width": [8], "dropout": [0.2]}
+    with up(tmp_path, "gpu:0*1x6", 1) as site:
+        together, apart = begun(8, space, code), begun(8, space, code, fuse="off")
+        for study in (together, apart):
+            assert site.wait(study.id).status == "complete"
+        assert {each.together for each in reports(site, apart)} == {1}
+        assert max(each.together for each in reports(site, together)) > 2
+        assert outcome(site, together) == outcome(site, apart)
+
+
 def test_killed_trainers_change_no_bit(alone, bits):
     with variables_of(alone):
         study = begun()

@@ -18,11 +18,14 @@ from penstock.tasks.fusion.operators.drawing import Generators
 from penstock.tasks.fusion.operators.not_fused import NotFused
 from penstock.tasks.fusion.operators.rules import Rules
 from penstock.tasks.fusion.operators.watch import Watch
+from penstock.tasks.training.loop import device_here
 from torch import Tensor
 from torch.overrides import resolve_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+#: On a GPU these are its kernels.
+DEVICE = device_here()
 COUNTS = (1, 2, 3, 5, 8, 32)
 SIZES = ((), (1,), (3,), (7,), (13,), (31,), (3, 11), (64,), (7, 64), (7, 143), (1024,))
 GRADIENTS = ("own", "broadcast", "turned")
@@ -32,7 +35,7 @@ def together(count, call, stacks):
     rows = AllRows(count)
 
     def each(tensors, batch):
-        rules = Rules(rows, Generators(count))
+        rules = Rules(rows, Generators(count, DEVICE))
         with rules, Watch(rules):
             made = call(*tensors)
         made = made if isinstance(made, tuple | list) else [made]
@@ -49,8 +52,8 @@ def alone(call, tensors):
 def gradient(like: Tensor, kind: str, generator) -> Tensor:
     """The gradient of one trial's result."""
     if kind == "broadcast":
-        return torch.randn((), generator=generator).to(like.dtype).expand(like.shape)
-    made = torch.randn(like.shape[::-1], generator=generator).to(like.dtype)
+        return torch.randn((), generator=generator).to(like).expand(like.shape)
+    made = torch.randn(like.shape[::-1], generator=generator).to(like)
     made = made.permute(list(reversed(range(made.dim()))))
     return made if kind == "turned" else made.contiguous()
 
@@ -68,7 +71,7 @@ def stacked(rows):
 
 
 def bits(tensor: Tensor) -> bytes:
-    return tensor.detach().contiguous().numpy().tobytes()
+    return tensor.detach().cpu().contiguous().numpy().tobytes()
 
 
 def check(count, call, rows, kind="own", seed=0):
@@ -130,7 +133,7 @@ def draws(count, shapes, seed, dtype=torch.float32, *, turned=False):
     def one(shape):
         if isinstance(shape, Tensor):
             return shape
-        made = torch.randn(shape, generator=generator, dtype=dtype) * 2
+        made = (torch.randn(shape, generator=generator, dtype=dtype) * 2).to(DEVICE)
         return made.t().contiguous().t() if turned and made.dim() == 2 else made
 
     return [[one(shape) for shape in shapes] for _ in range(count)]
@@ -279,7 +282,7 @@ def test_read(func):
 
 
 M, V, IMAGE = (5, 7), (7,), (2, 4, 9, 9)
-CLASSES = torch.tensor([1, 0, 2, 1])
+CLASSES = torch.tensor([1, 0, 2, 1], device=DEVICE)
 
 
 def _convolution(dims, transposed=False):
@@ -399,7 +402,7 @@ def test_losses_of_classes(name):
     func = getattr(F, name)
     for seed, (count, shape) in enumerate(product(COUNTS, ((1, 2), (5, 3), (33, 10), (32, 101)))):
         rows = draws(count, [shape], seed, turned=seed % 4 == 3)
-        classes = [torch.arange(shape[0]) * (k + 2) % shape[1] for k in range(count)]
+        classes = [torch.arange(shape[0], device=DEVICE) * (k + 2) % shape[1] for k in range(count)]
         rows = [[own[0], its] for own, its in zip(rows, classes, strict=True)]
         check(count, func, rows)
         check(count, lambda x, y: func(x, y, reduction="sum"), rows)
@@ -464,7 +467,7 @@ def test_programs_at_random(seed):
 
     for count in (2, 5):
         rows = draws(count, [shape, (shape[1], shape[1]), shape[1:]], seed)
-        classes = torch.arange(shape[0]) % shape[1]
+        classes = torch.arange(shape[0], device=DEVICE) % shape[1]
         check(count, call, [[*own, classes] for own in rows])
 
 
@@ -515,9 +518,9 @@ def scripted(x):
 )
 def test_an_operator_that_is_not_listed_is_refused_by_its_name(call, named):
     with pytest.raises(NotFused, match=named):
-        together(3, call, [torch.randn(3, 4, 5)])
+        together(3, call, [torch.randn(3, 4, 5).to(DEVICE)])
 
 
 def test_what_all_trials_have_is_computed_as_alone():
-    constant = torch.randn(4, 5)
+    constant = torch.randn(4, 5).to(DEVICE)
     check(3, lambda x: x + torch.cummax(constant, 0).values, draws(3, [(4, 5)], 0))

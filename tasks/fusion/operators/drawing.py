@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
+
+from .loop import ByRow, looped
 
 
 class Generators:
     """A generator for each trial. Before each step they are as torch's is for a trial alone."""
 
-    def __init__(self, rows: int) -> None:
-        self._generators = [torch.Generator() for _ in range(rows)]
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self._generators = [torch.Generator(device) for _ in range(rows)]
+        self._torchs = torch.default_generator
+        if device.type == "cuda":
+            self._torchs = torch.cuda.default_generators[device.index or 0]
         self._seeds: Callable[[], Sequence[int]] | None = None
 
     def begin(self, seeds: Callable[[], Sequence[int]]) -> None:
@@ -27,11 +34,16 @@ class Generators:
             self._seeds = None
         return self._generators
 
-
-class ByRow(tuple[float, ...]):
-    """A number that is another one for each trial."""
-
-    __slots__ = ()
+    @contextmanager
+    def lent(self, k: int) -> Iterator[None]:
+        """What draws from torch's generator draws from that of a trial."""
+        mine, before = self.drawing()[k], self._torchs.get_state()
+        self._torchs.set_state(mine.get_state())
+        try:
+            yield
+            mine.set_state(self._torchs.get_state())
+        finally:
+            self._torchs.set_state(before)
 
 
 class Dropout:
@@ -51,6 +63,11 @@ class Dropout:
         by_row = p if isinstance(p, ByRow) else (p,) * count
         if not training or not any(by_row):
             return input
+        if input.is_cuda and not inplace:  # one kernel draws and scales
+            made: Tensor = looped(
+                F.dropout, count, (input, ByRow(by_row)), {}, self._generators.lent
+            )
+            return made
         mask = torch.empty_like(input)  # in the order of its memory, as alone
         for each, q, generator in zip(mask, by_row, self._generators.drawing(), strict=True):
             if 0.0 < q < 1.0:
@@ -63,4 +80,6 @@ class Dropout:
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:
     """A number for each trial, to be broadcast over ``like``; rounded as torch rounds a number."""
-    return torch.tensor(values, dtype=like.dtype).view(-1, *(1,) * (like.dim() - 1))
+    return torch.tensor(values, dtype=like.dtype, device=like.device).view(
+        -1, *(1,) * (like.dim() - 1)
+    )

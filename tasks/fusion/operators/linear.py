@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 from torch.autograd import Function
 
+from .batched import batched
 from .loop import is_aligned, looped, rows_of
 from .not_fused import NotFused
 
@@ -41,18 +42,37 @@ class _Linear(Function):
         x, weight = ctx.saved_tensors
         by_x = _product(grad, weight) if ctx.needs_input_grad[0] else None
         by_weight = _product(grad.transpose(1, 2), x) if ctx.needs_input_grad[1] else None
-        by_bias = grad.sum(1) if ctx.biased and ctx.needs_input_grad[2] else None
+        by_bias = _sum(grad) if ctx.biased and ctx.needs_input_grad[2] else None
         return by_x, by_weight, by_bias
 
 
 def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    if a.is_cuda:
+        stacks = (a, b) if bias is None else (a, b, bias)
+        return batched("product", stacks, lambda: _at_once(a, b, bias), lambda: _each(a, b, bias))
     small = a.shape[1] * a.shape[2] * b.shape[2] < _SMALL_PRODUCT
     if small or not (is_aligned(a) and is_aligned(b)):
-        left, right = rows_of(a), rows_of(b)
-        if bias is None:
-            return torch.stack([one.mm(other) for one, other in zip(left, right, strict=True)])
-        each = zip(rows_of(bias), left, right, strict=True)
-        return torch.stack([torch.addmm(add, one, other) for add, one, other in each])
+        return _each(a, b, bias)
+    return _at_once(a, b, bias)
+
+
+def _at_once(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.bmm(a, b) if bias is None else torch.baddbmm(bias.unsqueeze(1), a, b)
+
+
+def _each(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+    left, right = rows_of(a), rows_of(b)
     if bias is None:
-        return torch.bmm(a, b)
-    return torch.baddbmm(bias.unsqueeze(1), a, b)
+        return torch.stack([one.mm(other) for one, other in zip(left, right, strict=True)])
+    each = zip(rows_of(bias), left, right, strict=True)
+    return torch.stack([torch.addmm(add, one, other) for add, one, other in each])
+
+
+def _sum(grad: Tensor) -> Tensor:
+    """Over the examples of each trial."""
+    if not grad.is_cuda:
+        return grad.sum(1)
+    each = rows_of(grad)
+    return batched(
+        "sum", (grad,), lambda: grad.sum(1), lambda: torch.stack([one.sum(0) for one in each])
+    )

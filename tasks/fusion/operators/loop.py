@@ -9,6 +9,7 @@ gradients of one tensor are added in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,8 +17,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.autograd import Function
 
-from .drawing import Generators
 from .not_fused import NotFused
+
+#: The context in which a trial draws.
+Lent = Callable[[int], AbstractContextManager[None]]
 
 #: Bytes to a multiple of which torch allocates. Products have other bits elsewhere.
 _ALIGNED = 64
@@ -26,14 +29,13 @@ _ALIGNED = 64
 class Loop:
     """An operator of torch's, trial by trial."""
 
-    def __init__(self, func: Any, generators: Generators) -> None:
+    def __init__(self, func: Any, lent: Lent) -> None:
         self._func = func
-        self._generators = generators
+        self._lent = lent
 
     def __call__(self, count: int, *args: Any, **named: Any) -> Any:
         if self._draws(named):
-            with torch.random.fork_rng(devices=()):
-                return looped(self._func, count, args, named, self._generators)
+            return looped(self._func, count, args, named, self._lent)
         return looped(self._func, count, args, named)
 
     def _draws(self, named: dict[str, Any]) -> bool:
@@ -47,21 +49,17 @@ def looped(
     count: int,
     args: Sequence[Any],
     named: dict[str, Any],
-    generators: Generators | None = None,
+    lent: Lent = lambda _: nullcontext(),
 ) -> Any:
-    """``func`` for each trial; with ``generators`` it draws from these."""
+    """``func`` for each trial, which draws in what is ``lent`` to it."""
     # Attention to oneself is computed in another way: what is one object stays one.
     stacks = _Stacks(shared=func is F.multi_head_attention_forward)
     arguments, by_name = stacks.indexed(tuple(args)), stacks.indexed(dict(named))
     kinds: list[type] = []
 
     def work(k: int, own: Sequence[Tensor]) -> list[Any]:
-        generator = generators.drawing()[k] if generators else None
-        if generator is not None:
-            torch.default_generator.set_state(generator.get_state())
-        made = func(*_filled(arguments, own), **_filled(by_name, own))
-        if generator is not None:
-            generator.set_state(torch.default_generator.get_state())
+        with lent(k):
+            made = func(*_filled(arguments, own, k), **_filled(by_name, own, k))
         kinds.append(type(made))
         return list(made) if isinstance(made, tuple | list) else [made]
 
@@ -103,6 +101,12 @@ def _copied(row: Tensor, offset: int) -> Tensor:
     return memory.as_strided(size, strides, begin)
 
 
+class ByRow(tuple[float, ...]):
+    """A number that is another one for each trial."""
+
+    __slots__ = ()
+
+
 class _Index(int):
     """Where a tensor belongs."""
 
@@ -130,13 +134,15 @@ class _Stacks:
         return value
 
 
-def _filled(value: Any, own: Sequence[Tensor]) -> Any:
+def _filled(value: Any, own: Sequence[Tensor], k: int) -> Any:
     if isinstance(value, _Index):
         return own[value]
+    if isinstance(value, ByRow):
+        return value[k]
     if type(value) in (tuple, list):
-        return type(value)(_filled(each, own) for each in value)
+        return type(value)(_filled(each, own, k) for each in value)
     if type(value) is dict:
-        return {name: _filled(each, own) for name, each in value.items()}
+        return {name: _filled(each, own, k) for name, each in value.items()}
     return value
 
 

@@ -74,5 +74,5 @@ class _MeanNll(Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         [target] = ctx.saved_tensors
         each = (grad / -target.shape[1]).view(-1, 1, 1).expand(*target.shape, 1)
-        made = torch.zeros(ctx.shape, dtype=grad.dtype)
+        made = torch.zeros(ctx.shape, dtype=grad.dtype, device=grad.device)
         return made.scatter_(2, target.unsqueeze(-1), each), None

@@ -46,8 +46,8 @@ class Rules(TorchFunctionMode):
             F.nll_loss: nll_loss,
             F.dropout: Dropout(generators),
         }
-        self._own: dict[Any, Rule] = {each: Loop(each, generators) for each in LOOPED}
-        self._own |= {each: Loop(each, generators) for each in EXACT if not _overwrites(each)}
+        self._own: dict[Any, Rule] = {each: Loop(each, generators.lent) for each in LOOPED}
+        self._own |= {each: Loop(each, generators.lent) for each in EXACT if not _overwrites(each)}
         self._own |= {each: elementwise(each) for each in ELEMENTWISE}
         self._own |= {each: last_dimension(each) for each in LAST_DIMENSION}
 

@@ -24,7 +24,8 @@ def elementwise(func: Any) -> Any:
     def rule(count: int, x: Any, *args: Any, **named: Any) -> Any:
         others = (*args, *named.values())
         plain = isinstance(x, Tensor) and not any(isinstance(each, Tensor) for each in others)
-        if plain and x.is_contiguous() and x[0].numel() % _ELEMENTS == 0:
+        whole = x.is_cuda or (plain and x[0].numel() % _ELEMENTS == 0)
+        if plain and whole and x.is_contiguous():
             return func(x, *args, **named)
         return looped(func, count, (x, *args), named)
 
