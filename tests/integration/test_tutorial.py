@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE
 
+from penstock.app.host.settings import Settings
+
 pytestmark = pytest.mark.integration
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
@@ -53,6 +55,11 @@ def commands():
     return re.findall(r"^    (\S.*)$", page, re.MULTILINE)
 
 
+def test_services_stay_idle_for_as_long_as_the_tutorial_says():
+    assert "nothing to do for a minute ([`PENSTOCK_IDLE_STOP`]" in PAGE
+    assert Settings.model_fields["idle_stop"].default == 60.0
+
+
 def test_the_tutorial_ends_as_it_says(shell, tmp_path):
     (script,) = re.findall(r"^```python run\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert "n_trials=60" in script
@@ -69,7 +76,11 @@ def test_the_tutorial_ends_as_it_says(shell, tmp_path):
     seen, _ = watching.communicate(timeout=PATIENCE)
     assert watching.returncode == 0, seen
     assert "asha" in said["penstock ls"]
+    assert "took" in said["penstock ls"]
+    assert {"loss", "train_loss"} <= {*said["penstock best asha"].split()}
     assert "trial 0" in said["penstock story asha/0"]
+    assert "(fence " in said["penstock story asha/0"]
+    assert said["penstock submit train.py full"] == "submitted full: penstock watch full\n"
     with (tmp_path / "epochs.csv").open() as file:
         rows = [(row["number"], row["epoch"]) for row in csv.DictReader(file)]
     assert len(rows) == len(set(rows)) == TRIALS * 27
