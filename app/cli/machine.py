@@ -135,9 +135,13 @@ def up(devices: Devices = None) -> None:
 def down() -> None:
     """Stop all services here. Studies continue when they are started again."""
     from ..services.services import take_down
+    from ..study.control import unfinished
 
-    ended = take_down(settings_of())
+    settings = settings_of()
+    ended = take_down(settings)
     say(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
+    for words in unfinished(settings):
+        say(words)
 
 
 def worker(devices: Devices = None) -> None:

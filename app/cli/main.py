@@ -53,6 +53,7 @@ from .terminal import (
     present,
     reader_of,
     say,
+    scheduler_runs,
     settings_of,
     study_of,
 )
@@ -226,9 +227,13 @@ def list_studies(as_json: Json = False) -> None:
     """List all studies with their progress."""
     from ..status.listing import study_facts, study_table
 
-    reader = reader_of()
+    settings = settings_of()
+    reader = reader_of(settings)
     studies = [] if reader.is_empty() else reader.studies()
-    present([study_facts(reader, row) for row in studies], as_json, study_table)
+    facts = [study_facts(reader, row) for row in studies]
+    # Without a scheduler the ledger still has as running what was when the last one ended.
+    still = any(each["status"] == "running" for each in facts) and not scheduler_runs(settings)
+    present(facts, as_json, partial(study_table, still=still))
 
 
 @app.command(rich_help_panel=STUDIES)

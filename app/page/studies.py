@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..common.text import duration, number, share_words
-from ..status.listing import done_words, view_facts
+from ..status.listing import done_words, status_word, view_facts
 from .frame import Content, Page
 from .pieces import cells, link, live, page_of, pager, table
 
@@ -31,7 +31,8 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
     studies = [] if site.reader.is_empty() else site.reader.studies()[::-1]
     page = page_of(query)
     shown = studies[(page - 1) * LISTED : page * LISTED]
-    rows = [cells(_cells(_facts(site, row)), COLUMNS, NUMBERS) for row in shown]
+    still = not site.serves()
+    rows = [cells(_cells(_facts(site, row), still=still), COLUMNS, NUMBERS) for row in shown]
     listed = (
         table(COLUMNS, NUMBERS, rows)
         if rows
@@ -53,13 +54,13 @@ def _facts(site: Site, row: StudyRow) -> dict[str, Any]:
     return facts
 
 
-def _cells(facts: dict[str, Any]) -> tuple[str, ...]:
+def _cells(facts: dict[str, Any], *, still: bool) -> tuple[str, ...]:
     best = facts["best"]
     share = share_words(facts["weight"], facts["priority"]) if not facts["finished_at"] else ""
     front = f"front of {len(facts['front'])}" if facts["front"] else ""
     return (
         link("study", facts["name"], id=facts["id"]) + (share and f" <small>{share}</small>"),
-        status(facts["status"]),
+        status(status_word(facts, still=still)),
         done_words(facts, "trials"),
         done_words(facts, "epochs"),
         "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),

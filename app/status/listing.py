@@ -99,8 +99,11 @@ def _trial(trial: TrialRow) -> Facts:
     }
 
 
-def study_table(studies: list[Facts]) -> RenderableType:
-    """The studies, oldest first, one line each unless a name is too long for the terminal."""
+def study_table(studies: list[Facts], *, still: bool) -> RenderableType:
+    """The studies, oldest first, one line each unless a name is too long for the terminal.
+
+    ``still``: what is running by the ledger stands still, since no scheduler runs.
+    """
     if not studies:
         return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
     shares = [
@@ -109,14 +112,17 @@ def study_table(studies: list[Facts]) -> RenderableType:
         if facts["finished_at"] is None
         and (words := share_words(facts["weight"], facts["priority"]))
     ]
-    return Group(_Studies(studies), *shares)
+    how = "no scheduler is running: unfinished studies go on with `penstock up`"
+    notes = [Text(how, style="yellow")] if still else []
+    return Group(_Studies(studies, still=still), *notes, *shares)
 
 
 class _Studies:
     """The table, whose last column takes a part of the width that there is."""
 
-    def __init__(self, studies: list[Facts]) -> None:
+    def __init__(self, studies: list[Facts], *, still: bool) -> None:
         self._studies = studies
+        self._still = still
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
@@ -126,18 +132,23 @@ class _Studies:
         width = max(1, options.max_width // METRIC)
         table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=width)
         for facts in self._studies:
-            table.add_row(*_row(facts))
+            table.add_row(*_row(facts, still=self._still))
         yield table
 
 
-def _row(facts: Facts) -> Iterator[RenderableType]:
-    best = facts["best"]
+def _row(facts: Facts, *, still: bool) -> Iterator[RenderableType]:
+    best, status = facts["best"], status_word(facts, still=still)
     yield Text(facts["name"], style="bold")
-    yield Text(facts["status"], style=STATUS_STYLE.get(facts["status"], ""))
+    yield Text(status, style=STATUS_STYLE.get(status, ""))
     yield from (done_words(facts, what) for what in ("trials", "epochs"))
     yield "" if facts["response_seconds"] is None else duration(facts["response_seconds"])
     yield number(best["value"]) if best else _front(facts)
     yield Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim")
+
+
+def status_word(facts: Facts, *, still: bool) -> str:
+    """The study's status; of one that stands still as in ``study_table``, *unfinished*."""
+    return "unfinished" if still and facts["status"] == "running" else str(facts["status"])
 
 
 def done_words(facts: Facts, what: str) -> str:

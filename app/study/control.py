@@ -7,7 +7,7 @@ BackendError if no scheduler answers.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ..host.settings import Settings
     from ..ledger.reader import Reader
     from ..ledger.rows import StudyRow
+
+#: How many studies a message names.
+NAMED = 5
 
 
 class Control:
@@ -124,6 +127,34 @@ def no_scheduler(settings: Settings) -> str:
         ago = duration(max(0.0, time.time() - at))
         words += f": the last one was at work until {when} ({ago} ago)"
     return f"{words}. Start one with `penstock up`"
+
+
+def unfinished(settings: Settings) -> Iterator[str]:
+    """Which studies are unfinished and stand still, since no scheduler runs; how they go on.
+
+    A sentence for those that only need one, and one for those that are paused.
+    """
+    studies: list[StudyRow] = []
+    if not scheduler_answers(settings):
+        with suppress(PenstockError):  # the ledger is elsewhere or damaged
+            reader = ledger_reader(settings)
+            rows = [] if reader.is_empty() else reader.studies()
+            studies = [row for row in rows if row.finished_at is None]
+    paused = [row for row in studies if row.status == "paused"]
+    if others := [row for row in studies if row.status != "paused"]:
+        they = "It goes" if len(others) == 1 else "They go"
+        yield f"unfinished: {_names(others)}. {they} on with `penstock up`"
+    if len(paused) == 1:
+        typed = in_shell(paused[0].name, paused[0].id)
+        yield f"paused: {_names(paused)}. It goes on with `penstock resume {typed}`"
+    elif paused:
+        yield f"paused: {_names(paused)}. Each goes on with `penstock resume STUDY`"
+
+
+def _names(studies: Sequence[StudyRow]) -> str:
+    """The names of the newest ``NAMED`` of ``studies``, and how many more there are."""
+    more = f" and {len(studies) - NAMED} more (penstock ls)" if len(studies) > NAMED else ""
+    return ", ".join(row.name for row in studies[-NAMED:]) + more
 
 
 def client_of(settings: Settings) -> Client:

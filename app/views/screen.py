@@ -47,6 +47,7 @@ LOOKS = {
 STATUS_STYLE = {
     "running": "cyan",
     "paused": "yellow",
+    "unfinished": "yellow",
     "complete": "green",
     "failed": "red",
     "cancelled": "yellow",

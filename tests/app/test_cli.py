@@ -21,9 +21,10 @@ from penstock.app.status.listing import study_facts, study_table
 from penstock.app.views.live import Watcher
 from penstock.app.views.screen import progress_words
 from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.events import StudyPaused
 from penstock.scheduler.model.study import ENDLESS
 from rich.console import Console
-from study_ledger import SomeFail, make_study, study_spec
+from study_ledger import START, SomeFail, make_study, start_study, study_spec
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -74,6 +75,35 @@ def test_ls_counts_trials_and_epochs_as_the_live_table_does(tmp_path, turns):
     trials, epochs = listed.splitlines()[1].split()[2:4]
     words = progress_words(Watcher(reader, "digits-1a2b").poll())
     assert words.startswith(f"{epochs} epochs, {trials} trials")
+
+
+def test_ls_and_down_say_what_is_unfinished_where_no_scheduler_runs(tmp_path):
+    specs = [study_spec(name, id=f"{name}-1a2b", n_trials=9) for name in ("a", "b", "c")]
+    runner, ledger = start_study(tmp_path, *specs)
+    runner.start(StudyPaused(at=START, study="c-1a2b"))
+    ledger.close()
+    runner = CliRunner(env={"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "120"})
+    _, *lines, words = runner.invoke(app, ["ls"]).stdout.splitlines()
+    found = [line.split()[:2] for line in lines]
+    assert found == [["a", "unfinished"], ["b", "unfinished"], ["c", "paused"]]
+    assert words == "no scheduler is running: unfinished studies go on with `penstock up`"
+    facts = json.loads(runner.invoke(app, ["ls", "--json"]).stdout)
+    assert [each["status"] for each in facts] == ["running", "running", "paused"], "as ever"
+    with locks.hold(tmp_path / "run", "scheduler"):
+        shown = runner.invoke(app, ["ls"]).stdout
+    assert shown.count("running") == 2
+    assert "scheduler" not in shown
+    assert runner.invoke(app, ["down"]).stdout.splitlines() == [
+        "nothing was running",
+        "unfinished: a, b. They go on with `penstock up`",
+        "paused: c. It goes on with `penstock resume c`",
+    ]
+
+
+def test_down_says_nothing_of_studies_that_are_over(tmp_path):
+    make_study(tmp_path, study_spec(n_trials=3))
+    told = CliRunner(env={"PENSTOCK_HOME": str(tmp_path)}).invoke(app, ["down"]).stdout
+    assert told == "nothing was running\n"
 
 
 def test_the_version_is_that_of_the_package(call):
@@ -142,7 +172,7 @@ def test_ls_folds_only_a_long_name_in_80_columns(long_names):
     """The numbers stay whole, and the whole name is there to be copied."""
     reader = Reader(f"sqlite:///{long_names[0] / 'ledger.db'}")
     console = Console(file=io.StringIO(), width=80)
-    console.print(study_table([study_facts(reader, reader.study(LONG))]))
+    console.print(study_table([study_facts(reader, reader.study(LONG))], still=False))
     _, *lines = console.file.getvalue().splitlines()
     assert len(lines) > 1
     assert max(map(len, lines)) <= 80
@@ -295,8 +325,8 @@ def test_ls_before_the_first_run_says_that_there_is_nothing_yet(tmp_path):
 def test_a_study_without_end_leaves_the_columns_of_ls_whole(tmp_path):
     make_study(tmp_path, study_spec(n_trials=10**9), turns=5)
     env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "80"}
-    _, line = CliRunner(env=env).invoke(app, ["ls"]).stdout.splitlines()
-    assert re.search(r"digits +running +\d+ +\d+ ", line), line
+    _, line, _ = CliRunner(env=env).invoke(app, ["ls"]).stdout.splitlines()
+    assert re.search(r"digits +unfinished +\d+ +\d+ ", line), line
 
 
 def test_a_study_without_end_has_no_total_and_no_time_left(tmp_path):

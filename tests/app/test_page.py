@@ -19,6 +19,7 @@ from page_server import PageServer, figures
 from patience import PATIENCE
 from penstock.app.drawings import figures as drawings
 from penstock.app.drawings.timeline import timeline
+from penstock.app.host import locks
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
@@ -343,6 +344,9 @@ def test_pages_are_told_which_study_has_changed_and_show_it(tmp_path):
     server = PageServer(tmp_path)
     try:
         server.enter()
+        assert server.page("/").count('<span class="status unfinished">') == 1
+        with locks.hold(tmp_path / "run", "scheduler"):
+            assert server.page("/").count('<span class="status running">') == 1
         text = server.page("/study?id=digits")
         assert 'data-topics="[&quot;study:digits-1a2b&quot;, &quot;time&quot;]"' in text
         seen = re.search(r'data-seen="(\d+)"', text)[1]

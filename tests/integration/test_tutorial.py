@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
-
 from penstock.app.host.settings import Settings
 
 pytestmark = pytest.mark.integration
