@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ Facts = dict[str, Any]
 NO_TARGET = "none"
 
 
+#: How many of each study's waiting trials are listed: the first in line. ``--json`` has all.
+LISTED = 10
 #: The columns of a plan's rows.
 COLUMNS = ("trial", "where", "epoch", "target", "free in", "why")
 
@@ -34,12 +37,16 @@ def plan_view(plan: Facts) -> RenderableType:
 
 
 def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
-    """A row of ``COLUMNS`` for each trial that runs, then for each that waits."""
+    """A row of ``COLUMNS`` for each trial that runs, then for the first ones that wait."""
     rows = [
         (*_first(row, ", ".join(row["slots"])), _time(row["ends"]), row["why"])
         for row in plan["running"]
     ]
+    seen = Counter[str]()
     for row in plan["waiting"]:
+        seen[row["study"]] += 1
+        if seen[row["study"]] > LISTED:
+            continue
         where = "waits" if row["width"] == 1 else f"waits for {row['width']} devices"
         rows.append((*_first(row, where), "", row["why"]))
     return rows
@@ -58,7 +65,8 @@ def detail_words(plan: Facts) -> Iterator[str]:
     for row in plan["shared"]:
         yield _shared(row)
         yield from (_lane(lane) for lane in row.get("lanes", ()))
-    yield from (_study(row) for row in plan["studies"])
+    waiting = Counter(row["study"] for row in plan["waiting"])
+    yield from (_study(row, waiting[row["study"]] - LISTED) for row in plan["studies"])
 
 
 class _Rows:
@@ -135,8 +143,12 @@ def _lane(row: Facts) -> str:
     return f"  lane {row['lane']}: {memory}turns: {', '.join(turns)}"
 
 
-def _study(row: Facts) -> str:
+def _study(row: Facts, unlisted: int) -> str:
+    """What is said of a study; so many more of its trials wait than are listed, if any."""
     words = [f"{row['study']} is {row['status']}"]
+    if unlisted > 0:
+        verb = "waits" if unlisted == 1 else "wait"
+        words.append(f"{count(unlisted, 'more trial')} {verb} (penstock plan --json has all)")
     if row["to_propose"] is None:
         words.append("trials are proposed until it is stopped")
     else:

@@ -2,10 +2,11 @@
 
 import io
 import json
+from collections import Counter
 
 import pytest
 from drive_world import World, spec
-from penstock.app.views.plan import plan_view
+from penstock.app.views.plan import detail_words, plan_rows, plan_view
 from penstock.scheduler.model.events import DevicesTakenOut, PolicyChosen, StudyPaused
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.outlook import outlook
@@ -49,6 +50,24 @@ def test_a_trial_without_a_target_is_shown_with_none(width):
     shown = console.file.getvalue()
     assert str(UNBOUNDED) not in shown
     assert "when the next slot is free is not known yet" in " ".join(shown.split())
+
+
+def test_of_many_trials_that_wait_the_first_ten_of_a_study_are_listed_and_the_rest_counted():
+    world = World()
+    for name, n_trials in (("s", 93), ("b", 11), ("c", 3)):
+        plan = StrategySpec("full", max_epochs=9)
+        world.submit(spec(plan, id=f"{name}-1", name=name, n_trials=n_trials))
+    world.join("cpu.a.0")
+    seen = outlook(world.engine, world.at)
+    waiting = Counter(row["study"] for row in seen["waiting"])
+    assert waiting == {"s": 93, "b": 11, "c": 2}, "--json has all"
+    listed = [row[0] for row in plan_rows(seen) if row[1] == "waits"]
+    assert Counter(name.partition("/")[0] for name in listed) == {"s": 10, "b": 10, "c": 2}
+    assert [name for name in listed if name.startswith("s/")] == [f"s/{n}" for n in range(10)]
+    s, b, c = detail_words(seen)
+    assert "83 more trials wait (penstock plan --json has all)" in s
+    assert "1 more trial waits" in b
+    assert "more" not in c
 
 
 def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
