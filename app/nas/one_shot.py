@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import StrategySpec, SuperNet
 from ..common.validation import whole
-from .trained import trained_model
+from .trained import TrainedModel, trained_model
 
 if TYPE_CHECKING:
     from ..study.study import Study
@@ -31,7 +31,9 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
     best trial, or of trial number ``trial``. Running statistics of normalising layers are measured
     anew over ``batches`` batches of the training data, 1 or more, drawn as those of a first epoch.
     The state of the super-net stays in the store once there is a study of its candidates. Raises
-    UsageError for a study without one best trial, and for a trial whose state is not kept.
+    UsageError for a study without one best trial, for a trial whose state is not kept, and for a
+    study whose code makes no super-net. Where that code cannot be imported here, none is refused:
+    then candidates fail whose weights are not in the state.
     """
     from ..study.study import Study
 
@@ -48,10 +50,35 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
         if error.field != "study":
             raise
         raise _refused(study.study_name, str(error)) from error
+    if not _makes_supernet(found):
+        raise _refused(
+            study.study_name,
+            f"{found.name}.model() makes no super-net: have it return nas.supernet(Net,"
+            " self.params), train that in a study, and give that study",
+        )
     name = "trial {trial} of {study} after epoch {epoch}".format_map(found.trained)
     return StrategySpec(
         "full", max_epochs=1, supernet=SuperNet(name, found.uri, found.state_hash, measured)
     )
+
+
+def _makes_supernet(found: TrainedModel) -> bool:
+    """Whether the trial's model is a super-net, or has one; True where the code cannot say."""
+    import torch
+
+    from ...tasks.nas.paths import paths_of
+    from ...tasks.training.rebuilt import made
+
+    try:
+        code = found.code()
+        try:
+            with torch.device("meta"):  # without memory for its weights
+                model = made(code, found.trained)
+        except Exception:  # code that reads a tensor's values needs them; others fail again
+            model = made(code, found.trained)
+    except Exception:  # the user's code, or it is not here
+        return True
+    return bool(paths_of(model))
 
 
 def _named(name: str) -> Study:

@@ -30,14 +30,7 @@ def rebuilt(
     The caller's random numbers stay as they are. Raises UsageError for code that is no
     ``TorchTrainable``, and where it makes another model now: another base, other weights.
     """
-    if not isinstance(code, type) or not issubclass(code, TorchTrainable):
-        raise UsageError.refuse("code", code, "a class that derives from penstock.TorchTrainable")
-    pieces = Pieces(trained["params"])
-    trainable = code(StartParams(pieces))
-    trainable._pieces = pieces
-    with _own_numbers(), _by_log(trained["derivation"]):
-        seed_phase(torch.device("cpu"), "init", trained["seed"], trained["key_number"])
-        model = trainable.model()
+    model = made(code, trained)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -47,6 +40,18 @@ def rebuilt(
             "code",
         ) from error
     return model.eval()
+
+
+def made(code: type[TorchTrainable], trained: Mapping[str, Any]) -> nn.Module:
+    """The model as ``rebuilt`` makes it, with the weights that ``code`` gives it."""
+    if not isinstance(code, type) or not issubclass(code, TorchTrainable):
+        raise UsageError.refuse("code", code, "a class that derives from penstock.TorchTrainable")
+    pieces = Pieces(trained["params"])
+    trainable = code(StartParams(pieces))
+    trainable._pieces = pieces
+    with _own_numbers(), _by_log(trained["derivation"]):
+        seed_phase(torch.device("cpu"), "init", trained["seed"], trained["key_number"])
+        return trainable.model()
 
 
 def _by_log(derivation: Mapping[str, Any] | None) -> Any:

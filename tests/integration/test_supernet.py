@@ -6,7 +6,9 @@ import json
 import os
 import re
 import signal
+import sys
 import textwrap
+from importlib import import_module
 from pathlib import Path
 
 import optuna
@@ -195,6 +197,43 @@ def test_a_study_of_candidates_can_be_a_file(site, supernet, tmp_path):
     assert "study.yaml, line 7: strategy: trial = 7 is refused: allowed is a number" in said
     said = refused("train.py:Candidate", "train.py:train")
     assert "study.yaml, line 6: strategy = 'OneShot' is refused: allowed is for a Torch" in said
+
+
+GONE = """
+import supernet_code
+
+
+class Gone(supernet_code.Candidate):
+    pass
+"""
+
+
+def test_a_study_that_trained_no_supernet_is_refused(site, supernet, tmp_path, monkeypatch):
+    space = nas.space(Space)
+    plain = create_study(
+        study_name="plain", metric="loss", strategy=FullBudget(1), sampler="random"
+    )
+    plain.optimize(Candidate, space, n_trials=1, show_progress=False)
+    words = (
+        r"OneShot.supernet = 'plain' is refused: Candidate.model\(\) makes no super-net: have it"
+        r" return nas.supernet\("
+    )
+    before = torch.get_rng_state()
+    for given in (plain, "plain"):
+        with pytest.raises(UsageError, match=words) as raised:
+            nas.OneShot(given)
+        assert raised.value.field == "OneShot.supernet"
+    assert torch.equal(torch.get_rng_state(), before)
+
+    (tmp_path / "gone_code.py").write_text(GONE)
+    monkeypatch.syspath_prepend(tmp_path)
+    gone = create_study(study_name="gone", metric="loss", strategy=FullBudget(1), sampler="random")
+    gone.optimize(import_module("gone_code").Gone, space, n_trials=1, show_progress=False)
+    with pytest.raises(UsageError, match=r"'gone' is refused: Gone.model\(\) makes no super-net"):
+        nas.OneShot(gone)
+    (tmp_path / "gone_code.py").unlink()
+    monkeypatch.delitem(sys.modules, "gone_code")
+    assert nas.OneShot(gone).supernet, "what it was is not known any more"
 
 
 def test_what_candidates_have_no_use_for_is_refused(site, supernet):
