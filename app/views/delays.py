@@ -161,13 +161,18 @@ def delays_of(
 
 
 def delay_words(found: Delays) -> str:
-    """``found`` in a line: *trials began after 4.0 s, waited 9.0 s; ended after 20.0 s ...*."""
+    """``found`` in a line: *trials began after 4.0 s and waited 9.0 s (means); completion ...*.
+
+    It says what completion and slowdown are.
+    """
     text = (
         f"trials began after {duration(found.start)} and waited {duration(found.waiting)} (means)"
     )
     if (ended := found.completion) is None:
         return f"{text}; none is over"
     return (
-        f"{text}; completion {duration(ended.mean)} (p50 {duration(ended.median)}, p95"
-        f" {duration(ended.p95)}), slowdown {ended.slowdown:.2f}"
+        f"{text}; completion, from the study's submission to a trial's last epoch,"
+        f" {duration(ended.mean)} (p50 {duration(ended.median)}, p95 {duration(ended.p95)});"
+        f" slowdown, completion over the trial's own training time, {ended.slowdown:.2f}"
+        " (mean; 1: it never waited)"
     )

@@ -314,7 +314,8 @@ def _over_bound(
 def words(found: Usage) -> str:
     """``found`` in a line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*.
 
-    If other studies used a part of the slots, the percentages are of the remaining time.
+    It says what the bound is. If other studies used a part of the slots, the percentages are of the
+    remaining time.
     """
     training, *idled = apportion([found.trained, *found.idle.values()], 100)
     named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
@@ -326,4 +327,7 @@ def words(found: Usage) -> str:
         alone = " of having them alone"
     text += f"; idle: {idle}" if idle else ""
     over = found.over_bound
-    return text if over is None else f"{text}; {over:.2f} times the bound{alone}"
+    if over is None:
+        return text
+    bound = "the least time in which these slots could train these epochs"
+    return f"{text}; {over:.2f} times the bound{alone}, which is {bound}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import escape
 
 import pytest
 from penstock.app.report.report import render
@@ -99,7 +100,15 @@ def test_status_and_report_say_what_the_rows_say(tmp_path):
     assert found.trials == found.completion.trials == 9
     assert found.start <= found.waiting <= found.completion.mean
     assert rungs_of(plan), "so that pauses were left out"
-    assert delay_words(found) in render(study, trials, epochs, None, datetime.now(UTC))
+    assert escape(delay_words(found)) in render(study, trials, epochs, None, datetime.now(UTC))
+
+
+def test_completion_and_slowdown_are_explained_where_they_are_shown():
+    assert delay_words(Delays(2, 10.5, 15.5, Completion(1, 18.0, 18.0, 18.0, 3.6))) == (
+        "trials began after 10.5 s and waited 15.5 s (means); completion, from the study's"
+        " submission to a trial's last epoch, 18.0 s (p50 18.0 s, p95 18.0 s); slowdown, completion"
+        " over the trial's own training time, 3.60 (mean; 1: it never waited)"
+    )
 
 
 def test_a_study_at_work_has_delays_without_a_completion(tmp_path):
