@@ -64,6 +64,18 @@ class SomeFail(SimulatedTransport):
         heapq.heapify(self._heap)
 
 
+class WithSizes(SomeFail):
+    """Accuracy grows with x, and so does size, but for one trial; x above 0.8 is too slow."""
+
+    def _dispatch(self, dispatch, spec):
+        super()._dispatch(dispatch, spec)
+        x = dict(dispatch.params)["x"]
+        size = 9.0 if dispatch.number == 2 else 4.0 * x
+        for *_, body in self._heap:
+            if body["trial"] == dispatch.segment.trial and body["kind"] == "epoch":
+                body["metrics"] |= {"size": size, "seconds": 10 * x}
+
+
 def study_spec(name: str = "digits", n_trials: int = 9, **fields) -> StudySpec:
     float_ = {"name": "FloatDistribution"}
     attributes = {"step": None, "low": 0.0, "high": 1.0, "log": False}

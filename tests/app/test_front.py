@@ -24,22 +24,10 @@ from penstock.app.views.screen import progress_words, study_screen
 from penstock.scheduler.model.pareto import front
 from penstock.scheduler.model.study import Objective, StrategySpec
 from rich.console import Console
-from study_ledger import SomeFail, make_study, study_spec
+from study_ledger import WithSizes, make_study, study_spec
 
 WAYS = ["maximize", "minimize"]
 TRIALS = 12
-
-
-class WithSizes(SomeFail):
-    """Accuracy grows with x, and so does size, but for one trial; x above 0.8 is too slow."""
-
-    def _dispatch(self, dispatch, spec):
-        super()._dispatch(dispatch, spec)
-        x = dict(dispatch.params)["x"]
-        size = 9.0 if dispatch.number == 2 else 4.0 * x
-        for *_, body in self._heap:
-            if body["trial"] == dispatch.segment.trial and body["kind"] == "epoch":
-                body["metrics"] |= {"size": size, "seconds": 10 * x}
 
 
 @pytest.fixture(scope="module")

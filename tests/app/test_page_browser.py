@@ -3,12 +3,15 @@
 import pytest
 from browser import browser_in
 from page_server import PageServer
+from penstock.app.drawings.figures import pareto
 from penstock.app.ledger.reader import Reader
-from study_ledger import make_study, start_study, study_spec
+from penstock.scheduler.model.study import Objective, StrategySpec
+from study_ledger import WithSizes, make_study, start_study, study_spec
 
 NAME = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 PHONE, DESK = (390, 844), (1280, 900)
 CURVES = "document.querySelectorAll('#curves .scatterlayer .trace').length"
+DOTS = "document.querySelectorAll('#pareto .points path').length"
 #: plotly.js brings a style for maps, which these pages do not have, and their policy refuses it.
 MAPS = "Applying inline style violates"
 FIELD = "document.querySelector('[name=\"param.x\"]')"
@@ -121,6 +124,46 @@ def test_between_the_pieces_of_an_update_clicks_have_their_turn(tab, tmp_path):
         tab.until(f"document.querySelector('#progress .complete') && {CURVES} === 9")
         tab.until("pieces >= 7")  # four parts at least, and three charts
         assert tab.value("together") == 0
+    finally:
+        server.close()
+        ledger.close()
+
+
+def test_the_front_of_several_objectives_is_the_reports_picture_and_grows_with_its_study(
+    tab, tmp_path
+):
+    spec = study_spec(
+        n_trials=12,
+        strategy=StrategySpec("full", max_epochs=2),
+        further=(Objective("size", "minimize"),),
+    )
+    runner, ledger = start_study(tmp_path, spec, devices=WithSizes)
+    reader = Reader(f"sqlite:///{tmp_path / 'ledger.db'}")
+    server = PageServer(tmp_path)
+    try:
+        tab.open(server.url)
+        tab.open(f"http://127.0.0.1:{server.port}/study?id=digits")
+        tab.until("document.querySelector('#pareto .none')")
+        assert tab.value(DOTS) == 0
+        while len({row.trial for row in reader.epochs("digits-1a2b")}) < 4:
+            runner.turn(1.0)
+        assert runner.engine.state.studies, "it still runs"
+        tab.until(f"{DOTS} >= 4")
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+        tab.until(f"document.querySelector('#progress .complete') && {DOTS} === 12")
+        study, trials = reader.study("digits-1a2b"), reader.trials("digits-1a2b")
+        [line, dots, names] = pareto(study, trials)["data"]
+        assert tab.value("document.querySelector('#pareto .xtitle').textContent") == (
+            "accuracy (maximize)"
+        )
+        tab.until(f"document.querySelector('#pareto .chart').data[0].x.length === {len(line['x'])}")
+        drawn = tab.value("document.querySelector('#pareto .chart').data.map(({x, y}) => ({x, y}))")
+        assert drawn == [{"x": each["x"], "y": each["y"]} for each in (line, dots, names)]
+        assert 1 < len(names["text"]) < 12, "one of them is beaten"
+        assert tab.value("document.querySelectorAll('#pareto .textpoint').length") == len(
+            names["x"]
+        )
     finally:
         server.close()
         ledger.close()
