@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 from ..gangs.shards import Sums, cut
 from ..system.tensor_bytes import same_bits
@@ -46,8 +47,7 @@ class SoloCopy:
     @torch.no_grad()
     def become(self, run: Training, *, fresh: bool) -> None:
         """Take the trial's state. ``fresh``: the optimiser has none yet."""
-        for own, other in zip(_tensors(self.model), _tensors(run.model), strict=True):
-            own.copy_(other)
+        torch._foreach_copy_(_tensors(self.model), _tensors(run.model))
         modules = zip(self.model.modules(), run.model.modules(), strict=True)
         for mine, theirs in modules:
             if isinstance(theirs, nn.Dropout) and isinstance(mine, nn.Dropout):
@@ -61,7 +61,7 @@ class SoloCopy:
                     state = run.optimizer.state[other]
                     self.optimizer.state[own] = {n: _copied(each) for n, each in state.items()}
 
-    def step(self, run: Training, part: Tensor, seeds: Sequence[int]) -> dict[str, Any]:
+    def step(self, run: Training, part: Tensor, seeds: Sequence[int]) -> Facts:
         """Step as the trial would alone, with these examples; what ``facts`` would say then.
 
         ``seeds`` are those of the shards.
@@ -100,23 +100,67 @@ def _by_shard(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
     return sums.finish()
 
 
-def facts(run: Training, loss: Tensor) -> dict[str, Any]:
-    """Copies of all that a step changes, by what it is."""
-    found = {"the loss": loss.detach().clone()}
-    found |= {name: t.detach().clone() for name, t in _named(run.model)}
-    names = {id(parameter): name for name, parameter in run.model.named_parameters()}
+#: Tensors of one kind can be one.
+_Kind = tuple[torch.dtype, torch.device]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Copies of all that a step changes, by what it is. Many small tensors are copied as one."""
+
+    shapes: dict[str, tuple[_Kind, torch.Size]]
+    #: The elements of all tensors of a kind, in that order.
+    elements: dict[_Kind, Tensor]
+    #: What is no tensor.
+    values: dict[str, Any]
+
+    def named(self) -> dict[str, Any]:
+        """Each tensor and each value."""
+        found = dict(self.values)
+        for kind, elements in self.elements.items():
+            shapes = {name: shape for name, (its, shape) in self.shapes.items() if its == kind}
+            parts = elements.split([shape.numel() for shape in shapes.values()])
+            for (name, shape), part in zip(shapes.items(), parts, strict=True):
+                found[name] = part.view(shape)
+        return found
+
+
+@torch.no_grad()
+def facts(run: Training, loss: Tensor) -> Facts:
+    """What a step has made of a trial."""
+    found: dict[str, Any] = {"the loss": loss}
+    names = dict[int, str]()
+    for name, tensor in _named(run.model):
+        found[name], names[id(tensor)] = tensor, name
     for group in run.optimizer.param_groups:
         for parameter in group["params"]:
             for name, value in run.optimizer.state.get(parameter, {}).items():
-                found[f"{name} of {names[id(parameter)]}"] = _copied(value)
-    return found
+                found[f"{name} of {names[id(parameter)]}"] = value
+    shapes: dict[str, tuple[_Kind, torch.Size]] = {}
+    parts: dict[_Kind, list[Tensor]] = {}
+    values: dict[str, Any] = {}
+    for name in sorted(found):
+        value = found[name]
+        if isinstance(value, Tensor):
+            kind = value.dtype, value.device
+            shapes[name] = kind, value.shape
+            parts.setdefault(kind, []).append(value)
+        else:
+            values[name] = copy.copy(value)
+    elements = {kind: _flatten_dense_tensors(each) for kind, each in parts.items()}
+    return Facts(shapes, elements, values)
 
 
-def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
+def difference(one: Facts, other: Facts) -> str:
     """The first thing whose bits differ; empty if none does."""
-    if one.keys() != other.keys():
-        return sorted(one.keys() ^ other.keys())[0]
-    return next((name for name, value in one.items() if not _same(value, other[name])), "")
+    if one.shapes == other.shapes and not (one.values or other.values):
+        pairs = ((each, other.elements[kind]) for kind, each in one.elements.items())
+        if all(same_bits(*both) for both in pairs):
+            return ""
+    found, its = one.named(), other.named()
+    if found.keys() != its.keys():
+        return sorted(found.keys() ^ its.keys())[0]
+    return next((name for name, value in found.items() if not _same(value, its[name])), "")
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -135,7 +179,7 @@ def _tensors(model: nn.Module) -> list[Tensor]:
 
 
 def _copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else copy.copy(value)
+    return value.clone() if isinstance(value, Tensor) else copy.copy(value)
 
 
 def check_generators(before: tuple[Any, ...]) -> None:

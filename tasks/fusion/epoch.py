@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from ..gangs.tree_sum import Block, fold, push
 from ..training.data import in_memory, length
 from ..training.loop import Tick
 from ..training.seeding import generators
-from .checks import Mismatch, SoloCopy, check_generators, difference, facts
+from .checks import Facts, Mismatch, SoloCopy, check_generators, difference, facts
 from .evaluation import mean_losses
 from .known import CHECKED, Admission
 from .seconds import spent
@@ -59,8 +59,13 @@ class Epoch:
         admission: Admission,
         solo: SoloCopy,
         regroup: Callable[[Sequence[Training]], Group],
+        *,
+        apart: int = 0,
     ) -> None:
-        """``regroup`` stacks those that are left after others have gone."""
+        """``regroup`` stacks those that are left after others have gone.
+
+        ``apart``: so many of the group are trained alone now. Times are as if they were here.
+        """
         self.rows = list(rows)
         self.group = group
         #: What those who left have raised, by the identity of their training.
@@ -68,6 +73,7 @@ class Epoch:
         self._admission = admission
         self._solo = solo
         self._regroup = regroup
+        self._apart = apart
         first = rows[0].training
         self._device = first.device
         self._data = _near(in_memory(first.data.train) or (), first.device)
@@ -112,7 +118,7 @@ class Epoch:
         """
         whole = self._begin() // self._size
         step = 0
-        while self._admission.step.undecided(len(self.rows)):
+        while self._admission.step.undecided(self._about()):
             begin = step % whole * self._size
             part = self._orders[:, begin : begin + self._size]
             self._tick(step + 1, whole)
@@ -155,18 +161,22 @@ class Epoch:
             chosen = set(range(count))
             admission.checked[size] += 1
         expected = {k: self._alone(k, number, part[k]) for k in sorted(chosen)}
-        timed = not chosen and size == self._size and admission.step.undecided(count)
+        timed = not chosen and size == self._size and admission.step.undecided(self._about())
         began = spent(self._device) if timed else 0.0
         losses = self._losses_of(number, part)
         if self._clips:
             self._clip()
         self.group.step(self._part_with)
         if timed:
-            admission.step.together(count).append((spent(self._device) - began) / count)
+            admission.step.together(self._about()).append((spent(self._device) - began) / count)
         self._losses.append(losses)
-        for k, facts_alone in expected.items():
+        for k, alone in expected.items():
             if k not in self._gone:
-                self._compare(k, number, losses[k], facts_alone)
+                self._compare(k, number, losses[k], alone)
+
+    def _about(self) -> int:
+        """The number of trials under which times are kept."""
+        return len(self.rows) + self._apart
 
     def _losses_of(self, number: int, part: Tensor) -> Tensor:
         """The losses of a step, (K,); gradients are left in the stack.
@@ -198,16 +208,16 @@ class Epoch:
         batch = tuple(tensor[part.to(tensor.device)].to(self._device) for tensor in self._data)
         return self.group.differentiate(self._code, batch, weight)
 
-    def _alone(self, k: int, number: int, part: Tensor) -> dict[str, Any]:
+    def _alone(self, k: int, number: int, part: Tensor) -> Facts:
         run, optimiser = self.rows[k].training, self.group.optimiser
         self._solo.become(run, fresh=optimiser is not None and k in optimiser.fresh)
         seeds = [_seed(run, number, shard) for shard in range(self._shards)]
         made = self._solo.step(run, part, seeds)
-        if len(part) == self._size and self._admission.step.undecided(len(self.rows)):
+        if len(part) == self._size and self._admission.step.undecided(self._about()):
             self._admission.step.alone.append(self._solo.seconds)
         return made
 
-    def _compare(self, k: int, number: int, loss: Tensor, alone: dict[str, Any]) -> None:
+    def _compare(self, k: int, number: int, loss: Tensor, alone: Facts) -> None:
         if what := difference(facts(self.rows[k].training, loss), alone):
             check_generators(self._before)  # the better reason
             raise Mismatch(f"{what} had other bits together than alone, in step {number}")

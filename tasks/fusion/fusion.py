@@ -102,10 +102,9 @@ class Fusion:
             return self._each_alone(rows, admission)
         if was_slower or not due:
             return self._together(rows, structure)
-        k = admission.epochs.groups.bit_length() % count
-        [one] = self._each_alone([rows[k]], admission)
-        others = self._together([*rows[:k], *rows[k + 1 :]], structure)
-        return [*others[:k], one, *others[k:]]
+        # The last one: the stacks stay as they are, and the others are their first rows.
+        [one] = self._timed(rows[-1:], admission)
+        return [*self._together(rows[:-1], structure, apart=1), one]
 
     def _single(self, row: Row, structure: Structure, admission: Admission) -> Outcome:
         """The outcome of a trial that nobody is trained with, and what company would gain."""
@@ -118,19 +117,27 @@ class Fusion:
         found = {} if admission.reason else self._rehearsals.of(structure)
         return replace(outcome, company=tuple(found.items()))
 
-    def _together(self, rows: Sequence[Row], structure: Structure) -> list[Outcome]:
+    def _together(
+        self, rows: Sequence[Row], structure: Structure, *, apart: int = 0
+    ) -> list[Outcome]:
+        """``apart``: so many of the group are trained alone. Times are as if they were here."""
         admission = self._known.admission(structure)
         if len(rows) == 1:
             return self._each_alone(rows, admission)
-        outcomes = _Attempt(self._known, rows, structure).run()
+        outcomes = _Attempt(self._known, rows, structure, apart).run()
         for outcome in outcomes:
             if isinstance(outcome, Result) and outcome.together == len(rows):
-                admission.epochs.observe(outcome.seconds, len(rows))
+                admission.epochs.observe(outcome.seconds, len(rows) + apart)
                 break  # they have equal shares
         return outcomes
 
     def _each_alone(self, rows: Sequence[Row], admission: Admission) -> list[Outcome]:
         self._known.disband([row.training for row in rows])
+        return self._timed(rows, admission)
+
+    @staticmethod
+    def _timed(rows: Sequence[Row], admission: Admission) -> list[Outcome]:
+        """The outcomes alone, whose times are kept."""
         outcomes = [_alone(row) for row in rows]
         for outcome in outcomes:
             if isinstance(outcome, Result):
@@ -145,9 +152,10 @@ class Fusion:
 class _Attempt:
     """One epoch of trials of one structure. Where it goes wrong they are trained alone."""
 
-    def __init__(self, known: Known, rows: Sequence[Row], structure: Structure) -> None:
+    def __init__(self, known: Known, rows: Sequence[Row], structure: Structure, apart: int) -> None:
         self._known = known
         self._rows = rows
+        self._apart = apart
         self._structure = structure
         self._admission = known.admission(structure)
         #: By the identity of the training.
@@ -189,7 +197,7 @@ class _Attempt:
         except Exception as error:
             self._train_alone(rows, error)
         snapshot = Snapshot(group)
-        epoch = Epoch(rows, group, self._admission, copy, self._regroup)
+        epoch = Epoch(rows, group, self._admission, copy, self._regroup, apart=self._apart)
         try:
             losses = epoch.train()
         except Exception as error:
@@ -250,15 +258,15 @@ class _Attempt:
         self, group: Group, part: str, data: Dataset[Any]
     ) -> Sequence[_Metrics | BaseException]:
         runs, admission = group.runs, self._admission
-        device = runs[0].device
+        about, device = len(runs) + self._apart, runs[0].device
 
         def each() -> list[_Metrics | BaseException]:
             return [_caught(evaluate, run, part, data) for run in runs]
 
-        if not admission.may_evaluate(len(runs)):
+        if not admission.may_evaluate(about):
             return each()
         try:
-            if admission.evaluation.undecided(len(runs)) and not group.is_watched(common=True):
+            if admission.evaluation.undecided(about) and not group.is_watched(common=True):
                 evaluate_all(group, part, data)  # the first one is watched, which takes longer
             began = spent(device)
             together = evaluate_all(group, part, data)
@@ -269,12 +277,12 @@ class _Attempt:
             admission.evaluation_reason = reason
             return found
         seconds = (spent(device) - began) / len(runs)
-        if not admission.evaluation.undecided(len(runs)):
+        if not admission.evaluation.undecided(about):
             return together
         began = spent(device)
         found = each()
         admission.evaluation.alone.append((spent(device) - began) / len(runs))
-        admission.evaluation.together(len(runs)).append(seconds)
+        admission.evaluation.together(about).append(seconds)
         for one, other in zip(together, found, strict=True):
             if isinstance(other, BaseException) or not same_numbers(one, other):
                 admission.evaluation_reason = "a metric had other bits together than alone"

@@ -48,10 +48,6 @@ class Group:
                 delattr(module, name)
         parameters = {id(p) for p in runs[0].model.parameters()}
         of_first = self._tensors[0]
-        self._inputs = [
-            stack.detach().requires_grad_(own.requires_grad)
-            for stack, own in zip(self.weights.stacked, of_first, strict=True)
-        ]
         self._entries = _entries(runs[0].model, self.model, of_first)
         self._buffers = [i for i, own in enumerate(of_first) if id(own) not in parameters]
         #: The parameters that get gradients and are stepped, and the gradients.
@@ -59,9 +55,7 @@ class Group:
         self.gradients = Stack(self.stepped)
         for flat in self.gradients.flats.values():
             flat.zero_()
-        self.generators = Generators(len(self.runs), runs[0].device)
-        self._all = AllRows(len(self.runs))
-        self._rules = Rules(self._all, self.generators)
+        self._compute()
         #: The kinds of calls of which one was watched.
         self._watched: set[bool] = set()
         #: Which of the stepped parameters the last losses had gradients for.
@@ -70,6 +64,32 @@ class Group:
         if vector and is_plain(runs[0].optimizer):
             made = VectorOptimiser([run.optimizer for run in runs], self.weights)
             self.optimiser = made if made.bind() else None
+
+    def _compute(self) -> None:
+        """Make what computes for so many trials."""
+        self._inputs = [
+            stack.detach().requires_grad_(own.requires_grad)
+            for stack, own in zip(self.weights.stacked, self._tensors[0], strict=True)
+        ]
+        self.generators = Generators(len(self.runs), self.runs[0].device)
+        self._all = AllRows(len(self.runs))
+        self._rules = Rules(self._all, self.generators)
+
+    def first(self, count: int) -> Group | None:
+        """The group of the first so many of its trials, in the same memory.
+
+        None before its first step: of whom the optimiser is fresh is known to one group only.
+        """
+        if self.optimiser is not None and self.optimiser.fresh:
+            return None
+        made = copy.copy(self)
+        made.runs, made._tensors = self.runs[:count], self._tensors[:count]
+        made.weights, made.gradients = self.weights.first(count), self.gradients.first(count)
+        made.stepped = self.stepped[:count]
+        made._compute()
+        if self.optimiser is not None:
+            made.optimiser = self.optimiser.first(count, made.weights)
+        return made
 
     def begin(self) -> None:
         """An epoch begins: each dropout has the rate of each trial."""

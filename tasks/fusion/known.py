@@ -186,16 +186,29 @@ class Known:
 
     def group(self, runs: Sequence[Training], structure: Structure) -> Group:
         """The stacks of these trials: those that are there, or new ones."""
-        names = [id(run) for run in runs]
-        vector = self.admission(structure).vector
-        for group in self._groups:
-            same = [id(run) for run in group.runs] == names and group.structure == structure
-            if same and (vector or group.optimiser is None) and group.is_whole():
-                return group
-        self.disband(runs, but=runs)
-        made = Group(runs, structure, vector=vector)
-        self._groups = [*self._groups, made][-_KEPT:]
+        made = self._there(runs, structure)
+        if made is None:
+            self.disband(runs, but=runs)
+            made = Group(runs, structure, vector=self.admission(structure).vector)
+        if made not in self._groups:
+            self._groups = [*self._groups, made][-_KEPT:]
         return made
+
+    def _there(self, runs: Sequence[Training], structure: Structure) -> Group | None:
+        """The stacks of these trials, or the first rows of stacks that others have, too."""
+        count, vector = len(runs), self.admission(structure).vector
+        begin = [
+            group
+            for group in self._groups
+            if [id(run) for run in group.runs[:count]] == [id(run) for run in runs]
+            and group.structure == structure
+            and (vector or group.optimiser is None)
+        ]
+        for group in sorted(begin, key=lambda each: len(each.runs)):
+            made = group if len(group.runs) == count else group.first(count)
+            if made is not None and made.is_whole():
+                return made
+        return None
 
     def disband(self, runs: Sequence[Training], *, but: Sequence[Training] = ()) -> None:
         """Drop the stacks of these trials; all in them but some have memory of their own then."""

@@ -12,7 +12,9 @@ Only classes of torch's with default flags are computed so. Any other optimiser 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import copy
+from collections.abc import Hashable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -94,7 +96,6 @@ class VectorOptimiser:
 
     def __init__(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
         """``weights``: those parameters come first that are ``stepped``, in that order."""
-        self._optimizers = optimizers
         self._parameters = [stepped(each) for each in optimizers]
         first = optimizers[0]
         self._class = type(first)
@@ -102,14 +103,30 @@ class VectorOptimiser:
         self._names = _STATE[self._class] if self._momentum else ()
         self._dtype = self._parameters[0][0].dtype
         self._slices = _slices(first, weights, self._dtype)
-        self._weights = weights.flats[self._dtype]
-        whole = self._weights.shape[1]
-        self._block = whole if self._weights.is_cuda else max(_ELEMENTS // len(optimizers), 64)
         self.state: dict[str, Stack] = {}
         #: The trials that had no state before ``bind``, until the first step.
         self.fresh: set[int] = set()
+        self._step_all(optimizers, weights)
+
+    def _step_all(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
+        self._optimizers = optimizers
+        self._weights = weights.flats[self._dtype]
+        whole = self._weights.shape[1]
+        self._block = whole if self._weights.is_cuda else max(_ELEMENTS // len(optimizers), 64)
         self._options: list[Any] = []
         self._columns: list[dict[str, Tensor]] = []
+
+    def first(self, count: int, weights: Stack) -> VectorOptimiser:
+        """The optimisers of the first so many trials, whose ``weights`` these are.
+
+        They have the same state, and all have stepped.
+        """
+        made = copy.copy(self)
+        made._parameters = self._parameters[:count]
+        made.state = {name: stack.first(count) for name, stack in self.state.items()}
+        made.fresh = set()
+        made._step_all(self._optimizers[:count], weights)
+        return made
 
     def bind(self) -> bool:
         """Make the state views of stacks; of a trial without one, as it is before the first step.
@@ -144,11 +161,14 @@ class VectorOptimiser:
 
     def is_bound(self) -> bool:
         """Whether the state is where a step has left it."""
-        return all(
-            are_in(self._tensors(k, name), stack.rows[k])
-            for name, stack in self.state.items()
-            for k in range(len(self._optimizers))
-        )
+        for k, parameters in enumerate(self._parameters):
+            state = self._optimizers[k].state
+            each = [state.get(parameter, {}) for parameter in parameters]
+            for name, stack in self.state.items():
+                found = [its[name] for its in each if its.get(name) is not None]
+                if not are_in(found, stack.rows[k]):
+                    return False
+        return True
 
     def release(self, k: int) -> None:
         """Give the optimiser of a trial memory of its own."""
@@ -174,11 +194,8 @@ class VectorOptimiser:
 
     def _read(self) -> None:
         """Read the options."""
-        names = _OPTIONS[self._class]
-        options = [
-            [tuple(group[name] for name in names) for group in each.param_groups]
-            for each in self._optimizers
-        ]
+        read = itemgetter(*_OPTIONS[self._class])
+        options = [list(map(read, each.param_groups)) for each in self._optimizers]
         if options == self._options:
             return
         flags = {_flags(group) for each in self._optimizers for group in each.param_groups}
@@ -209,10 +226,14 @@ class VectorOptimiser:
 
     def _bias(self, group: Sequence[Any], steps: Sequence[float]) -> dict[str, Tensor]:
         """Adam's corrections of (lr, weight decay, epsilon, betas) of each trial, by its steps."""
-        power = _powers()
-        each = list(zip(group, steps, strict=True))
-        roots = [(1 - power(betas[1], step)) ** 0.5 for (*_, betas), step in each]
-        sizes = [-(lr / (1 - power(betas[0], step))) for (lr, _, _, betas), step in each]
+        known: dict[Any, tuple[float, float]] = {}
+        roots, sizes = [], []
+        for (lr, _, _, betas), step in zip(group, steps, strict=True):
+            if (betas, step) not in known:
+                known[betas, step] = (1 - betas[1] ** step) ** 0.5, 1 - betas[0] ** step
+            root, first = known[betas, step]
+            roots.append(root)
+            sizes.append(-(lr / first))
         root, size = self._column([*roots, *sizes]).view(2, -1, 1)
         return {"root": root, "size": size}
 
@@ -303,15 +324,3 @@ def _decayed(g: Tensor, weights: Tensor, columns: Mapping[str, Tensor]) -> Tenso
     """The gradients with weight decay; unchanged where a trial has none, even a -0.0."""
     made = torch.addcmul(g, weights, columns["decay"])
     return made.where(columns["decays"] != 0, g) if "decays" in columns else made
-
-
-def _powers() -> Callable[[float, float], float]:
-    """``base ** exponent``, computed once for equal ones."""
-    known: dict[tuple[float, float], float] = {}
-
-    def power(base: float, exponent: float) -> float:
-        if (base, exponent) not in known:
-            known[base, exponent] = base**exponent
-        return known[base, exponent]
-
-    return power

@@ -8,6 +8,7 @@ trial's own parameters are views of its row, so that the trial is whole at any s
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -39,16 +40,29 @@ class Stack:
         self.stacked = [
             self._columns(tensor, end) for tensor, end in zip(rows[0], self.ends, strict=True)
         ]
-        self.rows = [[each[k] for each in self.stacked] for k in range(len(rows))]
-        for views, tensors in zip(self.rows, rows, strict=True):
-            for view, tensor in zip(views, tensors, strict=True):
-                view.copy_(tensor.detach())
+        self.rows = _by_trial(self.stacked, len(rows))
+        with torch.no_grad():
+            for views, tensors in zip(self.rows, rows, strict=True):
+                torch._foreach_copy_(views, list(tensors))
+
+    def first(self, count: int) -> Stack:
+        """The stack of the first so many trials, in the same memory."""
+        made = copy.copy(self)
+        made.flats = {dtype: flat[:count] for dtype, flat in self.flats.items()}
+        made.stacked = [each[:count] for each in self.stacked]
+        made.rows = self.rows[:count]
+        return made
 
     def _columns(self, like: Tensor, end: int) -> Tensor:
         unit = _ALIGNED // like.element_size()
         begin = end - -(-like.numel() // unit) * unit
         flat = self.flats[like.dtype]
         return flat[:, begin : begin + like.numel()].view(len(flat), *like.shape)
+
+
+def _by_trial(stacked: Sequence[Tensor], count: int) -> list[list[Tensor]]:
+    columns = [each.unbind(0) for each in stacked]  # which may not be changed where gradients are
+    return [[each[k].detach() for each in columns] for k in range(count)]
 
 
 def put(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -46,20 +46,23 @@ def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
     """
     _check(run)
     sets = [run.data.train, run.data.validation, run.data.test]
-    code, names = run.code, _names(run)
+    code = run.code
+    parameters = list(run.model.named_parameters(remove_duplicate=False))
+    buffers = list(run.model.named_buffers(remove_duplicate=False))
+    names = _names(parameters, buffers)
     overridden = type(code).clip is not TorchTrainable.clip
     network = (
         type(code),
         (run.batch_size, run.shards, code.eval_batch_size, overridden),
         _attributes(run.model),
-        tuple(_shape(run.model.named_parameters())),
-        tuple(_shape(run.model.named_buffers())),
+        tuple(_shape(parameters)),
+        tuple(_shape(buffers)),
         kind_of(run.optimizer, names),
         tuple(None if each is None else _extent(each) for each in sets),
     )
     if overridden:
         stepped = {id(p) for group in run.optimizer.param_groups for p in group["params"]}
-        if any(p.requires_grad and id(p) not in stepped for p in run.model.parameters()):
+        if any(p.requires_grad and id(p) not in stepped for _, p in parameters):
             raise NotFused("clip() sees gradients that the optimiser never clears")
     values = tuple((each, frozen(value_of(code, each), each[1])) for each in sorted(reads))
     return Structure(network, tuple(id(each) for each in sets), values)
@@ -106,17 +109,17 @@ def _check(run: Training) -> None:
         raise NotFused("its data is read example by example, and not from tensors")
 
 
-def _names(run: Training) -> dict[int, str]:
+def _names(
+    parameters: Sequence[tuple[str, torch.Tensor]], buffers: Sequence[tuple[str, torch.Tensor]]
+) -> dict[int, str]:
     """The model's parameters by identity."""
-    named = list(run.model.named_parameters(remove_duplicate=False))
-    for name, parameter in named:
+    for name, parameter in parameters:
         if type(parameter) is not nn.Parameter:
             raise NotFused(f"{name} is a {type(parameter).__name__}")
         if not parameter.is_contiguous():
             raise NotFused(f"{name} is not contiguous")
-    names = {id(parameter): name for name, parameter in named}
-    buffers = [buffer for _, buffer in run.model.named_buffers(remove_duplicate=False)]
-    if len(names) != len(named) or len({id(buffer) for buffer in buffers}) != len(buffers):
+    names = {id(parameter): name for name, parameter in parameters}
+    if len(names) != len(parameters) or len({id(each) for _, each in buffers}) != len(buffers):
         raise NotFused("modules share parameters or buffers")
     if not names:
         raise NotFused("the model has no parameters")

@@ -10,8 +10,10 @@ import torch
 from fused_code import params, rows, trial
 from penstock.tasks.checkpoints.state import copy_state
 from penstock.tasks.contracts.pieces import Pieces
+from penstock.tasks.fusion.checks import difference, facts
 from penstock.tasks.fusion.epoch import Row
 from penstock.tasks.fusion.fusion import Fusion
+from penstock.tasks.fusion.group import Group
 from penstock.tasks.fusion.operators.watch import Watch
 from penstock.tasks.training import loop
 from penstock.tasks.training.evaluation import MeanLoss
@@ -203,6 +205,66 @@ def test_one_of_them_is_timed_alone_whenever_their_epochs_have_doubled():
         alone = [each.seconds for past in found[:n] for each in past if each.together == 1]
         known = {each.alone for each in epoch if each.together > 1}
         assert all(min(alone) <= each <= max(alone) for each in known)
+
+
+def test_the_others_keep_their_stacks_while_one_is_timed_alone(monkeypatch):
+    made = []
+    of_new = Group.__init__
+
+    def counted(self, runs, *args, **named):
+        made.append(len(runs))
+        of_new(self, runs, *args, **named)
+
+    monkeypatch.setattr(Group, "__init__", counted)
+    same_as_alone(Fusion(), lambda n: trial(code.Mlp, n, params(n, opt="adamw")), 4, 9)
+    assert made == [4]
+
+
+@pytest.mark.parametrize("opt", ["momentum", "adamw", "rmsprop"])
+@pytest.mark.parametrize("begun", [0, 1])
+def test_those_who_are_left_go_on_in_the_first_rows(opt, begun):
+    """The others are trained alone meanwhile, in what is still the memory of the stacks."""
+    fusion = Fusion()
+    runs, alone = ([trial(code.Mlp, n, params(n, opt=opt)) for n in range(5)] for _ in range(2))
+    for company in ([0, 1, 2, 3, 4],) * begun + ([0, 1, 2], [0, 1], [0, 1, 2, 3, 4], [3, 4]):
+        apart = [n for n in range(5) if n not in company]
+        fusion.run_epochs(rows([runs[n] for n in company]))
+        for run in (*(runs[n] for n in apart), *alone):
+            loop.run_epoch(run, code.quiet)
+        assert [run.hash() for run in runs] == [run.hash() for run in alone]
+    assert fusion.refusal(runs[0]) == ""
+
+
+@pytest.mark.parametrize("opt", ["sgd", "momentum", "adamw"])
+def test_what_differs_in_a_bit_has_its_name(opt):
+    run = trial(code.BatchNorm, 0, params(0, opt=opt))
+    loop.run_epoch(run, code.quiet)
+    loss = torch.tensor(float("nan"))
+    before = facts(run, loss)
+    assert difference(before, facts(run, loss.clone())) == ""
+    assert difference(before, facts(run, torch.tensor(0.0))) == "the loss"
+    tensors = {name: each for name, each in run.model.state_dict().items() if each.numel()}
+    state = run.optimizer.state
+    for name, parameter in run.model.named_parameters():
+        tensors |= {f"{n} of {name}": each for n, each in state[parameter].items()}
+    for name, tensor in tensors.items():
+        last = tensor.view(-1)[-1:]
+        last += 1
+        assert difference(before, facts(run, loss)) == name
+        last.copy_(before.named()[name].view(-1)[-1:])
+    assert difference(before, facts(run, loss)) == ""
+    some = next(iter(run.model.parameters()))
+    state[some]["beside"] = 1
+    assert difference(before, facts(run, loss)).startswith("beside of ")
+    with_it = facts(run, loss)
+    assert difference(with_it, facts(run, loss)) == ""
+    state[some]["beside"] = 1.0
+    assert difference(with_it, facts(run, loss)).startswith("beside of ")
+
+
+def test_zeros_of_either_sign_differ():
+    run = trial(code.Mlp, 0, params(0))
+    assert difference(facts(run, torch.tensor(0.0)), facts(run, torch.tensor(-0.0))) == "the loss"
 
 
 def test_what_watching_the_first_evaluation_takes_is_not_held_against_it(monkeypatch):

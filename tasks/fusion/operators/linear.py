@@ -21,12 +21,15 @@ def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None
     """``F.linear``: a trial alone multiplies a matrix of examples, whatever their dimensions."""
     if input.dim() < 3 or weight.dim() < 3:
         raise NotFused("a linear layer is given a single example")
-    if not input[0].is_contiguous():
+    if not (input.is_contiguous() or input[0].is_contiguous()):
         # Alone its gradients are computed the other way round, or the bias is added later.
         made_alone: Tensor = looped(F.linear, count, (input, weight, bias), {})
         return made_alone
+    if input.dim() == 3:
+        made: Tensor = _Linear.apply(input, weight, bias)  # type: ignore[no-untyped-call]
+        return made
     examples = input.reshape(count, -1, input.shape[-1])
-    made: Tensor = _Linear.apply(examples, weight, bias)  # type: ignore[no-untyped-call]
+    made = _Linear.apply(examples, weight, bias)  # type: ignore[no-untyped-call]
     return made.view(*input.shape[:-1], weight.shape[1])
 
 

@@ -31,7 +31,7 @@ def cross_entropy(count: int, *args: Any, **named: Any) -> Tensor:
     """``F.cross_entropy``."""
     if _is_plain(args, named):
         scores, target = args
-        return mean_nll(_log_softmax(count, scores, -1), target)
+        return nll_of_all(count, _log_softmax(count, scores, -1), target)
     made: Tensor = looped(F.cross_entropy, count, args, named)
     return made
 
@@ -39,7 +39,7 @@ def cross_entropy(count: int, *args: Any, **named: Any) -> Tensor:
 def nll_loss(count: int, *args: Any, **named: Any) -> Tensor:
     """``F.nll_loss``."""
     if _is_plain(args, named):
-        return mean_nll(*args)
+        return nll_of_all(count, *args)
     made: Tensor = looped(F.nll_loss, count, args, named)
     return made
 
@@ -50,15 +50,16 @@ def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
         return False
     scores, target = args
     known = all(name in _DEFAULTS and value == _DEFAULTS[name] for name, value in named.items())
-    if not known or scores.dim() != 3 or target.dim() != 2 or target.dtype != torch.int64:
-        return False
-    return not bool((target == _IGNORED).any())
+    return known and scores.dim() == 3 and target.dim() == 2 and target.dtype == torch.int64
 
 
-def mean_nll(log_probabilities: Tensor, target: Tensor) -> Tensor:
+def nll_of_all(count: int, log_probabilities: Tensor, target: Tensor) -> Tensor:
     """The mean negative log likelihood (K,) from (K, B, classes) and (K, B)."""
-    made: Tensor = _MeanNll.apply(log_probabilities, target)  # type: ignore[no-untyped-call]
-    return made
+    if log_probabilities.is_cuda or bool((target == _IGNORED).any()):
+        made: Tensor = looped(F.nll_loss, count, (log_probabilities, target), {})
+        return made
+    mean: Tensor = _MeanNll.apply(log_probabilities, target)  # type: ignore[no-untyped-call]
+    return mean
 
 
 class _MeanNll(Function):
@@ -74,5 +75,5 @@ class _MeanNll(Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         [target] = ctx.saved_tensors
         each = (grad / -target.shape[1]).view(-1, 1, 1).expand(*target.shape, 1)
-        made = torch.zeros(ctx.shape, dtype=grad.dtype, device=grad.device)
+        made = torch.zeros(ctx.shape, dtype=grad.dtype)
         return made.scatter_(2, target.unsqueeze(-1), each), None
