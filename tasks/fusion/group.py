@@ -202,8 +202,11 @@ def _tensors(run: Training) -> list[Tensor]:
     """What is stepped, the other parameters, and the buffers."""
     first = stepped(run.optimizer)
     known = {id(each) for each in first}
-    rest = [each for each in run.model.parameters() if id(each) not in known]
-    return [*first, *rest, *run.model.buffers()]
+    modules = list(run.model.modules())
+    parameters = [each for module in modules for each in module._parameters.values()]
+    rest = [each for each in parameters if each is not None and id(each) not in known]
+    buffers = [each for module in modules for each in module._buffers.values()]
+    return [*first, *rest, *(each for each in buffers if each is not None)]
 
 
 def _entries(

@@ -81,24 +81,29 @@ def is_aligned(stack: Tensor) -> bool:
 
 
 def rows_of(stack: Tensor) -> list[Tensor]:
-    """Each trial's tensor: a view, or a copy that is aligned as alone."""
-    rows = list(stack.unbind(0))
-    if is_aligned(stack) or not stack.numel():
-        return rows
-    return [_copied(each, rows[0].data_ptr() % _ALIGNED) for each in rows]
+    """Each trial's tensor, aligned as alone."""
+    return list(_realigned(stack).unbind(0))
 
 
 @torch.no_grad()
-def _copied(row: Tensor, offset: int) -> Tensor:
-    """A copy with the same strides, so many bytes behind what is aligned."""
-    size, strides = row.shape, row.stride()
+def _realigned(stack: Tensor) -> Tensor:
+    """The stack, or a copy with the same strides in which each trial's tensor is aligned as alone.
+
+    The first one is: what is stacked begins where it does alone.
+    """
+    if is_aligned(stack) or not stack.numel():
+        return stack
+    size, (apart, *strides) = stack.shape, stack.stride()
     # What is broadcast is copied once.
-    once = [n if step else 1 for n, step in zip(size, strides, strict=True)]
-    begin = offset // row.element_size()
-    end = begin + 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
-    memory = row.new_empty(end)
-    memory.as_strided(once, strides, begin).copy_(row.as_strided(once, strides))
-    return memory.as_strided(size, strides, begin)
+    once = [n if step else 1 for n, step in zip(size[1:], strides, strict=True)]
+    begin = stack.data_ptr() % _ALIGNED // stack.element_size()
+    end = begin + 1 + sum((n - 1) * step for n, step in zip(size[1:], strides, strict=True))
+    unit = _ALIGNED // stack.element_size()
+    wide = -(-end // unit) * unit
+    memory = stack.new_empty(len(stack) * wide)
+    rows = stack.as_strided((len(stack), *once), (apart, *strides))
+    memory.as_strided((len(stack), *once), (wide, *strides), begin).copy_(rows)
+    return memory.as_strided(size, (wide, *strides), begin)
 
 
 class ByRow(tuple[float, ...]):
