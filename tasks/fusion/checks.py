@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch._utils import _flatten_dense_tensors
 
 from ..gangs.shards import Sums, cut
 from ..system.tensor_bytes import same_bits
@@ -157,11 +156,10 @@ def facts(run: Training, loss: Tensor) -> Facts:
         if isinstance(value, Tensor):
             kind = value.dtype, value.device
             shapes[name] = kind, value.shape
-            parts.setdefault(kind, []).append(value)
+            parts.setdefault(kind, []).append(value.reshape(-1))
         else:
             values[name] = copy.copy(value)
-    elements = {kind: _flatten_dense_tensors(each) for kind, each in parts.items()}
-    return Facts(shapes, elements, values)
+    return Facts(shapes, {kind: torch.cat(each) for kind, each in parts.items()}, values)
 
 
 def difference(one: Facts, other: Facts) -> str:

@@ -262,9 +262,13 @@ def test_what_differs_in_a_bit_has_its_name(opt):
     assert difference(with_it, facts(run, loss)).startswith("beside of ")
 
 
-def test_zeros_of_either_sign_differ():
-    run = trial(code.Mlp, 0, params(0))
-    assert difference(facts(run, torch.tensor(0.0)), facts(run, torch.tensor(-0.0))) == "the loss"
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_compared_are_copies_with_the_signs_of_zeros(dtype):
+    run, loss = trial(code.Mlp, 0, params(0)), torch.zeros((), dtype=dtype)
+    before = facts(run, loss)
+    assert difference(before, facts(run, loss)) == ""
+    loss.neg_()
+    assert difference(before, facts(run, loss)) == "the loss"
 
 
 def test_what_watching_the_first_evaluation_takes_is_not_held_against_it(monkeypatch):
