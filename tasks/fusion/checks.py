@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,22 +16,10 @@ from ..training.backward import backward
 from ..training.data import in_memory
 from ..training.seeding import generators, seed_torch
 from .operators.not_fused import NotFused
+from .seconds import spent
 
 if TYPE_CHECKING:
     from ..training.training import Training
-
-
-def spent(device: torch.device) -> float:
-    """Seconds by which together and alone are compared: of processor time of this thread; on a GPU,
-    which is waited for, of the clock.
-
-    Other processes interrupt a long step more often than a short one. A GPU computes behind its
-    process, and one process at a time.
-    """
-    if device.type != "cuda":
-        return time.thread_time()
-    torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 class Mismatch(NotFused):
@@ -131,7 +118,7 @@ class Facts:
         found = dict(self.values)
         for kind, elements in self.elements.items():
             shapes = {name: shape for name, (its, shape) in self.shapes.items() if its == kind}
-            parts = torch.split(elements, [shape.numel() for shape in shapes.values()])
+            parts = elements.split([shape.numel() for shape in shapes.values()])
             for (name, shape), part in zip(shapes.items(), parts, strict=True):
                 found[name] = part.view(shape)
         return found

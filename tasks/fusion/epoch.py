@@ -23,10 +23,10 @@ from ..gangs.tree_sum import Block, fold, push
 from ..training.data import in_memory, length
 from ..training.loop import Tick
 from ..training.seeding import generators
-from .checks import Facts, Mismatch, SoloCopy, check_generators, difference, facts, spent
+from .checks import Facts, Mismatch, SoloCopy, check_generators, difference, facts
 from .evaluation import mean_losses
 from .known import CHECKED, Admission
-from .recording import Player
+from .seconds import spent
 from .stand_in import Common, stand_in
 from .structure import Structure
 
@@ -104,7 +104,7 @@ class Epoch:
                 return []
             part = self._orders[:, step * self._size : (step + 1) * self._size]
             chosen = {checked[1] % len(self.rows)} if step == checked[0] else set()
-            self._step(step + 1, part, chosen, follow=examples // self._size - step - 1)
+            self._step(step + 1, part, chosen)
             self._leave()
         self._end()
         return mean_losses(self._losses, self._size, examples)
@@ -122,7 +122,7 @@ class Epoch:
             begin = step % whole * self._size
             part = self._orders[:, begin : begin + self._size]
             self._tick(step + 1, whole)
-            self._step(step + 1, part, set(), follow=whole - 1)
+            self._step(step + 1, part, set())
             self._alone(0, step + 1, part[0])
             step += 1
         self._end()
@@ -141,7 +141,6 @@ class Epoch:
         check_generators(self._before)
 
     def _train_mode(self) -> None:
-        self._player = Player(self._whole, self.group.generators.drew, self._admission)
         self.group.begin()
         self.group.model.train()
         if self._clips:
@@ -156,17 +155,15 @@ class Epoch:
                 self._part_with(k, error)
         self._leave()
 
-    def _step(self, number: int, part: Tensor, chosen: set[int], *, follow: int) -> None:
-        """``follow``: how many whole batches there are after this step."""
+    def _step(self, number: int, part: Tensor, chosen: set[int]) -> None:
         size, count, admission = part.shape[1], len(self.rows), self._admission
-        kind = size, self._player.plays(size)
-        if admission.checked[kind] < CHECKED:
+        if admission.checked[size] < CHECKED:
             chosen = set(range(count))
-            admission.checked[kind] += 1
+            admission.checked[size] += 1
         expected = {k: self._alone(k, number, part[k]) for k in sorted(chosen)}
         timed = not chosen and size == self._size and admission.step.undecided(self._about())
         began = spent(self._device) if timed else 0.0
-        losses = self._losses_of(number, part, follow)
+        losses = self._losses_of(number, part)
         if self._clips:
             self._clip()
         self.group.step(self._part_with)
@@ -181,14 +178,15 @@ class Epoch:
         """The number of trials under which times are kept."""
         return len(self.rows) + self._apart
 
-    def _losses_of(self, number: int, part: Tensor, follow: int) -> Tensor:
+    def _losses_of(self, number: int, part: Tensor) -> Tensor:
         """The losses of a step, (K,); gradients are left in the stack.
 
         Over the shards of each batch they are summed as in ``tasks.gangs.shards``.
         """
         if self._shards == 1:
-            self._seed(number, 0)
-            return self._player.losses(self._batch(part), follow=follow)
+            losses, made = self._shard(number, 0, part, 1.0)
+            self.group.take(made)
+            return losses
         stack = list[Block]()
         for shard, span in enumerate(cut(part.shape[1], self._shards, self._size)):
             weight = len(span) / part.shape[1]
@@ -204,21 +202,11 @@ class Epoch:
     def _shard(
         self, number: int, shard: int, part: Tensor, weight: float
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        self._seed(number, shard)
-        return self.group.differentiate(self._code, self._batch(part), weight)
-
-    def _whole(self, batch: tuple[Tensor, ...]) -> Tensor:
-        losses, made = self.group.differentiate(self._code, batch)
-        self.group.take(made)
-        return losses
-
-    def _seed(self, number: int, shard: int) -> None:
         self.group.generators.begin(
             lambda: [_seed(row.training, number, shard) for row in self.rows]
         )
-
-    def _batch(self, part: Tensor) -> tuple[Tensor, ...]:
-        return tuple(each[part.to(each.device)].to(self._device) for each in self._data)
+        batch = tuple(tensor[part.to(tensor.device)].to(self._device) for tensor in self._data)
+        return self.group.differentiate(self._code, batch, weight)
 
     def _alone(self, k: int, number: int, part: Tensor) -> Facts:
         run, optimiser = self.rows[k].training, self.group.optimiser

@@ -138,11 +138,8 @@ class Admission:
     #: Why it is not stepped together, whatever the number of trials, and why not evaluated so.
     reason: str = ""
     evaluation_reason: str = ""
-    #: Steps whose bits were compared for all trials, by the size of the batch and whether they were
-    #: played.
-    checked: Counter[tuple[int, bool]] = field(default_factory=Counter)
-    #: Whether a GPU's steps may be recorded and played.
-    plays: bool = True
+    #: Steps whose bits were compared for all trials, by the size of the batch.
+    checked: Counter[int] = field(default_factory=Counter)
     #: Whether SGD, Adam and AdamW step all trials at once.
     vector: bool = True
     step: Times = field(default_factory=lambda: Times("a step", TIMED))

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.costs.company import COPIES
 from ..checkpoints.state import state_bytes
 from ..training.data import length
-from .checks import SoloCopy, spent
+from .checks import SoloCopy
 from .epoch import Epoch, Row
 from .frozen import frozen
 from .group import Group
 from .known import CHECKED, TIMED, Admission
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
+from .seconds import spent
 from .structure import Structure
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Rehearsals:
         code, left_out = _twin(run.code)
         admission = Admission()
         if found.alone:
-            admission.checked[run.batch_size, False] = CHECKED
+            admission.checked[run.batch_size] = CHECKED
         solo = SoloCopy(run)
         copies = [_copied(run, copy.copy(code)) for _ in range(count)]
         for vector in (True, False):

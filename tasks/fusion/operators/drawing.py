@@ -26,10 +26,6 @@ class Generators:
         """A step begins, with these seeds if anything is drawn in it."""
         self._seeds = seeds
 
-    def drew(self) -> bool:
-        """Whether anything was drawn in the step."""
-        return self._seeds is None
-
     def drawing(self) -> list[torch.Generator]:
         """The generators, to be drawn from."""
         if self._seeds is not None:
