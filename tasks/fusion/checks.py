@@ -118,7 +118,7 @@ class Facts:
         found = dict(self.values)
         for kind, elements in self.elements.items():
             shapes = {name: shape for name, (its, shape) in self.shapes.items() if its == kind}
-            parts = elements.split([shape.numel() for shape in shapes.values()])
+            parts = torch.split(elements, [shape.numel() for shape in shapes.values()])
             for (name, shape), part in zip(shapes.items(), parts, strict=True):
                 found[name] = part.view(shape)
         return found
