@@ -102,9 +102,9 @@ class Fusion:
             return self._each_alone(rows, admission)
         if was_slower or not due:
             return self._together(rows, structure)
-        # The last one: the stacks stay as they are, and the others are their first rows.
-        [one] = self._timed(rows[-1:], admission)
-        return [*self._together(rows[:-1], structure, apart=1), one]
+        # The first one: the stacks stay as they are, and the others are the rest of their rows.
+        [one] = self._timed(rows[:1], admission)
+        return [one, *self._together(rows[1:], structure, apart=1)]
 
     def _single(self, row: Row, structure: Structure, admission: Admission) -> Outcome:
         """The outcome of a trial that nobody is trained with, and what company would gain."""

@@ -75,20 +75,28 @@ class Group:
         self._all = AllRows(len(self.runs))
         self._rules = Rules(self._all, self.generators)
 
-    def first(self, count: int) -> Group | None:
-        """The group of the first so many of its trials, in the same memory.
+    def part(self, runs: Sequence[Training]) -> Group | None:
+        """The group of trials that follow each other in this one, in the same memory.
 
-        None before its first step: of whom the optimiser is fresh is known to one group only.
+        None if they do not, and before the first step: of whom the optimiser is fresh is known to
+        one group only.
         """
+        names, count = [id(run) for run in self.runs], len(runs)
+        begin = names.index(id(runs[0])) if id(runs[0]) in names else len(names)
+        of = slice(begin, begin + count)
+        if names[of] != [id(run) for run in runs]:
+            return None
+        if count == len(names):
+            return self
         if self.optimiser is not None and self.optimiser.fresh:
             return None
         made = copy.copy(self)
-        made.runs, made._tensors = self.runs[:count], self._tensors[:count]
-        made.weights, made.gradients = self.weights.first(count), self.gradients.first(count)
-        made.stepped = self.stepped[:count]
+        made.runs, made._tensors = self.runs[of], self._tensors[of]
+        made.weights, made.gradients = self.weights.part(of), self.gradients.part(of)
+        made.stepped = self.stepped[of]
         made._compute()
         if self.optimiser is not None:
-            made.optimiser = self.optimiser.first(count, made.weights)
+            made.optimiser = self.optimiser.part(of, made.weights)
         return made
 
     def begin(self) -> None:

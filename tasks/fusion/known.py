@@ -195,17 +195,12 @@ class Known:
         return made
 
     def _there(self, runs: Sequence[Training], structure: Structure) -> Group | None:
-        """The stacks of these trials, or the first rows of stacks that others have, too."""
-        count, vector = len(runs), self.admission(structure).vector
-        begin = [
-            group
-            for group in self._groups
-            if [id(run) for run in group.runs[:count]] == [id(run) for run in runs]
-            and group.structure == structure
-            and (vector or group.optimiser is None)
-        ]
-        for group in sorted(begin, key=lambda each: len(each.runs)):
-            made = group if len(group.runs) == count else group.first(count)
+        """The stacks of these trials, or their rows of stacks that others have, too."""
+        vector = self.admission(structure).vector
+        for group in sorted(self._groups, key=lambda each: len(each.runs)):
+            if group.structure != structure or not (vector or group.optimiser is None):
+                continue
+            made = group.part(runs)
             if made is not None and made.is_whole():
                 return made
         return None

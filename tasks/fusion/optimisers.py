@@ -116,16 +116,16 @@ class VectorOptimiser:
         self._options: list[Any] = []
         self._columns: list[dict[str, Tensor]] = []
 
-    def first(self, count: int, weights: Stack) -> VectorOptimiser:
-        """The optimisers of the first so many trials, whose ``weights`` these are.
+    def part(self, of: slice, weights: Stack) -> VectorOptimiser:
+        """The optimisers of some of the trials, whose ``weights`` these are.
 
         They have the same state, and all have stepped.
         """
         made = copy.copy(self)
-        made._parameters = self._parameters[:count]
-        made.state = {name: stack.first(count) for name, stack in self.state.items()}
+        made._parameters = self._parameters[of]
+        made.state = {name: stack.part(of) for name, stack in self.state.items()}
         made.fresh = set()
-        made._step_all(self._optimizers[:count], weights)
+        made._step_all(self._optimizers[of], weights)
         return made
 
     def bind(self) -> bool:

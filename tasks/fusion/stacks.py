@@ -45,12 +45,12 @@ class Stack:
             for views, tensors in zip(self.rows, rows, strict=True):
                 torch._foreach_copy_(views, list(tensors))
 
-    def first(self, count: int) -> Stack:
-        """The stack of the first so many trials, in the same memory."""
+    def part(self, of: slice) -> Stack:
+        """The stack of some of its trials, in the same memory."""
         made = copy.copy(self)
-        made.flats = {dtype: flat[:count] for dtype, flat in self.flats.items()}
-        made.stacked = [each[:count] for each in self.stacked]
-        made.rows = self.rows[:count]
+        made.flats = {dtype: flat[of] for dtype, flat in self.flats.items()}
+        made.stacked = [each[of] for each in self.stacked]
+        made.rows = self.rows[of]
         return made
 
     def _columns(self, like: Tensor, end: int) -> Tensor:
