@@ -40,16 +40,6 @@ class Group:
         self.weights = Stack(self._tensors)
         for tensors, views in zip(self._tensors, self.weights.rows, strict=True):
             put(tensors, views)
-        own = [*runs[0].model.parameters(), *runs[0].model.buffers()]
-        #: A model whose parameters and buffers are all trials'.
-        self.model = copy.deepcopy(runs[0].model, {id(tensor): tensor for tensor in own})
-        for module in self.model.modules():  # one trial's choices must not be taken for all
-            for name in chosen(module):
-                delattr(module, name)
-        parameters = {id(p) for p in runs[0].model.parameters()}
-        of_first = self._tensors[0]
-        self._entries = _entries(runs[0].model, self.model, of_first)
-        self._buffers = [i for i, own in enumerate(of_first) if id(own) not in parameters]
         #: The parameters that get gradients and are stepped, and the gradients.
         self.stepped = [stepped(run.optimizer) for run in runs]
         self.gradients = Stack(self.stepped)
@@ -66,10 +56,19 @@ class Group:
             self.optimiser = made if made.bind() else None
 
     def _compute(self) -> None:
-        """Make what computes for so many trials."""
+        """Make what computes for these trials, and for no others."""
+        first, of_first = self.runs[0].model, self._tensors[0]
+        #: A model whose parameters and buffers are all trials'.
+        self.model = copy.deepcopy(first, {id(tensor): tensor for tensor in of_first})
+        for module in self.model.modules():  # one trial's choices must not be taken for all
+            for name in chosen(module):
+                delattr(module, name)
+        parameters = {id(p) for p in first.parameters()}
+        self._entries = _entries(self.model, of_first)
+        self._buffers = [i for i, own in enumerate(of_first) if id(own) not in parameters]
         self._inputs = [
             stack.detach().requires_grad_(own.requires_grad)
-            for stack, own in zip(self.weights.stacked, self._tensors[0], strict=True)
+            for stack, own in zip(self.weights.stacked, of_first, strict=True)
         ]
         self.generators = Generators(len(self.runs), self.runs[0].device)
         self._all = AllRows(len(self.runs))
@@ -78,8 +77,8 @@ class Group:
     def part(self, runs: Sequence[Training]) -> Group | None:
         """The group of trials that follow each other in this one, in the same memory.
 
-        None if they do not, and before the first step: of whom the optimiser is fresh is known to
-        one group only.
+        None if they do not, or if somebody has replaced a tensor of theirs; and before the first
+        step, since of whom the optimiser is fresh is known to one group only.
         """
         names, count = [id(run) for run in self.runs], len(runs)
         begin = names.index(id(runs[0])) if id(runs[0]) in names else len(names)
@@ -87,16 +86,18 @@ class Group:
         if names[of] != [id(run) for run in runs]:
             return None
         if count == len(names):
-            return self
+            return self if self._is_whole() else None
         if self.optimiser is not None and self.optimiser.fresh:
             return None
         made = copy.copy(self)
         made.runs, made._tensors = self.runs[of], self._tensors[of]
         made.weights, made.gradients = self.weights.part(of), self.gradients.part(of)
         made.stepped = self.stepped[of]
-        made._compute()
         if self.optimiser is not None:
             made.optimiser = self.optimiser.part(of, made.weights)
+        if not made._is_whole():
+            return None
+        made._compute()
         return made
 
     def begin(self) -> None:
@@ -107,7 +108,7 @@ class Group:
                 rates = ByRow(one.p for one in each)
                 module.p = rates[0] if len(set(rates)) == 1 else rates  # type: ignore[assignment]
 
-    def is_whole(self) -> bool:
+    def _is_whole(self) -> bool:
         """Whether nobody has replaced a tensor of a trial since."""
         views = zip(self.runs, self.weights.rows, strict=True)
         return all(are_in(_tensors(run), row) for run, row in views) and (
@@ -217,10 +218,8 @@ def _tensors(run: Training) -> list[Tensor]:
     return [*first, *rest, *(each for each in buffers if each is not None)]
 
 
-def _entries(
-    model: nn.Module, made: nn.Module, tensors: Sequence[Tensor]
-) -> list[tuple[dict[str, Any], str]]:
-    """Where ``made``, a copy of ``model``, has each of ``tensors``."""
+def _entries(made: nn.Module, tensors: Sequence[Tensor]) -> list[tuple[dict[str, Any], str]]:
+    """Where ``made`` has each of ``tensors``."""
     found: dict[int, tuple[dict[str, Any], str]] = {}
     for module in made.modules():
         for named in (module._parameters, module._buffers):

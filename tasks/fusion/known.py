@@ -200,18 +200,20 @@ class Known:
         for group in sorted(self._groups, key=lambda each: len(each.runs)):
             if group.structure != structure or not (vector or group.optimiser is None):
                 continue
-            made = group.part(runs)
-            if made is not None and made.is_whole():
+            if (made := group.part(runs)) is not None:
                 return made
         return None
 
     def disband(self, runs: Sequence[Training], *, but: Sequence[Training] = ()) -> None:
-        """Drop the stacks of these trials; all in them but some have memory of their own then."""
-        names, left_out = {id(run) for run in runs}, {id(run) for run in but}
-        kept = []
+        """Drop the stacks of these trials; all in them but some have memory of their own then.
+
+        Those do not that have stacks which stay: others may be dropped while these are stepped.
+        """
+        names = {id(run) for run in runs}
+        kept = [g for g in self._groups if names.isdisjoint(id(run) for run in g.runs)]
+        left_out = {id(run) for run in but} | {id(run) for group in kept for run in group.runs}
         for group in self._groups:
-            if names.isdisjoint(id(run) for run in group.runs):
-                kept.append(group)
+            if group in kept:
                 continue
             for k, run in enumerate(group.runs):
                 if id(run) not in left_out:

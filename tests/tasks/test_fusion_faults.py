@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fused_code import params, rows, trial
+from penstock.tasks.contracts import rng
 from penstock.tasks.contracts.pieces import Pieces
 from penstock.tasks.fusion.epoch import Row
 from penstock.tasks.fusion.fusion import Fusion
@@ -63,6 +64,48 @@ def test_a_tick_that_raises_ends_one_trial_s_epoch(step):
     before = runs[1].hash()
     results(fusion, [runs[n] for n in (0, 2, 3)])
     assert runs[1].hash() == before
+
+
+@pytest.mark.parametrize("gone", [0, 4])
+def test_one_that_was_with_them_is_forgotten_while_they_are_stepped(gone):
+    """Trials of a lane take turns between two steps, in which others may leave the process."""
+    fusion = Fusion()
+    runs, alone = ([trial(code.Mlp, n, params(n, opt="adamw")) for n in range(5)] for _ in range(2))
+    for _ in range(2):
+        results(fusion, runs)
+        [loop.run_epoch(run, code.quiet) for run in alone]
+    left = [n for n in range(5) if n != gone]
+
+    def tick(epoch, step, steps):
+        if step == 3:
+            fusion.forget(runs[gone])
+
+    for each in (tick, code.quiet):
+        fusion.run_epochs([Row(runs[n], each) for n in left])
+        [loop.run_epoch(alone[n], code.quiet) for n in left]
+        assert [run.hash() for run in runs] == [run.hash() for run in alone]
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_two_parts_of_a_group_are_stepped_in_turns(step):
+    fusion, kind = Fusion(), code.Dropout
+    runs, alone = ([trial(kind, n, params(n, opt="adamw")) for n in range(5)] for _ in range(2))
+    for _ in range(2):
+        results(fusion, runs)
+        [loop.run_epoch(run, code.quiet) for run in alone]
+    found = []
+
+    def tick(epoch, at, steps):
+        if at == step and not found:
+            states = rng.save()  # as for any trial that has its turn
+            found.extend(results(fusion, runs[2:]))
+            rng.restore(states, 0)
+
+    results(fusion, runs)
+    fusion.run_epochs([Row(runs[n], tick if n == 1 else code.quiet) for n in (0, 1)])
+    [loop.run_epoch(run, code.quiet) for run in alone * 2]
+    assert [run.hash() for run in runs] == [run.hash() for run in alone]
+    assert fusion.refusal(runs[0]) == ""
 
 
 def test_all_may_be_stopped_at_once():
