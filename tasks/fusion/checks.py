@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,22 @@ from ..training.backward import backward
 from ..training.data import in_memory
 from ..training.seeding import generators, seed_torch
 from .operators.not_fused import NotFused
-from .seconds import spent
 
 if TYPE_CHECKING:
     from ..training.training import Training
+
+
+def spent(device: torch.device) -> float:
+    """Seconds by which together and alone are compared: of processor time of this thread; on a GPU,
+    which is waited for, of the clock.
+
+    Other processes interrupt a long step more often than a short one. A GPU computes behind its
+    process, and one process at a time.
+    """
+    if device.type != "cuda":
+        return time.thread_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 class Mismatch(NotFused):

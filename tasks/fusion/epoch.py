@@ -23,10 +23,9 @@ from ..gangs.tree_sum import Block, fold, push
 from ..training.data import in_memory, length
 from ..training.loop import Tick
 from ..training.seeding import generators
-from .checks import Facts, Mismatch, SoloCopy, check_generators, difference, facts
+from .checks import Facts, Mismatch, SoloCopy, check_generators, difference, facts, spent
 from .evaluation import mean_losses
 from .known import CHECKED, Admission
-from .seconds import spent
 from .stand_in import Common, stand_in
 from .structure import Structure
 

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ..training.evaluation import evaluate
 from ..training.loop import Result, run_epoch
+from .checks import spent
 from .epoch import Epoch, Row
 from .evaluation import evaluate_all, same_numbers
 from .group import Group, Snapshot
@@ -23,7 +24,6 @@ from .known import Admission, Known
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
 from .rehearsal import Rehearsals
-from .seconds import spent
 from .stand_in import Differs
 from .structure import Structure
 

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.costs.company import COPIES
 from ..checkpoints.state import state_bytes
 from ..training.data import length
-from .checks import SoloCopy
+from .checks import SoloCopy, spent
 from .epoch import Epoch, Row
 from .frozen import frozen
 from .group import Group
 from .known import CHECKED, TIMED, Admission
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
-from .seconds import spent
 from .structure import Structure
 
 if TYPE_CHECKING:
