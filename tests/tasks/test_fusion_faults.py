@@ -90,7 +90,7 @@ def test_one_that_was_with_them_is_forgotten_while_they_are_stepped(gone):
 def test_two_parts_of_a_group_are_stepped_in_turns(step):
     fusion, kind = Fusion(), code.Dropout
     runs, alone = ([trial(kind, n, params(n, opt="adamw")) for n in range(5)] for _ in range(2))
-    for _ in range(2):
+    for _ in range(4):  # none is timed alone in the fifth
         results(fusion, runs)
         [loop.run_epoch(run, code.quiet) for run in alone]
     found = []
@@ -101,9 +101,9 @@ def test_two_parts_of_a_group_are_stepped_in_turns(step):
             found.extend(results(fusion, runs[2:]))
             rng.restore(states, 0)
 
-    results(fusion, runs)
-    fusion.run_epochs([Row(runs[n], tick if n == 1 else code.quiet) for n in (0, 1)])
-    [loop.run_epoch(run, code.quiet) for run in alone * 2]
+    found += fusion.run_epochs([Row(runs[n], tick if n == 1 else code.quiet) for n in (0, 1)])
+    [loop.run_epoch(run, code.quiet) for run in alone]
+    assert [each.together for each in found] == [3, 3, 3, 2, 2]
     assert [run.hash() for run in runs] == [run.hash() for run in alone]
     assert fusion.refusal(runs[0]) == ""
 
