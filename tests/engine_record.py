@@ -37,6 +37,8 @@ from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.outlook.autoscale import device_demand
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.drain_choice import choose_devices, drainable
+from penstock.scheduler.state.epoch_times import next_epochs
+from penstock.scheduler.strategies.base import UNBOUNDED
 
 FOLDER = Path(__file__).parent / "recorded" / "sequences"
 
@@ -212,7 +214,7 @@ class Recorder:
             engine.outstanding(),
             engine.consults(),
             engine.config_asks(),
-            _known_then(outlook(engine, at)),
+            _known_then(engine, outlook(engine, at)),
             choose_devices(engine.state, len(drainable(engine.state)) // 2, at=at, within=1.0),
             device_demand(engine.state),  # which uses it up
         ]
@@ -223,13 +225,29 @@ class Recorder:
         self.engine = Engine(state_from_json(state_to_json(self.engine.state)))
 
 
-def _known_then(seen: dict[str, Any]) -> dict[str, Any]:
+def _known_then(engine: Engine, seen: dict[str, Any]) -> dict[str, Any]:
     """What the outlook had when the record was made."""
     then = {name: fact for name, fact in seen.items() if name not in NEW_IN_OUTLOOK}
     studies = then["studies"]
+    running = [_foretold_then(engine, row) for row in then["running"]]
     return then | {
-        "studies": [{n: f for n, f in each.items() if n not in NEW_OF_STUDIES} for each in studies]
+        "running": running,
+        "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
+        "studies": [{n: f for n, f in each.items() if n not in NEW_OF_STUDIES} for each in studies],
     }
+
+
+def _foretold_then(engine: Engine, row: dict[str, Any]) -> dict[str, Any]:
+    """A running trial's row. A trial whose end only its objective knows had one, too: far away."""
+    if row["why"] == "until its objective returns":
+        row = row | {"why": "until its target"}
+    if row["target"] < UNBOUNDED or row["ends"] is not None:
+        return row
+    with engine.state.costs.read_only():
+        seconds = next_epochs(engine.state, engine.state.attempts[row["fence"]])
+    if seconds is None or row["epoch_ends"] is None:
+        return row
+    return row | {"ends": row["epoch_ends"] + (row["target"] - row["epoch"]) * seconds}
 
 
 def vars_of(changes: Any) -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,7 @@ from ..common.text import count, duration, instead, number
 
 Facts = dict[str, Any]
 
-#: In place of the target of a trial that is trained until it is stopped.
+#: In place of the target of a trial that runs until its objective returns.
 NO_TARGET = "none"
 
 
@@ -39,7 +39,7 @@ def plan_view(plan: Facts) -> RenderableType:
 def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
     """A row of ``COLUMNS`` for each trial that runs, then for the first ones that wait."""
     rows = [
-        (*_first(row, ", ".join(row["slots"])), _time(row["ends"]), row["why"])
+        (*_first(row, ", ".join(row["slots"])), _free_in(row), row["why"])
         for row in plan["running"]
     ]
     seen = Counter[str]()
@@ -93,9 +93,13 @@ class _Rows:
 
 
 def _first(row: Facts, where: str) -> tuple[str, ...]:
-    target = row["target"]
-    aim = NO_TARGET if target >= UNBOUNDED else str(target)
+    aim = NO_TARGET if _is_open(row) else str(row["target"])
     return f"{row['study']}/{row['trial']}", where, str(row["epoch"]), aim
+
+
+def _is_open(row: Facts) -> bool:
+    """Whether only the trial's objective knows how many epochs it has."""
+    return bool(row["target"] >= UNBOUNDED)
 
 
 def _head(plan: Facts) -> str:
@@ -111,14 +115,21 @@ def _head(plan: Facts) -> str:
     if plan["free"]:
         words.append(f"free now: {', '.join(plan['free'])}")
     else:
-        words.append(_next_free(plan["next_free"]))
+        words.append(_next_free(plan))
     return "; ".join(words)
 
 
-def _next_free(seconds: float | None) -> str:
-    if seconds is None:
-        return "when the next slot is free is not known yet"
-    return f"next slot free in {_time(seconds)}"
+def _next_free(plan: Facts) -> str:
+    if plan["next_free"] is not None:
+        return f"next slot free in {_time(plan['next_free'])}"
+    if any(map(_is_open, plan["running"])):
+        return "the next slot is free when an objective returns"
+    return "when the next slot is free is not known yet"
+
+
+def _free_in(row: Facts) -> str:
+    """When a running trial's slot is free; empty where only its objective knows."""
+    return "" if row["ends"] is None and _is_open(row) else _time(row["ends"])
 
 
 def _trouble(plan: Facts) -> str:

@@ -19,6 +19,7 @@ from ..state.fusing import any_seats, why_not, worthwhile
 from ..state.lane_time import residents
 from ..state.limits import deadline_of
 from ..state.state import Attempt, EngineState
+from ..strategies.base import UNBOUNDED
 from .forecast import late_by, study_end
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _outlook(engine: Engine, at: float) -> Facts:
 
 
 def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Facts:
-    """A running trial. It keeps its slots until its target.
+    """A running trial. It keeps its slots until its target, or until its objective returns.
 
     One that is cut or gives way keeps them until its epoch ends.
     """
@@ -72,11 +73,14 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     seconds = next_epochs(state, attempt)
     this_ends, ends = epoch_ends(state, attempt), None
     gives_way = trial.id in state.hold and can_move(state, trial)
-    leaves = attempt.cut or gives_way
+    leaves, is_open = attempt.cut or gives_way, trial.target >= UNBOUNDED
     if this_ends is not None and seconds is not None:
         this_ends = max(0.0, this_ends - at)
-        ends = this_ends + (0 if leaves else trial.target - trial.epoch - 1) * seconds
-    reason = "until its target"
+        if leaves:
+            ends = this_ends
+        elif not is_open:
+            ends = this_ends + (trial.target - trial.epoch - 1) * seconds
+    reason = "until its objective returns" if is_open else "until its target"
     if segment.widths:
         reason = f"measures its steps on {', '.join(map(str, sorted(segment.widths)))} devices"
     elif gives_way and study.runnable:

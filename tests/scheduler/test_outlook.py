@@ -43,13 +43,24 @@ def test_a_running_trial_is_expected_to_keep_its_slot_until_its_target(world):
 @pytest.mark.parametrize("width", [60, 200])
 def test_a_trial_without_a_target_is_shown_with_none(width):
     world = World()
-    world.submit(spec(StrategySpec("full", max_epochs=UNBOUNDED), n_trials=1))
+    world.submit(spec(StrategySpec("full", max_epochs=None), n_trials=1))
     world.join("cpu.a.0")
-    console = Console(file=io.StringIO(), width=width)
-    console.print(plan_view(outlook(world.engine, world.at)))
-    shown = console.file.getvalue()
-    assert str(UNBOUNDED) not in shown
-    assert "when the next slot is free is not known yet" in " ".join(shown.split())
+    for _ in range(2):  # also once it is known how long an epoch takes
+        seen = outlook(world.engine, world.at)
+        assert (seen["running"][0]["ends"], seen["next_free"]) == (None, None)
+        console = Console(file=io.StringIO(), width=width)
+        console.print(plan_view(seen))
+        shown = " ".join(console.file.getvalue().split())
+        assert str(UNBOUNDED) not in shown
+        assert "the next slot is free when an objective returns" in shown
+        assert "until its objective returns" in shown
+        assert "about" not in shown
+        [dispatch] = world.open.values()
+        world.at += 0.5
+        world.send(world.epoch(dispatch, dispatch.segment.first))
+    world.send(StudyPaused(at=world.at, study="s-1"))
+    [row] = outlook(world.engine, world.at)["running"]
+    assert row["ends"] == row["epoch_ends"] == pytest.approx(0.5)
 
 
 def test_of_many_trials_that_wait_the_first_ten_of_a_study_are_listed_and_the_rest_counted():
