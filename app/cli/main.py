@@ -51,6 +51,7 @@ from .terminal import (
     console_for_output,
     note,
     present,
+    raised_at,
     reader_of,
     say,
     scheduler_runs,
@@ -164,6 +165,7 @@ def submit(
 ) -> None:
     """Submit a script's studies, or that of a YAML file, to run in the background."""
     studies: list[StudyHandle] = []
+    cut_short = ""
     try:
         _run(script, arguments or [], studies, environment, limits, detach=True)
         _check_any(script, studies)
@@ -174,6 +176,7 @@ def submit(
         # It asks for the results of what was only submitted: so far it was to go.
         if not (studies and isinstance(error, NoTrial | LedgerElsewhere)):
             raise
+        cut_short = _cut_short(script, error, "ValueError: " if isinstance(error, NoTrial) else "")
     finally:
         where = _elsewhere(studies)
         for study in studies:
@@ -182,6 +185,8 @@ def submit(
                 say(f"submitted {study.study_name}: penstock watch {typed}")
             else:
                 say(f"submitted {study.study_name}, as {study.id}; {where}")
+    if cut_short:
+        note(cut_short)
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -412,6 +417,14 @@ def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
             f"{script.name} ended without submitting a study: call study.optimize(...), also when"
             " it runs as __main__"
         )
+
+
+def _cut_short(script: Path, error: PenstockError, kind: str) -> str:
+    """That ``script`` was not run to its end, because it asked for results too early."""
+    return (
+        f"{raised_at(error) or script.name} asks for results, and there are none yet, since the"
+        f" study was only submitted. The script ended there: {kind}{error}"
+    )
 
 
 def _elsewhere(studies: Sequence[StudyHandle]) -> str | None:

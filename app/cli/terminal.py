@@ -138,8 +138,8 @@ def _errors_as_exit_codes() -> Iterator[None]:
         code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
         if isinstance(error, TrialFailed) and error.traceback:
             note(error.traceback)
-        where = [each for each in getattr(error, "__notes__", ()) if each.startswith("at ")]
-        raise _exit(f"{error}{f' ({where[0]})' if where else ''}", code) from error
+        where = raised_at(error)
+        raise _exit(f"{error}{f' (at {where})' if where else ''}", code) from error
     except OSError as error:
         damaged = settings_of().unusable(error)
         if damaged is None:
@@ -153,6 +153,12 @@ def _errors_as_exit_codes() -> Iterator[None]:
         raise _exit(f"{words[:1].lower()}{words[1:]}{help_at}", USAGE) from error
     except KeyboardInterrupt:
         raise typer.Exit(130) from None  # as a shell says it: ended by SIGINT
+
+
+def raised_at(error: PenstockError) -> str:
+    """The line of the user's script in which ``error`` was raised, as *train.py:4*; else empty."""
+    notes = [each for each in getattr(error, "__notes__", ()) if each.startswith("at ")]
+    return notes[0].removeprefix("at ") if notes else ""
 
 
 def _exit(words: str, code: int) -> typer.Exit:

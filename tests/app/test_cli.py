@@ -453,6 +453,7 @@ if "submit" in sys.argv:
     study = penstock.create_study(study_name="later")
     SUBMITTED.get().append(study)  # as submit() does
     print(study.best_trial)
+    print("not run")
 """
 
 
@@ -541,10 +542,16 @@ def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_pa
     )
 
 
-def test_a_submitted_script_may_ask_for_results_that_are_not_there_yet(script, tmp_path):
+def test_a_submitted_script_that_asks_for_results_too_early_is_said_to_end_there(script, tmp_path):
+    """What was submitted is, so it is no failure."""
     result = process("submit", script, "submit", home=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "submitted later: penstock watch later"
+    line = 1 + SCRIPT.splitlines().index("    print(study.best_trial)")
+    assert result.stderr == (
+        f"study.py:{line} asks for results, and there are none yet, since the study was only"
+        " submitted. The script ended there: ValueError: no trial is complete yet, of 0\n"
+    )
 
 
 def test_a_script_that_is_not_there_is_refused(tmp_path):
