@@ -221,7 +221,9 @@ def watch(
     )
     with closing(Feed(logs, settings.run)) as feed:
         monitor = StallMonitor(settings, reader)
-        study = follow(reader, study.id, on_poll=feed.update, why=monitor.reason)
+        study = follow(
+            reader, study.id, on_poll=feed.update, why=monitor.reason, still=monitor.still
+        )
     show_failures(reader, study)
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.reason}")
@@ -251,10 +253,11 @@ def status(name: Name = None, as_json: Json = False) -> None:
     reader = reader_of(settings)
     study = study_of(reader, name)
     waits = StallMonitor(settings, reader).now(study)
+    still = study.status == "running" and not scheduler_runs(settings)
     present(
         study,
         as_json,
-        lambda s: status_view(reader, s, settings, waits),
+        lambda s: status_view(reader, s, settings, waits, still=still),
         lambda s: status_facts(reader, s, waits),
     )
 

@@ -7,7 +7,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..common.text import duration, number, share_words
-from ..status.listing import done_words, status_word, view_facts
+from ..status.listing import done_words, view_facts
+from ..views.progress import status_word
 from .frame import Content, Page
 from .pieces import cells, link, live, page_of, pager, table
 
@@ -60,7 +61,7 @@ def _cells(facts: dict[str, Any], *, still: bool) -> tuple[str, ...]:
     front = f"front of {len(facts['front'])}" if facts["front"] else ""
     return (
         link("study", facts["name"], id=facts["id"]) + (share and f" <small>{share}</small>"),
-        status(status_word(facts, still=still)),
+        status(status_word(facts["status"], still=still)),
         done_words(facts, "trials"),
         done_words(facts, "epochs"),
         "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),

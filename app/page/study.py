@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -59,10 +60,11 @@ def study_page(site: Site, query: Mapping[str, str]) -> Page:
 
 def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     view, epochs = site.look(study_id)
+    view = replace(view, still=not site.serves())
     study, trials = view.study, view.trials
     spec = spec_from_json(study.spec_json)
     waits = StallMonitor(site.settings, site.reader).now(study)
-    forecast = site.forecasts.of(study)
+    forecast = None if view.still else site.forecasts.of(study)
     late = late_words(None if forecast is None else forecast.misses)
     end = study.finished_at or time.time()
     tiles = report.tiles(study, spec.strategy, view.progress, epochs, end)
@@ -128,7 +130,7 @@ def _progress(view: View, troubles: Sequence[str | None], tiles: str) -> str:
     words = "".join(
         f'<p class="message">{escape(each)}</p>' for each in (view.study.reason, *troubles) if each
     )
-    head = f"<p>{status(view.study.status)} {escape(progress_words(view))}</p>"
+    head = f"<p>{status(view.status)} {escape(progress_words(view))}</p>"
     return f'{head}{words}<div class="tiles">{tiles}</div>'
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -17,7 +17,7 @@ from ..ledger.codec import spec_from_json
 from ..ledger.forecast import forecast_of
 from ..views.delays import Delays, delay_words, delays_of, summary
 from ..views.live import Watcher
-from ..views.progress import View, failure_words
+from ..views.progress import View, failure_words, status_word
 from ..views.screen import STATUS_STYLE, study_screen
 from ..views.spending import late_words, spent_facts, spent_words
 from ..views.utilisation import usage_of, words
@@ -137,18 +137,13 @@ class _Studies:
 
 
 def _row(facts: Facts, *, still: bool) -> Iterator[RenderableType]:
-    best, status = facts["best"], status_word(facts, still=still)
+    best, status = facts["best"], status_word(facts["status"], still=still)
     yield Text(facts["name"], style="bold")
     yield Text(status, style=STATUS_STYLE.get(status, ""))
     yield from (done_words(facts, what) for what in ("trials", "epochs"))
     yield "" if facts["response_seconds"] is None else duration(facts["response_seconds"])
     yield number(best["value"]) if best else _front(facts)
     yield Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim")
-
-
-def status_word(facts: Facts, *, still: bool) -> str:
-    """The study's status; of one that stands still as in ``study_table``, *unfinished*."""
-    return "unfinished" if still and facts["status"] == "running" else str(facts["status"])
 
 
 def done_words(facts: Facts, what: str) -> str:
@@ -206,13 +201,18 @@ def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
 
 
 def status_view(
-    reader: Reader, study: StudyRow, settings: Settings, waits: str | None = None
+    reader: Reader,
+    study: StudyRow,
+    settings: Settings,
+    waits: str | None = None,
+    *,
+    still: bool = False,
 ) -> RenderableType:
     """A study as the live view shows it, why it makes no progress, all failures, and logs.
 
-    Of the logs it shows the ends that tell why.
+    Of the logs it shows the ends that tell why. ``still`` as in ``study_table``.
     """
-    view = Watcher(reader, study.id).poll()
+    view = replace(Watcher(reader, study.id).poll(), still=still)
     parts: list[RenderableType] = [study_screen(view, time.time())]
     if study.environment:
         parts.append(Text(f"its trials run in {study.environment}", style="dim"))
@@ -220,7 +220,7 @@ def status_view(
         parts.append(Text(waits, style="yellow"))
     if spent := spent_words(view.study, time.time()):
         parts.append(Text(spent, style="dim"))
-    if late := late_words(_misses_by(reader, view.study)):
+    if not still and (late := late_words(_misses_by(reader, view.study))):
         parts.append(Text(late, style="yellow"))
     if (found := usage_of(reader, study)) is not None:
         parts.append(Text(words(found), style="dim"))

@@ -59,6 +59,7 @@ class StallMonitor:
         self._due = time.monotonic() + CHECK_INTERVAL
         self._since: float | None = None
         self._words: str | None = None
+        self._scheduler = True
 
     def reason(self, study: StudyRow) -> str:
         """Why ``study`` has made no progress for a while, in words; empty if it has.
@@ -78,6 +79,13 @@ class StallMonitor:
         self._due = time.monotonic() + CHECK_INTERVAL
         return self._shown(now)
 
+    def still(self) -> bool:
+        """Whether the study stands still because there has been no scheduler for a while.
+
+        As of the last ``reason``.
+        """
+        return not self._scheduler and bool(self._shown(time.monotonic()))
+
     def _shown(self, now: float) -> str:
         held = self._since is not None and now - self._since >= REPORT_AFTER
         return self._words or "" if held else ""
@@ -95,7 +103,9 @@ class StallMonitor:
         self._after = newest
         devices, running = self._reader.devices(), self._reader.running()
         setbacks = [self._setback(event) for event in self._setbacks]
-        return why_waiting(study, devices, running, setbacks, self._services())
+        found = self._services()
+        self._scheduler = found.scheduler
+        return why_waiting(study, devices, running, setbacks, found)
 
     def _setback(self, event: Event) -> Setback:
         if isinstance(event, AttemptFailed):

@@ -50,12 +50,14 @@ def watch(
         PlainConsole(stderr=True).print(Text(IN_THE_BROWSER, style="dim"), soft_wrap=True)
     # A watcher also revives the services that the study needs.
     with closing(Feed(logs, settings.run)) as feed, Supervisor(settings) as supervisor:
+        monitor = StallMonitor(settings, reader, supervisor.trouble)
         return follow(
             reader,
             handle.id,
             on_trial=on_trial,
             on_poll=feed.update if logs else None,
-            why=StallMonitor(settings, reader, supervisor.trouble).reason,
+            why=monitor.reason,
+            still=monitor.still,
             wait=Endings(broker_url(settings), handle.id).wait,
             **options,
         )

@@ -127,6 +127,7 @@ def follow(
     before: Collection[str] = (),
     unwritten: Collection[str] = (),
     why: Callable[[StudyRow], str] = lambda study: "",
+    still: Callable[[], bool] = lambda: False,
     wait: Callable[[float], object] = time.sleep,
 ) -> StudyRow:
     """Watch a study until it is over, or for ``timeout`` seconds, and return it as it then stands.
@@ -137,7 +138,8 @@ def follow(
     in ``unwritten`` get none. ``on_poll``
     is called for each look at the ledger, with all epochs so far in the order of their acceptance.
     ``why`` says what keeps the study from making progress (``app.status.stall_monitor``); this is
-    shown even if nothing else is. ``wait`` is called between two looks with the longest time to
+    shown even if nothing else is. ``still`` says whether it stands still because no scheduler runs.
+    ``wait`` is called between two looks with the longest time to
     wait.
 
     A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
@@ -165,6 +167,7 @@ def follow(
                 if view is None and limit.is_over():
                     raise
             else:
+                view = replace(view, still=still())
                 if on_poll is not None:
                     on_poll(view, watcher.epochs)
             finished = not trouble and view is not None and view.study.finished_at is not None
@@ -315,7 +318,7 @@ class Lines(Screen):
         if over or (not self._over and time.monotonic() >= self._next):
             self._next = time.monotonic() + LINE_PERIOD
             self._over = over
-            self._write(f"{view.study.name}: {view.study.status}, {progress_words(view)}")
+            self._write(f"{view.study.name}: {view.status}, {progress_words(view)}")
         message = view.study.reason
         if message and message != self._message:
             self._write(f"{view.study.name}: {message}")

@@ -85,6 +85,23 @@ class View:
     devices: Sequence[DeviceRecord]
     #: The running trials of all studies by (device, slot).
     running: Mapping[tuple[str, int], Work]
+    #: Whether what is running by the ledger stands still, since no scheduler runs.
+    still: bool = False
+
+    @property
+    def status(self) -> str:
+        """The study's status in words."""
+        return status_word(self.study.status, still=self.still)
+
+    @property
+    def eta(self) -> float | None:
+        """The time left (seconds); None if that is not known, or nothing goes on."""
+        return None if self.still else self.progress.eta
+
+
+def status_word(status: str, *, still: bool) -> str:
+    """A study's status in words; one that stands still as in ``View`` is *unfinished*."""
+    return "unfinished" if still and status == "running" else status
 
 
 def sign(study: StudyRow) -> float:

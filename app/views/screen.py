@@ -72,8 +72,8 @@ def progress_words(view: View) -> str:
         best = f"best{so_far(view.study)} {view.study.shown_metric} {number(progress.best_mean)}"
         trained = f", {count(progress.best.epoch, 'epoch')}" if progress.best.epoch else ""
         parts.append(f"{best} ({best_who(view.study, progress.front)}{trained})")
-    if progress.eta is not None:
-        parts.append(f"about {duration(progress.eta)} left")
+    if view.eta is not None:
+        parts.append(f"about {duration(view.eta)} left")
     return ", ".join(parts)
 
 
@@ -122,7 +122,7 @@ def _header(view: View, now: float) -> RenderableType:
         how += f" · {shares}"
     if study.observations:
         how += f" · {study.observations} copied"
-    status = (study.status, STATUS_STYLE.get(study.status, ""))
+    status = (view.status, STATUS_STYLE.get(view.status, ""))
     title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
     bar = Table.grid(padding=(0, 2))
     bar.add_row(*_bar(progress), _epochs(progress), _trials(progress), _clock(view, now))
@@ -158,7 +158,7 @@ def _clock(view: View, now: float) -> str:
     passed = duration(max(0.0, (view.study.finished_at or now) - view.study.created_at))
     if view.study.finished_at is not None:
         return f"in {passed}"
-    left = "" if view.progress.eta is None else f", about {duration(view.progress.eta)} left"
+    left = "" if view.eta is None else f", about {duration(view.eta)} left"
     return f"{passed}{left}"
 
 
@@ -259,4 +259,12 @@ def _devices(view: View) -> Text:
             text.append(f"({at_work} {how}) ", style="dim")
         text.append("" if record.state == "joined" else f"{record.state} ", style="yellow")
         text.append("  ")
-    return text if text.plain else Text("no device has joined yet", style="yellow")
+    return text if text.plain else Text(_no_device(view), style="yellow")
+
+
+def _no_device(view: View) -> str:
+    if not view.devices:
+        return "no device has joined yet"
+    if view.study.finished_at is not None:
+        return "no device is here"
+    return "no device is here: start workers with `penstock up`"

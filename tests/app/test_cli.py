@@ -21,7 +21,7 @@ from penstock.app.status.listing import study_facts, study_table
 from penstock.app.views.live import Watcher
 from penstock.app.views.screen import progress_words
 from penstock.profiling.devices.device import Device
-from penstock.scheduler.model.events import StudyPaused
+from penstock.scheduler.model.events import DeviceLeft, StudyPaused
 from penstock.scheduler.model.study import ENDLESS
 from rich.console import Console
 from study_ledger import START, SomeFail, make_study, start_study, study_spec
@@ -98,6 +98,29 @@ def test_ls_and_down_say_what_is_unfinished_where_no_scheduler_runs(tmp_path):
         "unfinished: a, b. They go on with `penstock up`",
         "paused: c. It goes on with `penstock resume c`",
     ]
+
+
+def test_status_where_no_scheduler_runs_foretells_nothing(tmp_path):
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    for _ in range(6):
+        runner.turn(1.0)
+    gone = (f"cpu.node.{n}" for n in range(2))
+    runner.start(
+        *(DeviceLeft(at=START + 60, device=name, reason="it was stopped") for name in gone)
+    )
+    ledger.close()
+    shell = CliRunner(env={"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "120"})
+    head, bar, *lines = shell.invoke(app, ["status"]).stdout.splitlines()
+    assert head.startswith("digits  unfinished  ")
+    assert "left" not in bar
+    assert "no device is here: start workers with `penstock up`" in lines
+    assert "no scheduler is running: start one with `penstock up`" in lines
+    facts = json.loads(shell.invoke(app, ["status", "--json"]).stdout)
+    assert facts["status"] == "running", "as ever"
+    with locks.hold(tmp_path / "run", "scheduler"):
+        head, bar, *_ = shell.invoke(app, ["status"]).stdout.splitlines()
+    assert head.startswith("digits  running  ")
+    assert bar.endswith(" left")
 
 
 def test_down_says_nothing_of_studies_that_are_over(tmp_path):

@@ -74,6 +74,15 @@ def test_a_running_study_says_where_trials_run_and_how_long_is_left(tmp_path):
     assert all(f"{trial.device} trial {trial.number}" in shown for trial in running)
 
 
+def test_a_study_that_stands_still_is_unfinished_and_has_no_time_left(tmp_path):
+    view = replace(view_of(tmp_path, turns=6), still=True)
+    assert "digits  unfinished  " in text_of(view)
+    assert "left" not in text_of(view) + progress_words(view)
+    console = Console(file=io.StringIO(), width=200)
+    Lines(console).draw(view, "")
+    assert "digits: unfinished, " in console.file.getvalue()
+
+
 def test_the_best_in_the_head_is_the_best_in_the_table_and_says_how_far_it_is_trained(tmp_path):
     """While the study runs, also above a completed trial that is worse."""
     view = view_of(tmp_path, n_trials=40, turns=50)

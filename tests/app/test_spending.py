@@ -12,6 +12,7 @@ import pytest
 from patience import until
 from penstock.app.exports.archive import archive_of, to_event
 from penstock.app.exports.prometheus import Collector
+from penstock.app.host import locks
 from penstock.app.host.settings import load
 from penstock.app.ledger import forecast
 from penstock.app.ledger.forecast import REST, Forecast, Forecasts
@@ -129,8 +130,12 @@ def test_by_how_much_a_deadline_will_be_missed_is_in_the_status_and_the_metrics(
 def test_a_studys_page_says_when_it_is_expected_to_be_over_and_how_late_that_is(tmp_path):
     for name, fields, is_late in (("home", {"deadline": 3600.0}, True), ("free", {}, False)):
         reader = make_study(tmp_path / name, study_spec(**fields), turns=8)
-        page = study_page(Site(load(home=tmp_path / name), reader), {"id": "digits"})
-        text = until(lambda page=page: "Expected end" in (found := page.draw().main) and found)
+        settings = load(home=tmp_path / name)
+        settings.ensure_home()
+        page = study_page(Site(settings, reader), {"id": "digits"})
+        assert "Expected end" not in page.draw().main, "no scheduler runs"
+        with locks.hold(settings.run, "scheduler"):
+            text = until(lambda page=page: "Expected end" in (found := page.draw().main) and found)
         assert "<dt>Expected end</dt><dd>about " in text
         assert ("after its deadline</dd>" in text) == is_late
         assert ('<p class="message">it will miss its deadline by about ' in text) == is_late

@@ -216,12 +216,15 @@ def test_a_reason_is_told_when_it_has_held_for_a_while_and_no_longer(settings, m
     monkeypatch.setattr(StallMonitor, "_services", lambda self: seen)
     for _ in range(2):  # nothing is looked at yet; then it is, and has not held for long
         assert stall_monitor.reason(study) == ""
+        assert not stall_monitor.still()
         clock[0] += CHECK_INTERVAL
     clock[0] += REPORT_AFTER
     assert stall_monitor.reason(study).startswith("no scheduler is running")
+    assert stall_monitor.still()
     seen = Services()
     clock[0] += CHECK_INTERVAL
     assert stall_monitor.reason(study) == ""
+    assert not stall_monitor.still()
 
 
 def test_services_that_do_not_run_are_seen_by_their_locks_and_logs(tmp_path):
