@@ -191,13 +191,18 @@ class Run:
             self.say("prepared")
 
     def note_skipped(self, error: Exception) -> None:
-        """Note that the newest state could not be loaded and an older one is used."""
-        self.passed_over.append(f"{error}; an older state is used")
-        print(f"penstock: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
+        """Note that the newest state could not be loaded; there may be an older one."""
+        self.passed_over.append(str(error))
+        print(f"penstock: {error}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
         """Say that these accepted epochs are computed again, and why."""
-        self.say("replayed", first=first, last=last, reason="; ".join(self.passed_over))
+        reason = "; ".join(self.passed_over)
+        if reason:
+            follows = "it begins anew" if first == 1 else "an older state is used"
+            reason = f"{reason}; {follows}"
+            print(f"penstock: {follows}", file=sys.stderr)  # noqa: T201 - its log
+        self.say("replayed", first=first, last=last, reason=reason)
 
     def remarks(self, text: str) -> None:
         """Say what the user should know of this trial, in its log and its story."""

@@ -117,6 +117,18 @@ def test_a_checkpoint_with_a_flipped_bit_is_found_and_the_one_before_is_used(sha
     assert "is corrupt: its bytes do not match its name; an older state is used" in told["reason"]
 
 
+def test_a_trial_whose_trainer_went_before_any_checkpoint_begins_anew_and_says_so(shared, tmp_path):
+    fields = {"trial": "s-0093", "store": f"file://{tmp_path}/store"}
+    with TrainerProcess(tmp_path / "log") as gone:
+        head = gone.carry_out(segment(trainees.Small, 1, 2, **fields))
+        state = {"expect": head[-1]["state_hash"], "holder": gone.identity}
+    moved = shared.carry_out(segment(trainees.Small, 3, 1, fence=2, **state, **fields))
+    told = next(m for m in moved if m["op"] == "replayed")
+    assert (told["first"], told["last"]) == (1, 2)
+    assert "does not answer" in told["reason"]
+    assert told["reason"].endswith("; it begins anew")
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "words"),
     [
