@@ -18,7 +18,7 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import TrialState
 from ..common.atomic_file import write_atomic
-from ..common.text import duration, label, number
+from ..common.text import duration, number
 from ..drawings import figures
 from ..drawings.charts import STUDIES
 from ..ledger.codec import spec_from_json
@@ -26,7 +26,7 @@ from ..spec.space import parameter
 from ..views.progress import StudyProgress, final_metrics, numbers_of, reached, study_progress
 from .html import NOTHING
 from .page import moment, page
-from .report import code_name, strategy_words
+from .report import code_name, sampler_words, strategy_words
 
 if TYPE_CHECKING:
     from ..ledger.reader import Reader
@@ -159,7 +159,7 @@ def _settings(spec: StudySpec) -> dict[str, str]:
     """The study's settings by readable names."""
     found = {
         "strategy": strategy_words(spec),
-        "sampler": escape(label(spec.sampler)),
+        "sampler": sampler_words(spec),
         "code": f"<code>{escape(code_name(spec.code.target))}</code> {spec.code.digest[:8]}",
     }
     for field in fields(StudySpec):

@@ -37,6 +37,7 @@ from ..views.progress import (
     seed_words,
     signature_changes,
     study_progress,
+    tools_words,
 )
 from ..views.spending import energy_words, spent_words
 from ..views.utilisation import beside, usage_of, words
@@ -196,7 +197,7 @@ def lead(study: StudyRow, spec: StudySpec) -> str:
     """One sentence: what the study did."""
     planned = "" if study.n_trials >= ENDLESS else f"{study.n_trials} "
     words = [
-        f"{planned}configurations by {_sampler(spec)},",
+        f"{planned}configurations by {sampler_words(spec)},",
         f"{strategy_words(spec)},",
         "to "
         + ", ".join(f"{each.direction} <b>{escape(each.metric)}</b>" for each in study.objectives)
@@ -205,15 +206,16 @@ def lead(study: StudyRow, spec: StudySpec) -> str:
     return " ".join(words)
 
 
-def _sampler(spec: StudySpec) -> str:
-    return escape(label(spec.sampler)) + " sampling"
+def sampler_words(spec: StudySpec) -> str:
+    """Who proposes configurations, as HTML: *TPE sampling*, or the sampler of its script."""
+    return escape(tools_words(spec) or f"{label(spec.sampler)} sampling")
 
 
 def strategy_words(spec: StudySpec) -> str:
     plan = spec.strategy
     name = escape(label(plan.name))
     if plan.max_epochs is None:
-        return f"{name}, as many epochs as the objective runs"
+        return "as many epochs as the objective runs"
     if plan.supernet is not None:
         return f"evaluation without training, with the weights of {escape(plan.supernet.name)}"
     if plan.name == "full":
@@ -322,8 +324,9 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
         "Objective": objective_words(study),
         **({"Constraints": _constraints(spec)} if spec.constraints else {}),
         "Strategy": Markup(strategy_words(spec)),
-        "Sampler": Markup(_sampler(spec)),
-        "Seed": seed_words(study),
+        "Sampler and pruner" if spec.local else "Sampler": Markup(sampler_words(spec)),
+        # What an Optuna sampler of the script is seeded with is known to the script alone.
+        **({} if spec.local and not spec.seed else {"Seed": seed_words(study)}),
         "Code": Markup(f"<code>{escape(code_name(spec.code.target))}</code>"),
         **_exactness(spec, epochs),
         "Submitted": moment(study.created_at),

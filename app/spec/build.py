@@ -245,13 +245,22 @@ def make_asked_spec(study: str, name: str, objectives: tuple[Objective, ...]) ->
 
 
 def make_local_spec(
-    plan: StudyPlan, study: str, name: str, *, n_trials: int, code: Reference, tools: Reference
+    plan: StudyPlan,
+    study: str,
+    name: str,
+    *,
+    n_trials: int,
+    code: Reference,
+    tools: Reference,
+    kinds: Mapping[str, str],
 ) -> StudySpec:
-    """The study ``name`` of an objective, whose sampler and pruner (``tools``) run beside it."""
+    """The study ``name`` of an objective, whose sampler and pruner (``tools``) run beside it.
+
+    ``kinds`` are the names of the classes of ``sampler`` and ``pruner``, to be shown.
+    """
     _check_text(code.path, code.target)
     argv, cwd = tuple(map(str, sys.argv)), working_folder()
     _check_surroundings(argv, cwd)
-    sampler = tools.target.rpartition(":")[2]
     made = StudySpec(
         id=study,
         name=name,
@@ -263,7 +272,7 @@ def make_local_spec(
         n_trials=n_trials,
         space=None,
         sampler="optuna",
-        sampler_options=json.dumps({"sampler": sampler}),
+        sampler_options=json.dumps(dict(kinds)),
         seed=plan.seed,
         seeding=plan.seeding,
         argv=argv,

@@ -249,7 +249,9 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
         line.append(f", {name} ").append(number(value), style="bold green")
     if not result.progress.epochs:  # an objective reported none: there was no budget
         return line.append(f"  ({count(result.progress.final, 'trial')})", style="dim")
-    how = f"{count(result.progress.epochs, 'epoch')}, {label(result.study.strategy)}"
+    how = count(result.progress.epochs, "epoch")
+    if result.study.max_epochs is not None:  # otherwise the objective and its pruner decide
+        how += f", {label(result.study.strategy)}"
     return line.append(f"  ({how})", style="dim")
 
 

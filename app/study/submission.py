@@ -78,7 +78,13 @@ def submit_local(
             " import the script, that is a study without trials: use trial.study\n"
         )
     spec = make_local_spec(
-        handle.plan, handle.id, handle.study_name, n_trials=n, code=code, tools=pickled
+        handle.plan,
+        handle.id,
+        handle.study_name,
+        n_trials=n,
+        code=code,
+        tools=pickled,
+        kinds={"sampler": type(tools[0]).__name__, "pruner": type(tools[1]).__name__},
     )
     if catches:
         spec = replace(spec, fail_early=0)

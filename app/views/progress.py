@@ -5,6 +5,7 @@ It is pure arithmetic. Live view, report and command line all use it, so their n
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +17,12 @@ from ...scheduler.model.study import ENDLESS, number_of
 from ...scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
 from ...scheduler.state.configurations import best_replicates
 from ...scheduler.strategies.expected import expected_epochs
-from ..common.text import count, number
+from ..common.text import count, label, number
 from ..ledger.codec import spec_from_json
 from ..prefixes.common import left_to_others
 
 if TYPE_CHECKING:
-    from ...scheduler.model.study import StrategySpec
+    from ...scheduler.model.study import StrategySpec, StudySpec
     from ...scheduler.state.state import DeviceRecord
     from ..ledger.rows import EpochRow, StudyRow, TrialRow, Work
 
@@ -178,6 +179,26 @@ def told(trial: TrialRow) -> str:
 def objective_words(study: StudyRow) -> str:
     """The study's aim in words: ``minimize loss``, ``minimize loss, maximize accuracy``."""
     return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
+
+
+def tools_words(spec: StudySpec) -> str:
+    """Which sampler and pruner of its script a local study has, by their classes.
+
+    *TPESampler, MedianPruner (the script's)*; older ledgers have the sampler's alone. Empty for
+    other studies.
+    """
+    if not spec.local:
+        return ""
+    kinds = json.loads(spec.sampler_options)
+    known = [kinds[tool] for tool in ("sampler", "pruner") if tool in kinds]
+    return f"{', '.join(known)} (the script's)" if known else "the script's own"
+
+
+def search_words(study: StudyRow) -> str:
+    """How a study searches: *ASHA · TPE*, *TPESampler, MedianPruner (the script's)*."""
+    if not (tools := tools_words(spec_from_json(study.spec_json))):
+        return f"{label(study.strategy)} · {label(study.sampler)}"
+    return f"sampler and pruner: {tools}" if tools == "the script's own" else tools
 
 
 def seed_words(study: StudyRow) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...profiling.devices.device import slot_name, with_several_slots
 from ...scheduler.model.trial import TOLD, TrialState
-from ..common.text import count, duration, label, number, share_words, sparkline
+from ..common.text import count, duration, number, share_words, sparkline
 from .progress import (
     StudyProgress,
     best_who,
@@ -21,6 +21,7 @@ from .progress import (
     ranked,
     reached,
     scores,
+    search_words,
     so_far,
     told,
     violated,
@@ -114,7 +115,7 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 
 def _header(view: View, now: float) -> RenderableType:
     study, progress = view.study, view.progress
-    how = f"{objective_words(study)} · {label(study.strategy)} · {label(study.sampler)}"
+    how = f"{objective_words(study)} · {search_words(study)}"
     if study.seeding == "shared":
         each = f", {study.replicates} replicates" if study.replicates > 1 else ""
         how += f" · shared seeding{each}"

@@ -1,18 +1,23 @@
 """The report: every section holds the study's own data, and no text of a user's becomes code."""
 
+import io
 import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
 from penstock.app.report.page import icon
 from penstock.app.report.report import render, strategy_words, write_report
+from penstock.app.views.live import Watcher
+from penstock.app.views.screen import study_screen
 from penstock.profiling.base.errors import UsageError
-from penstock.scheduler.model.study import StrategySpec, SuperNet
-from study_ledger import make_study, study_spec
+from penstock.scheduler.model.study import Code, StrategySpec, SuperNet
+from rich.console import Console
+from study_ledger import START, make_study, study_spec
 
 HOSTILE = '</script><script>alert("x")</script>{{plotly}}'
 
@@ -258,3 +263,37 @@ def test_of_candidates_it_says_whose_weights_they_have():
     assert words == (
         "evaluation without training, with the weights of trial 0 of &lt;super&gt; after epoch 3"
     )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "tools", "head"),
+    [
+        (
+            {"sampler": "TPESampler", "pruner": "NopPruner"},
+            *["TPESampler, NopPruner (the script's)"] * 2,
+        ),
+        ({"sampler": "TPESampler"}, *["TPESampler (the script's)"] * 2),
+        ({}, "the script's own", "sampler and pruner: the script's own"),
+    ],
+)
+def test_a_study_whose_sampler_is_its_scripts_names_it_and_no_seed(tmp_path, kinds, tools, head):
+    """The scheduler knows neither a strategy of it nor what its sampler is seeded with."""
+    spec = study_spec(
+        contract="objective",
+        sampler="optuna",
+        sampler_options=json.dumps(kinds),
+        space=None,
+        strategy=StrategySpec(),
+        tools=Code("pickle:tools", "", "d"),
+    )
+    reader = make_study(tmp_path, spec, turns=0)
+    text = write_report(reader, "digits-1a2b", tmp_path / "r.html").read_text()
+    facts = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", text)
+    known = {name: unescape(value) for name, value in facts}
+    assert known["Sampler and pruner"] == tools
+    assert known["Strategy"] == "as many epochs as the objective runs"
+    assert not {"Sampler", "Seed"} & known.keys()
+    console = Console(file=io.StringIO(), width=200)
+    console.print(study_screen(Watcher(reader, "digits-1a2b").poll(), START))
+    title = console.file.getvalue().splitlines()[0]
+    assert title.rstrip() == f"digits  running  maximize accuracy · {head}"

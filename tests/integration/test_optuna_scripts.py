@@ -143,10 +143,11 @@ def run(site, tmp_path):
 
 
 @pytest.mark.parametrize("sampler", ["TPESampler", "GPSampler"])
-def test_a_sampler_that_has_drawn_in_the_script_goes_on_in_trainers(run, sampler):
+def test_a_sampler_that_has_drawn_in_the_script_goes_on_in_trainers(run, site, sampler):
     code, said = run(ASKED_FIRST.format(sampler=sampler))
     assert code == 0
     assert " ".join(["COMPLETE"] * 7) in said
+    assert f" · {sampler}, MedianPruner (the script's)" in site.penstock("status").splitlines()[0]
 
 
 def test_a_bug_in_a_continued_study_is_said_early_and_raised(run):
