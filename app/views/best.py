@@ -15,7 +15,7 @@ from ...tasks.checkpoints.stores import open_store
 from ..common.text import number
 from ..common.timeouts import within
 from .progress import final_metrics, front_of, mean_of, reached, so_far
-from .spending import energy_words, joules_of
+from .spending import UNMEASURED, energy_words, joules_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +130,7 @@ def _where(state: dict[str, Any]) -> str:
 
 
 def best_view(facts: dict[str, Any]) -> RenderableType:
-    """The same for the terminal."""
+    """The same for the terminal, without an energy of which nothing was measured."""
     if "front" in facts:
         return _front_view(facts)
     several = facts.get("replicates")
@@ -156,8 +156,10 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
             grid.add_row(Text("" if at else f"  {title}", style="dim"), Text(name), Text(shown))
     state = facts["checkpoint"]
     where = "none in the store" if state is None else _where(state)
-    energy = Text.assemble(("  energy      ", "dim"), facts["energy"])
-    return Group(head, grid, energy, Text.assemble(("  checkpoint  ", "dim"), where))
+    lines = [Text.assemble(("  checkpoint  ", "dim"), where)]
+    if not facts["energy"].startswith(UNMEASURED):
+        lines.insert(0, Text.assemble(("  energy      ", "dim"), facts["energy"]))
+    return Group(head, grid, *lines)
 
 
 def _front_view(facts: dict[str, Any]) -> RenderableType:

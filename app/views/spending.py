@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
+#: How the sentence about an energy begins of which nothing was measured.
+UNMEASURED = "not measured"
 #: The amounts of a study's limits, in words.
 _UNITS = {"device_hours": "device-hours", "kwh": "kWh", "money": "of money"}
 #: What a study does at a limit, in words.
@@ -61,7 +63,7 @@ def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) ->
         return f"{joules:,.1f} J, shared by use of the device; {beside}"
     why = _why({row.device for row in epochs if row.joules is None}, devices)
     if joules is None:
-        return f"energy not measured{why}; {beside}"
+        return f"{UNMEASURED}{why}; {beside}"
     lacking = count(len(epochs) - len(measured), "epoch")
     return f"{joules:,.1f} J without {lacking} whose energy was not measured{why}; {beside}"
 

@@ -4,9 +4,10 @@ import json
 
 import pytest
 from penstock.app.cli.main import app
+from penstock.app.common.console import text_of
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.views.best import best_facts
+from penstock.app.views.best import best_facts, best_view
 from penstock.scheduler.model.decisions import Parent
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
@@ -58,6 +59,15 @@ def test_a_running_study_has_its_best_so_far_and_perhaps_no_checkpoint(tmp_path)
     assert "digits running: best trial so far" in said
     assert "  (last value, " in said
     assert "none in the store" in said
+
+
+def test_people_are_told_an_energy_only_where_something_was_measured(tmp_path):
+    reader = make_study(tmp_path, study_spec())
+    facts = best_facts(reader, reader.study(ID))
+    assert facts["energy"].startswith("not measured")
+    assert "energy" not in call(tmp_path).stdout
+    measured = text_of(best_view(facts | {"energy": "3.0 J without 1 epoch"}))
+    assert "  energy      3.0 J without 1 epoch\n" in measured
 
 
 def test_a_study_without_a_value_says_so(tmp_path):
