@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import BackendError, PenstockError
 from ...scheduler.model.events import AttemptFailed, AttemptLost, Event
+from ...scheduler.model.study import number_of
 from ...tasks.process.messages import Forged
 from ..broker import connection, presence, protocol
 from ..broker.device_records import parse_device_record
@@ -108,11 +109,12 @@ class StallMonitor:
         return why_waiting(study, devices, running, setbacks, found)
 
     def _setback(self, event: Event) -> Setback:
+        assert isinstance(event, AttemptFailed | AttemptLost)
+        trial = number_of(event.trial)
         if isinstance(event, AttemptFailed):
-            return Setback(f"its trainer died: {event.message}")
-        assert isinstance(event, AttemptLost)
+            return Setback(f"its trainer died: {event.message}", trial)
         log = self._trainers_log() if "trainer" in event.reason else ""
-        return Setback(event.reason, event.refused, log)
+        return Setback(event.reason, trial, event.refused, log)
 
     def _trainers_log(self) -> str:
         """The last line of the trainer's log on this machine that was written last."""

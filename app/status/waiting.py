@@ -36,6 +36,8 @@ class Setback:
     """
 
     reason: str
+    #: The number of its trial.
+    trial: int
     refused: bool = False
     log: str = ""
 
@@ -80,8 +82,15 @@ def why_waiting(
         return words
     if len(setbacks) >= AGAIN:
         log = f" (its log ends: {setbacks[0].log})" if setbacks[0].log else ""
-        return f"its last attempts failed and are made again: {setbacks[0].reason}{log}"
+        return f"{_whose(setbacks)} failed and are made again: {setbacks[0].reason}{log}"
     return None if at_work else _in_use(present, running)
+
+
+def _whose(setbacks: Sequence[Setback]) -> str:
+    """The attempts that failed. The trials of several are not named, since they change."""
+    if len({each.trial for each in setbacks}) > 1:
+        return "the last attempts of several trials"
+    return f"the last attempts of trial {setbacks[0].trial}"
 
 
 def _held(study: StudyRow) -> str:

@@ -17,8 +17,8 @@ from study_ledger import SomeFail, make_study, study_spec
 
 MINE = Work("digits", "digits-1a2b-0001", 1, 3, None)
 OTHERS = Work("other", "other-0007-0001", 1, 3, None)
-MISSING = Setback("this node has no /x/model.py, where the study's code should be", refused=True)
-UNSTARTED = Setback("its trainer did not start: exit code 1", log="ImportError: no libcudnn")
+MISSING = Setback("this node has no /x/model.py, where the study's code should be", 1, refused=True)
+UNSTARTED = Setback("its trainer did not start: exit code 1", 1, log="ImportError: no libcudnn")
 
 
 def device(name, state="joined", at=0.0, reason=""):
@@ -74,9 +74,13 @@ CAUSES = {
         *([A], at_work(MINE), [UNSTARTED] * 2, Services()),
         "exit code 1 (its log ends: ImportError: no libcudnn)",
     ),
+    "several": (
+        *([A], at_work(MINE), [UNSTARTED, replace(UNSTARTED, trial=4)], Services()),
+        "the last attempts of several trials failed and are made again: its trainer did not start",
+    ),
     "rests": (
-        *([device("cpu.n.0", "resting")], {}, [Setback("its lease ran out")] * 2, Services()),
-        "its last attempts failed and are made again: its lease ran out",
+        *([device("cpu.n.0", "resting")], {}, [Setback("its lease ran out", 3)] * 2, Services()),
+        "the last attempts of trial 3 failed and are made again: its lease ran out",
     ),
     "in use": ([A, B], at_work(OTHERS, OTHERS), [], Services(), "all are busy with other;"),
 }
@@ -193,9 +197,8 @@ def test_attempts_that_come_to_nothing_are_found_in_the_ledger(settings, devices
         stall_monitor.now(reader.study("digits")),
         stall_monitor.now(reader.study("digits")),
     )
-    assert f"its last attempts failed and are made again: {words}" in first.replace(
-        "its trainer died: ", ""
-    )
+    assert f" failed and are made again: {words}" in first.replace("its trainer died: ", "")
+    assert first.startswith("the last attempts of ")
     assert "ImportError: no libcudnn" in first or devices is Dying
     assert again == first
 
@@ -242,10 +245,10 @@ def test_services_that_do_not_run_are_seen_by_their_locks_and_logs(tmp_path):
 
 def test_a_setback_is_the_event_that_the_ledger_has():
     stall_monitor = StallMonitor(load(home="/nowhere"), None)
-    lost = AttemptLost(at=0.0, trial="t", fence=1, reason="its lease ran out", refused=True)
-    died = AttemptFailed(at=0.0, trial="t", fence=1, kind="died", message="signal 9")
-    assert stall_monitor._setback(lost) == Setback("its lease ran out", refused=True)
-    assert stall_monitor._setback(died) == Setback("its trainer died: signal 9")
+    lost = AttemptLost(at=0.0, trial="t-0003", fence=1, reason="its lease ran out", refused=True)
+    died = AttemptFailed(at=0.0, trial="t-0004", fence=1, kind="died", message="signal 9")
+    assert stall_monitor._setback(lost) == Setback("its lease ran out", 3, refused=True)
+    assert stall_monitor._setback(died) == Setback("its trainer died: signal 9", 4)
 
 
 @pytest.mark.parametrize("garbage", ["[" * 100_000, b"\xff", "{}", "[]", '{"draining": true}'])
