@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 
 #: How the sentence about an energy begins of which nothing was measured.
-UNMEASURED = "not measured"
+UNMEASURED = "energy not measured"
 #: The amounts of a study's limits, in words.
 _UNITS = {"device_hours": "device-hours", "kwh": "kWh", "money": "of money"}
 #: What a study does at a limit, in words.

@@ -64,7 +64,7 @@ def test_a_running_study_has_its_best_so_far_and_perhaps_no_checkpoint(tmp_path)
 def test_people_are_told_an_energy_only_where_something_was_measured(tmp_path):
     reader = make_study(tmp_path, study_spec())
     facts = best_facts(reader, reader.study(ID))
-    assert facts["energy"].startswith("not measured")
+    assert facts["energy"].startswith("energy not measured")
     assert "energy" not in call(tmp_path).stdout
     measured = text_of(best_view(facts | {"energy": "3.0 J without 1 epoch"}))
     assert "  energy      3.0 J without 1 epoch\n" in measured

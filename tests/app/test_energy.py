@@ -46,13 +46,13 @@ def test_a_sum_lacks_nothing_or_is_none():
     ("epochs", "words"),
     [
         ([epoch(1000.0), epoch(0.5)], "1,000.5 J, shared by use of the device; 4.0 s of device"),
-        ([epoch(None, "bare")], "not measured (RAPL: it has no zones); 2.0 s of device"),
+        ([epoch(None, "bare")], "energy not measured (RAPL: it has no zones); 2.0 s of device"),
         (
             [epoch(9.0), epoch(None), epoch(None, "bare")],
             "9.0 J without 2 epochs whose energy was not measured (RAPL: it has no zones; a",
         ),
-        ([], "not measured; 0.00 s of device"),
-        ([epoch(None, "long gone")], "not measured; 2.0 s of device"),
+        ([], "energy not measured; 0.00 s of device"),
+        ([epoch(None, "long gone")], "energy not measured; 2.0 s of device"),
     ],
 )
 def test_words_say_what_was_measured_and_why_the_rest_was_not(epochs, words):

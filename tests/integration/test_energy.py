@@ -122,11 +122,11 @@ def test_where_nothing_can_be_read_the_reason_stands_beside_the_device_seconds(t
     unmetered.penstock("run", script(tmp_path, 0))
     best = json.loads(unmetered.penstock("best", "net", "--json"))
     assert best["energy_j"] is None
-    assert best["energy"].startswith("not measured (RAPL: ")
+    assert best["energy"].startswith("energy not measured (RAPL: ")
     assert "of device time" in best["energy"]
     assert "energy" not in unmetered.penstock("best", "net")
     report = Path(unmetered.penstock("report", "net").strip()).read_text()
-    assert "<dt>Energy</dt><dd>not measured (RAPL: " in report
+    assert "<dt>Energy</dt><dd>energy not measured (RAPL: " in report
 
 
 def test_least_energy_is_refused_at_the_door_where_it_is_not_measured(tmp_path, unmetered):

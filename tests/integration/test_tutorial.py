@@ -79,7 +79,9 @@ def test_the_tutorial_ends_as_it_says(shell, tmp_path):
     assert {"loss", "train_loss"} <= {*said["penstock best asha"].split()}
     assert "trial 0" in said["penstock story asha/0"]
     assert "(fence " in said["penstock story asha/0"]
-    assert said["penstock submit train.py full"] == "submitted full: penstock watch full\n"
+    submitted, cut_short = said["penstock submit train.py full"].splitlines()
+    assert submitted == "submitted full: penstock watch full"
+    assert " asks for results, and there are none yet, " in cut_short
     with (tmp_path / "epochs.csv").open() as file:
         rows = [(row["number"], row["epoch"]) for row in csv.DictReader(file)]
     assert len(rows) == len(set(rows)) == TRIALS * 27
