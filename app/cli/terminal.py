@@ -155,6 +155,11 @@ def _errors_as_exit_codes() -> Iterator[None]:
         raise typer.Exit(130) from None  # as a shell says it: ended by SIGINT
 
 
+def report_path(settings: Settings, name: str) -> Path:
+    """Where the report of a study, or of several, is if nobody says otherwise."""
+    return settings.home / "reports" / f"{name}.html"
+
+
 def raised_at(error: PenstockError) -> str:
     """The line of the user's script in which ``error`` was raised, as *train.py:4*; else empty."""
     notes = [each for each in getattr(error, "__notes__", ()) if each.startswith("at ")]

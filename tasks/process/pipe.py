@@ -17,21 +17,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from ...profiling.base.errors import TrialFailed, UsageError
-from ...profiling.base.wording import named, worded
+from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import SystemConfig
 from ..lanes.turns import Turn
 from . import forks
 from .energy import Metering
 from .lifeline import PIPE_CLOSED, end_all
+from .lines import line_of
 from .main_thread import Wake, wait_until
 from .memory import PeakMemory
-from .messages import MAX_MESSAGE, Scalar, SegmentTask, dumps, number_text
+from .messages import Scalar, SegmentTask, number_text
 
 #: Some steps under a configuration: the configuration, their seconds relative to the default's, the
 #: seconds wasted, and their joules relative to the default's (None: not measured).
@@ -277,7 +277,7 @@ class Pipe:
     def say(self, op: str, **fields: Any) -> None:
         """Send to the worker. Raises ``TrialFailed`` naming a field that cannot be sent."""
         forks.end_child()
-        line = _line({"op": op, **fields})
+        line = line_of({"op": op, **fields})
         try:
             with self._sending:
                 self._socket.sendall(line)
@@ -372,34 +372,3 @@ def _end_if_closed_here(error: OSError) -> None:
     """End this process with a status that says so, if its own code has closed the socket."""
     if error.errno in (errno.EBADF, errno.ENOTSOCK):
         os._exit(PIPE_CLOSED)
-
-
-def _line(message: dict[str, Any]) -> bytes:
-    """``message`` as a line of JSON. Raises ``TrialFailed`` naming what is not JSON or too long."""
-    try:
-        line = dumps(message).encode() + b"\n"
-    except (TypeError, ValueError, RecursionError):
-        where, value, why = next(_unsendable(message, ""))
-        raise TrialFailed(
-            "exception", f"{where} = {worded(value, limit=200)} cannot be sent to the worker: {why}"
-        ) from None
-    if len(line) > MAX_MESSAGE:
-        sizes = {name: len(dumps(value)) for name, value in message.items()}
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise TrialFailed(
-            "exception",
-            f"{message['op']}: {largest} has {sizes[largest]:,} characters, too many to be sent"
-            f" to the worker: the limit is {MAX_MESSAGE:,}",
-        )
-    return line
-
-
-def _unsendable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
-    """What in ``value`` is not JSON: where, the value, why. Innermost first."""
-    try:
-        dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        if isinstance(value, dict) and not (where and isinstance(error, RecursionError)):
-            for name, inner in value.items():
-                yield from _unsendable(inner, f"{where}[{worded(name)}]" if where else str(name))
-        yield where, value, f"{named(type(error))}: {worded(error, str)}"

@@ -1,0 +1,227 @@
+"""``penstock run``, ``submit``: commands that run a script or a study's YAML file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...profiling.base.errors import PenstockError, UsageError
+from ..common.text import in_shell
+from .terminal import (
+    FAILED,
+    console_for_output,
+    note,
+    raised_at,
+    reader_of,
+    report_path,
+    say,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from ..study.handle import StudyHandle
+
+#: By how its name ends a file is known to be a study's, and not a script.
+STUDY_FILES = (".yaml", ".yml")
+
+Script = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCRIPT",
+        help="A Python file that calls study.optimize(...), or a study's YAML file.",
+    ),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARGUMENTS", help="Arguments that are passed to the script."),
+]
+
+
+Environment = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ENV",
+        help="The environment of studies that name none: venv:/folder, rootfs:/folder or"
+        " command:PROGRAM.",
+    ),
+]
+
+
+LimitsText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="The limits of studies that give none, as in device_hours=2,deadline=3600.",
+    ),
+]
+
+
+def run(
+    script: Script,
+    arguments: Arguments = None,
+    environment: Environment = None,
+    limits: LimitsText = None,
+) -> None:
+    """Run a script or a study's YAML file, watch its studies, and print their results.
+
+    Ctrl-C ends the watching, not the study.
+    """
+    import psutil
+
+    began = time.time()
+    since = psutil.Process().create_time()
+    studies: list[StudyHandle] = []
+    try:
+        _run(script, arguments or [], studies, environment, limits, detach=False)
+        _check_any(script, studies)
+    finally:
+        failed = _show_outcomes(studies, began, since)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def submit(
+    script: Script,
+    arguments: Arguments = None,
+    environment: Environment = None,
+    limits: LimitsText = None,
+) -> None:
+    """Submit a script's studies, or that of a YAML file, to run in the background."""
+    studies: list[StudyHandle] = []
+    cut_short = ""
+    try:
+        _run(script, arguments or [], studies, environment, limits, detach=True)
+        _check_any(script, studies)
+    except PenstockError as error:
+        from ..optuna_bridge.frozen_trials import NoTrial
+        from ..services.ledger_location import LedgerElsewhere
+
+        # It asks for the results of what was only submitted: so far it was to go.
+        if not (studies and isinstance(error, NoTrial | LedgerElsewhere)):
+            raise
+        cut_short = _cut_short(script, error, "ValueError: " if isinstance(error, NoTrial) else "")
+    finally:
+        where = _elsewhere(studies)
+        for study in studies:
+            if where is None:
+                typed = in_shell(study.study_name, study.id)
+                say(f"submitted {study.study_name}: penstock watch {typed}")
+            else:
+                say(f"submitted {study.study_name}, as {study.id}; {where}")
+    if cut_short:
+        note(cut_short)
+
+
+def _run(
+    script: Path,
+    arguments: list[str],
+    studies: list[StudyHandle],
+    environment: str | None,
+    limits: str | None,
+    *,
+    detach: bool,
+) -> None:
+    """Run a user's script, or a study's file; ``studies`` fills with those it submits."""
+    from ...scheduler.model.environment import check_environment
+    from ..spec.options import parse_limits
+    from ..study.handle import DETACH, ENVIRONMENT, LIMITS, SUBMITTED
+
+    check_environment(environment)
+    given = None if limits is None else parse_limits(limits)
+    runs: Callable[[Path, Sequence[str]], None]
+    if script.suffix in STUDY_FILES:
+        from ..nas.one_shot import OneShot
+        from ..study.study_file import run_study_file
+
+        runs = partial(run_study_file, strategies={OneShot.__name__: OneShot})
+    else:
+        from ..study.script import run_script as runs
+    detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
+    named, limited = ENVIRONMENT.set(environment), LIMITS.set(given)
+    try:
+        with _services_ahead(script) if script.suffix == ".py" else nullcontext():
+            runs(script, arguments)
+    finally:
+        ENVIRONMENT.reset(named)
+        LIMITS.reset(limited)
+        DETACH.reset(detached)
+        SUBMITTED.reset(collected)
+
+
+@contextmanager
+def _services_ahead(script: Path) -> Iterator[None]:
+    """The services start beside what ``script`` imports, if it may want them."""
+    beside: AbstractContextManager[None] = nullcontext()
+    with suppress(PenstockError, OSError, ImportError):  # said when the script asks
+        from ..host.settings import load
+        from ..services.ahead import services_ahead
+
+        if any(name in script.read_bytes() for name in (b"penstock", b"optuna")):
+            beside = services_ahead(load(), script)
+    with beside:
+        yield
+
+
+def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
+    """Raise UsageError where a script of ours that ran to its end has submitted nothing.
+
+    One that does not name Penstock has run as under Python; that is said.
+    """
+    if not studies and "penstock" not in script.read_text("utf-8", "replace"):
+        note(f"{script.name} ran no study on Penstock's devices")
+    elif not studies:
+        raise UsageError(
+            f"{script.name} ended without submitting a study: call study.optimize(...), also when"
+            " it runs as __main__"
+        )
+
+
+def _cut_short(script: Path, error: PenstockError, kind: str) -> str:
+    """That ``script`` was not run to its end, because it asked for results too early."""
+    return (
+        f"{raised_at(error) or script.name} asks for results, and there are none yet, since the"
+        f" study was only submitted. The script ended there: {kind}{error}"
+    )
+
+
+def _elsewhere(studies: Sequence[StudyHandle]) -> str | None:
+    """Where what is submitted can be watched, if not here."""
+    if not studies:
+        return None
+    from ..services.ledger_location import elsewhere
+
+    return elsewhere(settings_of())
+
+
+def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bool:
+    """Print what each finished study came to; whether one of them failed.
+
+    The run ``began`` in a process that there has been ``since`` (seconds of the clock).
+    """
+    from ..ledger.codec import spec_from_json
+    from ..study.script import outcome, show
+    from ..study.watching import detached_message, open_message
+
+    if not studies:
+        return False
+    settings = settings_of()
+    console, reader, failed = console_for_output(), reader_of(settings), False
+    for study in dict.fromkeys(studies):
+        row = reader.study(study.id)
+        if row.finished_at is None:
+            alone = spec_from_json(row.spec_json).contract == "ask"
+            say(open_message(row.name) if alone else detached_message(row.name, row.id))
+            continue
+        path = report_path(settings, row.id)
+        # Only the first study waited for the services to start; the others began when submitted.
+        asked = row.created_at if row.created_at >= began else None
+        begin = since if study is studies[0] else asked
+        show(console, outcome(reader, row.id, path, began, begin))
+        failed = failed or row.status == "failed"
+    return failed
