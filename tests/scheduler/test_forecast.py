@@ -76,14 +76,14 @@ def test_by_how_much_a_deadline_will_be_missed_is_said_early():
     assert misses_by(world.engine.state, study, world.at) == pytest.approx(5.0, abs=2.0)
     [facts] = outlook(world.engine, world.at)["studies"]
     assert facts["deadline"] == 4.5
-    words = _study(facts)
+    words = _study(facts, 0)
     assert "it is expected to be over in about " in words
     assert "its deadline is in 4.5 s, which it will miss by about " in words
     in_time = begun(n_trials=4, deadline=60.0)
     study = in_time.engine.state.studies["s-1"]
     assert misses_by(in_time.engine.state, study, in_time.at) == 0.0
     [facts] = outlook(in_time.engine, in_time.at)["studies"]
-    assert "miss" not in _study(facts)
+    assert "miss" not in _study(facts, 0)
     free = begun(n_trials=4)
     assert misses_by(free.engine.state, free.engine.state.studies["s-1"], free.at) is None
 
