@@ -225,14 +225,14 @@ def test_a_study_that_trained_no_supernet_is_refused(site, supernet, tmp_path, m
         assert raised.value.field == "OneShot.supernet"
     assert torch.equal(torch.get_rng_state(), before)
 
-    (tmp_path / "gone_code.py").write_text(GONE)
+    (tmp_path / "vanished_code.py").write_text(GONE)
     monkeypatch.syspath_prepend(tmp_path)
     gone = create_study(study_name="gone", metric="loss", strategy=FullBudget(1), sampler="random")
-    gone.optimize(import_module("gone_code").Gone, space, n_trials=1, show_progress=False)
+    gone.optimize(import_module("vanished_code").Gone, space, n_trials=1, show_progress=False)
     with pytest.raises(UsageError, match=r"'gone' is refused: Gone.model\(\) makes no super-net"):
         nas.OneShot(gone)
-    (tmp_path / "gone_code.py").unlink()
-    monkeypatch.delitem(sys.modules, "gone_code")
+    (tmp_path / "vanished_code.py").unlink()
+    monkeypatch.delitem(sys.modules, "vanished_code")
     assert nas.OneShot(gone).supernet, "what it was is not known any more"
 
 
