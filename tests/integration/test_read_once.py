@@ -6,7 +6,7 @@ import pytest
 from installation import outcome, reports, up
 from nas_shared_code import Net, ReadByPython
 from penstock import FullBudget, create_study, nas
-from penstock.scheduler.model.events import Remarked
+from penstock.scheduler.model.events import EpochReported, Remarked
 from penstock.scheduler.model.study import number_of
 from penstock.tasks.sharing.node_folder import folder_of
 from streamed_code import Noisy, ReadAndLogged, ReadAndLoggedApart, ReadSlowly, StepsSlowly
@@ -140,11 +140,20 @@ def test_where_reading_is_fast_each_reads_for_itself_and_the_story_says_why(two_
 
     def said():
         remarks = two_devices.reader.of_trials(study.id, Remarked)
-        return [remark.trial for _, remark in remarks if words in remark.text]
+        return [(seq, remark.trial) for seq, remark in remarks if words in remark.text]
 
     two_devices.until(said, "a trial says it")
+    seq, trial = said()[0]
+
+    def reported():
+        """Its epochs from the one on of which it says so."""
+        found = two_devices.reader.of_trials(study.id, EpochReported, seq)
+        return [each for _, each in found if each.trial == trial]
+
+    two_devices.until(reported, "its epoch ends")
     study.cancel()
     two_devices.wait(study.id)
-    story = two_devices.penstock("story", f"{study.id}/{number_of(said()[0])}")
+    story = two_devices.penstock("story", f"{study.id}/{number_of(trial)}")
     assert words in " ".join(story.split())
-    assert max(each.readers for each in reports(two_devices, study)) == 0
+    # Of others a busy machine may have made reading slow for a while.
+    assert reported()[0].readers == 0
