@@ -139,8 +139,7 @@ def follow(
     is called for each look at the ledger, with all epochs so far in the order of their acceptance.
     ``why`` says what keeps the study from making progress (``app.status.stall_monitor``); this is
     shown even if nothing else is. ``still`` says whether it stands still because no scheduler runs.
-    ``wait`` is called between two looks with the longest time to
-    wait.
+    ``wait`` is called between two looks with the longest time to wait.
 
     A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
     if it never answered, and LedgerRefused or LedgerDamaged at once.

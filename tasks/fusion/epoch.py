@@ -75,7 +75,7 @@ class Epoch:
         self._apart = apart
         first = rows[0].training
         self._device = first.device
-        self._data = _near(in_memory(first.data.train) or (), first.device)
+        self._data = in_memory(first.data.train) or ()
         self._size, self._shards = first.batch_size, first.shards
         self._clips = type(first.code).clip is not TorchTrainable.clip
         self._common = Common([row.training.code for row in rows])
@@ -130,6 +130,7 @@ class Epoch:
         """Draw the orders of the examples; returns how many these are."""
         examples = length(self.rows[0].training.data.train)
         self._orders = torch.stack([_order(row.training, examples) for row in self.rows])
+        self._data = _near(self._data, self._device)
         self._before = generators()
         self._train_mode()
         return examples

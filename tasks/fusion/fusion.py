@@ -194,9 +194,9 @@ class _Attempt:
         try:
             group = self._known.group(runs, self._structure)
             copy = self._known.copy(runs[0], self._structure)
+            snapshot = Snapshot(group)
         except Exception as error:
             self._train_alone(rows, error)
-        snapshot = Snapshot(group)
         epoch = Epoch(rows, group, self._admission, copy, self._regroup, apart=self._apart)
         try:
             losses = epoch.train()

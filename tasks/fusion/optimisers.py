@@ -106,9 +106,10 @@ class VectorOptimiser:
         self.state: dict[str, Stack] = {}
         #: The trials that had no state before ``bind``, until the first step.
         self.fresh: set[int] = set()
-        self._step_all(optimizers, weights)
+        self._take(optimizers, weights)
 
-    def _step_all(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
+    def _take(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
+        """These are the optimisers, and the weights that they step."""
         self._optimizers = optimizers
         self._weights = weights.flats[self._dtype]
         whole = self._weights.shape[1]
@@ -125,7 +126,7 @@ class VectorOptimiser:
         made._parameters = self._parameters[of]
         made.state = {name: stack.part(of) for name, stack in self.state.items()}
         made.fresh = set()
-        made._step_all(self._optimizers[of], weights)
+        made._take(self._optimizers[of], weights)
         return made
 
     def bind(self) -> bool:

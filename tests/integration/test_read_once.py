@@ -135,6 +135,15 @@ def test_trials_of_a_study_read_once_though_one_s_trainer_is_killed(two_devices,
 
 
 def test_where_reading_is_fast_each_reads_for_itself_and_the_story_says_why(two_devices):
+    """A busy machine may have made reading slow for a while: then another study is asked."""
+    shared = [read_apart(two_devices)]
+    while shared[-1] and len(shared) < 5:
+        shared.append(read_apart(two_devices))
+    assert shared[-1] == 0, shared
+
+
+def read_apart(two_devices):
+    """The most trials for which a batch was read, in a study whose story says why not more."""
     study = begun(Noisy, epochs=100_000, space={"lr": LR[:2]})
     words = "reads its batches itself, as others beside it do: one is read in"
 
@@ -155,5 +164,5 @@ def test_where_reading_is_fast_each_reads_for_itself_and_the_story_says_why(two_
     two_devices.wait(study.id)
     story = two_devices.penstock("story", f"{study.id}/{number_of(trial)}")
     assert words in " ".join(story.split())
-    # Of others a busy machine may have made reading slow for a while.
     assert reported()[0].readers == 0
+    return max(each.readers for each in reports(two_devices, study))

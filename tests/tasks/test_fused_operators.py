@@ -12,8 +12,10 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from penstock.tasks.fusion.operators import batched as batched_module
 from penstock.tasks.fusion.operators import listed
 from penstock.tasks.fusion.operators.all_rows import AllRows
+from penstock.tasks.fusion.operators.batched import batched
 from penstock.tasks.fusion.operators.drawing import Generators
 from penstock.tasks.fusion.operators.not_fused import NotFused
 from penstock.tasks.fusion.operators.rules import Rules
@@ -173,6 +175,43 @@ def test_elementwise(func):
         turned, dtype = seed % 7 == 3, torch.float64 if seed % 5 == 4 else torch.float32
         rows = draws(count, [shape], seed, dtype, turned=turned)
         check(count, lambda x, call=call: call(func, x), rows, kind)
+
+
+def test_a_number_may_come_first():
+    for count, shape in product((2, 5), ((7,), (64,))):
+        check(count, lambda x: torch.pow(2.0, x), draws(count, [shape], 0))
+
+
+def test_a_gpu_computes_at_once_only_where_that_is_known_to_be_the_same(monkeypatch):
+    """Its kernels are chosen by shapes. That products of zeros are equal says nothing."""
+    monkeypatch.setattr(batched_module, "_FOUND", {})
+    asked = []
+
+    def given(rows, at_once):
+        def called(name, made):
+            asked.append(name)
+            return made
+
+        one = torch.tensor(rows).to(DEVICE)
+        made = batched(
+            "it", (one,), lambda: called("at once", at_once(one)), lambda: called("each", one * 2)
+        )
+        assert made.tolist() == (one * 2).tolist()
+        return asked[-2:]
+
+    def right(x):
+        return x + x
+
+    def wrong(x):
+        return x * 2.000001
+
+    assert given([0.0, 0.0], wrong) == ["each", "at once"]
+    assert given([1.0, 3.0], right) == ["each", "at once"], "zeros are not remembered"
+    del asked[:]
+    assert given([1.0, 3.0], right) == ["at once"]
+    assert given([1.0, 2.0, 3.0], wrong) == ["each", "at once"], "another shape"
+    del asked[:]
+    assert given([1.0, 2.0, 3.0], wrong) == ["each"]
 
 
 TWO = [

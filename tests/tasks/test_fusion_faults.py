@@ -207,6 +207,24 @@ def test_what_fails_only_together_is_not_tried_again(monkeypatch):
     assert [run.hash() for run in runs] == [run.hash() for run in alone]
 
 
+@pytest.mark.parametrize("what", ["fusion.Snapshot", "epoch._near"])
+def test_where_memory_does_not_suffice_for_a_copy_each_is_trained_alone(monkeypatch, what):
+    fusion = Fusion()
+    runs, alone = ([trial(code.Mlp, n, params(n)) for n in range(3)] for _ in range(2))
+
+    def broken(*args):
+        raise MemoryError("no more")
+
+    results(fusion, runs)
+    monkeypatch.setattr(f"penstock.tasks.fusion.{what}", broken)
+    found = results(fusion, runs)
+    [loop.run_epoch(run, code.quiet) for run in alone]
+    expected = [loop.run_epoch(run, code.quiet) for run in alone]
+    assert [each.metrics for each in found] == [each.metrics for each in expected]
+    assert [run.hash() for run in runs] == [run.hash() for run in alone]
+    assert "MemoryError: no more" in fusion.refusal(runs[0])
+
+
 class Draws(code.Mlp):
     source = code.ROWS
 

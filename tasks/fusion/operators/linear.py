@@ -75,7 +75,9 @@ def _sum(grad: Tensor) -> Tensor:
     """Over the examples of each trial."""
     if not grad.is_cuda:
         return grad.sum(1)
-    each = rows_of(grad)
     return batched(
-        "sum", (grad,), lambda: grad.sum(1), lambda: torch.stack([one.sum(0) for one in each])
+        "sum",
+        (grad,),
+        lambda: grad.sum(1),
+        lambda: torch.stack([one.sum(0) for one in rows_of(grad)]),
     )

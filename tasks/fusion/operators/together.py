@@ -3,7 +3,8 @@
 Theory of operation. A vectorised kernel computes whole vectors in one way and what is left over at
 the end in another. Alone, a trial's last elements are left over; in a stack only the last trial's.
 Where a trial's elements fill whole vectors nothing is left over, and where they do not the
-operator is looped. Over the last dimension the kernel goes row by row, whatever their number.
+operator is looped. A GPU computes each element by itself. Over the last dimension the kernel goes
+row by row, whatever their number.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ def elementwise(func: Any) -> Any:
     def rule(count: int, x: Any, *args: Any, **named: Any) -> Any:
         others = (*args, *named.values())
         plain = isinstance(x, Tensor) and not any(isinstance(each, Tensor) for each in others)
-        whole = x.is_cuda or (plain and x[0].numel() % _ELEMENTS == 0)
-        if plain and whole and x.is_contiguous():
+        if plain and x.is_contiguous() and (x.is_cuda or x[0].numel() % _ELEMENTS == 0):
             return func(x, *args, **named)
         return looped(func, count, (x, *args), named)
 
