@@ -95,10 +95,12 @@ class Server:
                 return
 
     def kill(self) -> None:
-        """``kill -9`` of the postmaster. Its other processes see that and end."""
+        """``kill -9`` of the postmaster. Its other processes see that and end, before it returns."""
         assert self._process is not None
+        others = psutil.Process(self._process.pid).children()
         self._process.kill()
         self._process.wait()
+        psutil.wait_procs(others, START_LIMIT)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
