@@ -95,7 +95,7 @@ class Server:
                 return
 
     def kill(self) -> None:
-        """``kill -9`` of the postmaster. Its other processes see that and end, before it returns."""
+        """``kill -9`` of the postmaster, and wait for the end of its other processes."""
         assert self._process is not None
         others = psutil.Process(self._process.pid).children()
         self._process.kill()
