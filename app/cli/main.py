@@ -8,7 +8,6 @@ error. Heavy modules are imported inside the commands: ``--help`` answers at onc
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -141,10 +140,11 @@ def list_studies(as_json: Json = False) -> None:
     settings = settings_of()
     reader = reader_of(settings)
     studies = [] if reader.is_empty() else reader.studies()
-    facts = [study_facts(reader, row) for row in studies]
     # Without a scheduler the ledger still has as running what was when the last one ended.
-    still = any(each["status"] == "running" for each in facts) and not scheduler_runs(settings)
-    present(facts, as_json, partial(study_table, still=still))
+    open_ones = {row.id for row in studies if row.status == "running"}
+    still = bool(open_ones) and not scheduler_runs(settings)
+    facts = [study_facts(reader, row, still=still and row.id in open_ones) for row in studies]
+    present(facts, as_json, study_table)
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -162,7 +162,7 @@ def status(name: Name = None, as_json: Json = False) -> None:
         study,
         as_json,
         lambda s: status_view(reader, s, settings, waits, still=still),
-        lambda s: status_facts(reader, s, waits),
+        lambda s: status_facts(reader, s, waits, still=still),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...profiling.base.errors import PenstockError, UsageError
+from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
 from ..common.text import in_shell
 from .terminal import (
     FAILED,
@@ -98,6 +98,10 @@ def submit(
     try:
         _run(script, arguments or [], studies, environment, limits, detach=True)
         _check_any(script, studies)
+    except TrialFailed:
+        if studies:  # as `study.best_trials[0]`, which is the script's own error
+            note(f"{script.name} has results of what it submitted only under `penstock run`")
+        raise
     except PenstockError as error:
         from ..optuna_bridge.frozen_trials import NoTrial
         from ..services.ledger_location import LedgerElsewhere

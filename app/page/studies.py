@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
     page = page_of(query)
     shown = studies[(page - 1) * LISTED : page * LISTED]
     still = not site.serves()
-    rows = [cells(_cells(_facts(site, row), still=still), COLUMNS, NUMBERS) for row in shown]
+    rows = [cells(_cells(_facts(site, row, still=still)), COLUMNS, NUMBERS) for row in shown]
     listed = (
         table(COLUMNS, NUMBERS, rows)
         if rows
@@ -44,24 +45,24 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
     return Content(f"<section>{part}</section>")
 
 
-def _facts(site: Site, row: StudyRow) -> dict[str, Any]:
+def _facts(site: Site, row: StudyRow, *, still: bool) -> dict[str, Any]:
     """The study's row of the list. One that is over is read once."""
     key, over = (row.id, row.status, row.finished_at), site.over
     if key in over:
         return over[key]
-    facts = view_facts(site.look(row.id)[0])
+    facts = view_facts(replace(site.look(row.id)[0], still=still))
     if row.finished_at is not None:
         over[key] = facts
     return facts
 
 
-def _cells(facts: dict[str, Any], *, still: bool) -> tuple[str, ...]:
+def _cells(facts: dict[str, Any]) -> tuple[str, ...]:
     best = facts["best"]
     share = share_words(facts["weight"], facts["priority"]) if not facts["finished_at"] else ""
     front = f"front of {len(facts['front'])}" if facts["front"] else ""
     return (
         link("study", facts["name"], id=facts["id"]) + (share and f" <small>{share}</small>"),
-        status(status_word(facts["status"], still=still)),
+        status(status_word(facts["status"], still=facts["stands_still"])),
         done_words(facts, "trials"),
         done_words(facts, "epochs"),
         "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),

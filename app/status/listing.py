@@ -34,9 +34,12 @@ Facts = dict[str, Any]
 METRIC = 5
 
 
-def study_facts(reader: Reader, study: StudyRow) -> Facts:
-    """A study in one row: its identity and its progress. Times are seconds since 1970."""
-    return view_facts(Watcher(reader, study.id).poll())
+def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Facts:
+    """A study in one row: its identity and its progress. Times are seconds since 1970.
+
+    ``still`` as in ``View``.
+    """
+    return view_facts(replace(Watcher(reader, study.id).poll(), still=still))
 
 
 def view_facts(view: View) -> Facts:
@@ -47,6 +50,7 @@ def view_facts(view: View) -> Facts:
         "id": study.id,
         "name": study.name,
         "status": study.status,
+        "stands_still": view.still,
         "message": study.message,
         "direction": study.direction,
         "metric": study.metric,
@@ -69,7 +73,7 @@ def view_facts(view: View) -> Facts:
         "trials": {str(state): count for state, count in sorted(progress.counts.items())},
         "epochs": progress.epochs,
         "epochs_expected": progress.expected,
-        "eta_seconds": progress.eta,
+        "eta_seconds": view.eta,
         "best": None if best is None or study.further else _trial(best),
         "best_mean": None if best is None or study.further else progress.best_mean,
         "front": [trial.number for trial in progress.front],
@@ -99,11 +103,8 @@ def _trial(trial: TrialRow) -> Facts:
     }
 
 
-def study_table(studies: list[Facts], *, still: bool) -> RenderableType:
-    """The studies, oldest first, one line each unless a name is too long for the terminal.
-
-    ``still``: what is running by the ledger stands still, since no scheduler runs.
-    """
+def study_table(studies: list[Facts]) -> RenderableType:
+    """The studies, oldest first, one line each unless a name is too long for the terminal."""
     if not studies:
         return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
     shares = [
@@ -113,16 +114,16 @@ def study_table(studies: list[Facts], *, still: bool) -> RenderableType:
         and (words := share_words(facts["weight"], facts["priority"]))
     ]
     how = "no scheduler is running: unfinished studies go on with `penstock up`"
+    still = any(facts["stands_still"] for facts in studies)
     notes = [Text(how, style="yellow")] if still else []
-    return Group(_Studies(studies, still=still), *notes, *shares)
+    return Group(_Studies(studies), *notes, *shares)
 
 
 class _Studies:
     """The table, whose last column takes a part of the width that there is."""
 
-    def __init__(self, studies: list[Facts], *, still: bool) -> None:
+    def __init__(self, studies: list[Facts]) -> None:
         self._studies = studies
-        self._still = still
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
@@ -132,12 +133,12 @@ class _Studies:
         width = max(1, options.max_width // METRIC)
         table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=width)
         for facts in self._studies:
-            table.add_row(*_row(facts, still=self._still))
+            table.add_row(*_row(facts))
         yield table
 
 
-def _row(facts: Facts, *, still: bool) -> Iterator[RenderableType]:
-    best, status = facts["best"], status_word(facts["status"], still=still)
+def _row(facts: Facts) -> Iterator[RenderableType]:
+    best, status = facts["best"], status_word(facts["status"], still=facts["stands_still"])
     yield Text(facts["name"], style="bold")
     yield Text(status, style=STATUS_STYLE.get(status, ""))
     yield from (done_words(facts, what) for what in ("trials", "epochs"))
@@ -167,9 +168,14 @@ def _front(facts: Facts) -> str:
     return f"front of {len(facts['front'])}" if facts["front"] else ""
 
 
-def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
-    """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``)."""
-    view = Watcher(reader, study.id).poll()
+def status_facts(
+    reader: Reader, study: StudyRow, waits: str | None = None, *, still: bool = False
+) -> Facts:
+    """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``).
+
+    ``still`` as in ``View``.
+    """
+    view = replace(Watcher(reader, study.id).poll(), still=still)
     found = usage_of(reader, study)
     delays = _delays(reader, study, view)
     return view_facts(view) | {
@@ -177,7 +183,7 @@ def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> F
         "environment": study.environment or None,
         "all_trials": [_trial(trial) for trial in view.trials],
         "spent": spent_facts(view.study, time.time()),
-        "misses_deadline_by": _misses_by(reader, view.study),
+        "misses_deadline_by": None if still else _misses_by(reader, view.study),
         "usage": None if found is None else asdict(found) | {"share": found.share},
         "delays": None if delays is None else asdict(delays),
     }
@@ -210,7 +216,7 @@ def status_view(
 ) -> RenderableType:
     """A study as the live view shows it, why it makes no progress, all failures, and logs.
 
-    Of the logs it shows the ends that tell why. ``still`` as in ``study_table``.
+    Of the logs it shows the ends that tell why. ``still`` as in ``View``.
     """
     view = replace(Watcher(reader, study.id).poll(), still=still)
     parts: list[RenderableType] = [study_screen(view, time.time())]

@@ -89,6 +89,7 @@ def test_ls_and_down_say_what_is_unfinished_where_no_scheduler_runs(tmp_path):
     assert words == "no scheduler is running: unfinished studies go on with `penstock up`"
     facts = json.loads(runner.invoke(app, ["ls", "--json"]).stdout)
     assert [each["status"] for each in facts] == ["running", "running", "paused"], "as ever"
+    assert [each["stands_still"] for each in facts] == [True, True, False]
     with locks.hold(tmp_path / "run", "scheduler"):
         shown = runner.invoke(app, ["ls"]).stdout
     assert shown.count("running") == 2
@@ -117,8 +118,12 @@ def test_status_where_no_scheduler_runs_foretells_nothing(tmp_path):
     assert "no scheduler is running: start one with `penstock up`" in lines
     facts = json.loads(shell.invoke(app, ["status", "--json"]).stdout)
     assert facts["status"] == "running", "as ever"
+    assert (facts["stands_still"], facts["eta_seconds"]) == (True, None)
     with locks.hold(tmp_path / "run", "scheduler"):
         head, bar, *_ = shell.invoke(app, ["status"]).stdout.splitlines()
+        facts = json.loads(shell.invoke(app, ["status", "--json"]).stdout)
+    assert not facts["stands_still"]
+    assert facts["eta_seconds"] > 0
     assert head.startswith("digits  running  ")
     assert bar.endswith(" left")
 
@@ -195,7 +200,7 @@ def test_ls_folds_only_a_long_name_in_80_columns(long_names):
     """The numbers stay whole, and the whole name is there to be copied."""
     reader = Reader(f"sqlite:///{long_names[0] / 'ledger.db'}")
     console = Console(file=io.StringIO(), width=80)
-    console.print(study_table([study_facts(reader, reader.study(LONG))], still=False))
+    console.print(study_table([study_facts(reader, reader.study(LONG))]))
     _, *lines = console.file.getvalue().splitlines()
     assert len(lines) > 1
     assert max(map(len, lines)) <= 80
@@ -475,7 +480,7 @@ if "submit" in sys.argv:
     from penstock.app.study.handle import SUBMITTED
     study = penstock.create_study(study_name="later")
     SUBMITTED.get().append(study)  # as submit() does
-    print(study.best_trial)
+    print(study.best_trials[0] if "first" in sys.argv else study.best_trial)
     print("not run")
 """
 
@@ -570,11 +575,24 @@ def test_a_submitted_script_that_asks_for_results_too_early_is_said_to_end_there
     result = process("submit", script, "submit", home=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "submitted later: penstock watch later"
-    line = 1 + SCRIPT.splitlines().index("    print(study.best_trial)")
+    line = 1 + next(n for n, line in enumerate(SCRIPT.splitlines()) if "study.best_trial)" in line)
     assert result.stderr == (
         f"study.py:{line} asks for results, and there are none yet, since the study was only"
         " submitted. The script ended there: ValueError: no trial is complete yet, of 0\n"
     )
+
+
+def test_an_error_of_a_submitted_script_is_its_own_with_a_word_on_what_it_cannot_have(
+    script, tmp_path
+):
+    """There is no first of best trials yet, and Optuna's users get an IndexError for that."""
+    result = process("submit", script, "submit", "first", home=tmp_path)
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-1] == "submitted later: penstock watch later"
+    *trace, why, last = result.stderr.splitlines()
+    assert trace[-1] == "IndexError: list index out of range"
+    assert why == "study.py has results of what it submitted only under `penstock run`"
+    assert last == "penstock: study.py raised IndexError"
 
 
 def test_a_script_that_is_not_there_is_refused(tmp_path):

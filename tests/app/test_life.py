@@ -318,9 +318,7 @@ def test_what_is_enqueued_in_a_study_that_is_over_is_shown_and_is_none_of_its_tr
     [study] = Reader(url).studies()
     facts = study_facts(Reader(url), study)
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(
-        study_table([facts], still=False), study_screen(Watcher(Reader(url), "s-1").poll(), 9.0)
-    )
+    console.print(study_table([facts]), study_screen(Watcher(Reader(url), "s-1").poll(), 9.0))
     text = console.export_text()
     assert (facts["status"], facts["enqueued_trials"]) == ("cancelled", 2)
     assert " 1/1 " in text.splitlines()[1]

@@ -195,7 +195,7 @@ def test_values_have_the_names_that_their_user_gave_them_last(tmp_path):
     for view in (watcher.poll(), watcher.poll()):
         console.print(study_screen(view, START), progress_words(view))
     console.print(sentence(view.study, view.trials[0]), markup=False)
-    console.print(study_table([study_facts(reader, reader.study("digits"))], still=False))
+    console.print(study_table([study_facts(reader, reader.study("digits"))]))
     console.print(best_view(best_facts(reader, reader.study("digits"))))
     console.print(render(trial_story(reader, *find_trial(reader, "digits/1"))))
     result = outcome(reader, "digits-1a2b", tmp_path / "r.html", START, START)
