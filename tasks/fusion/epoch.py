@@ -206,7 +206,12 @@ class Epoch:
             lambda: [_seed(row.training, number, shard) for row in self.rows]
         )
         batch = tuple(tensor[part.to(tensor.device)].to(self._device) for tensor in self._data)
-        return self.group.differentiate(self._code, batch, weight)
+        return self.group.recordings.step(
+            (part.shape[1], weight),
+            batch,
+            self._common,
+            lambda: self.group.differentiate(self._code, batch, weight),
+        )
 
     def _alone(self, k: int, number: int, part: Tensor) -> Facts:
         run, optimiser = self.rows[k].training, self.group.optimiser

@@ -9,6 +9,7 @@ can be set. A value that is changed in place is noticed at the end of an epoch.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -24,6 +25,14 @@ class Differs(NotFused):
     def __init__(self, read: Read) -> None:
         super().__init__(f"its code reads {read[1]!r}, which others have another value of")
         self.read = read
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What code has read: the attributes that each object has, and the keys of values."""
+
+    names: list[set[str]]
+    values: dict[Read, Hashable]
 
 
 class Common:
@@ -57,10 +66,28 @@ class Common:
             self._known[read] = values[0]
         return self._known[read]
 
+    def reads(self) -> Reads:
+        """All that was read until now. Raises ``NotFused``."""
+        return Reads(self._names(), {read: self._key(read) for read in self._known})
+
+    def has_same(self, reads: Reads) -> bool:
+        """Whether all that was read there has the same value here."""
+        try:
+            same = all(self._key(read) == key for read, key in reads.values.items())
+        except NotFused:
+            return False
+        return same and self._names() == reads.names
+
+    def _names(self) -> list[set[str]]:
+        return [set(vars(code)) for code in self._codes]
+
+    def _key(self, read: Read) -> Hashable:
+        return frozen(self.value(read), f"self.{read[1]}")
+
     def check_unchanged(self) -> None:
         """Raise ``NotFused`` if a value that was read has been changed in place."""
         for read, key in self._keys.items():
-            if frozen(self._known[read], f"self.{read[1]}") != key:
+            if self._key(read) != key:
                 raise NotFused(f"its code changes self.{read[1]}")
 
 

@@ -15,6 +15,9 @@ from .together import last_dimension
 
 #: torch's default for ``ignore_index``.
 _IGNORED = -100
+#: The mean over examples with a class, and how many these are; and how torch numbers that mean.
+_nll = torch.ops.aten.nll_loss_forward.default
+_MEAN = 1
 _log_softmax = last_dimension(F.log_softmax)
 #: The defaults of ``F.cross_entropy`` and ``F.nll_loss``.
 _DEFAULTS: dict[str, Any] = {
@@ -55,7 +58,7 @@ def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
 
 def nll_of_all(count: int, log_probabilities: Tensor, target: Tensor) -> Tensor:
     """The mean negative log likelihood (K,) from (K, B, classes) and (K, B)."""
-    if log_probabilities.is_cuda or bool((target == _IGNORED).any()):
+    if log_probabilities.is_cuda:
         made: Tensor = looped(F.nll_loss, count, (log_probabilities, target), {})
         return made
     mean: Tensor = _MeanNll.apply(log_probabilities, target)  # type: ignore[no-untyped-call]
@@ -66,14 +69,17 @@ class _MeanNll(Function):
     @staticmethod
     def forward(ctx: Any, log_probabilities: Tensor, target: Tensor) -> Tensor:
         ctx.shape = log_probabilities.shape
-        ctx.save_for_backward(target)
         # The sum of a trial's batch is torch's own: it is ordered as no sum over a stack is.
         each = zip(log_probabilities.unbind(0), target.unbind(0), strict=True)
-        return torch.stack([F.nll_loss(one, its) for one, its in each])
+        made = [_nll(one, its, None, _MEAN, _IGNORED) for one, its in each]
+        ctx.save_for_backward(target, torch.stack([counted for _, counted in made]))
+        return torch.stack([loss for loss, _ in made])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        [target] = ctx.saved_tensors
-        each = (grad / -target.shape[1]).view(-1, 1, 1).expand(*target.shape, 1)
+        target, counted = ctx.saved_tensors
+        ignored = target == _IGNORED
+        each = (grad / -counted).unsqueeze(1).expand(target.shape).masked_fill(ignored, 0.0)
         made = torch.zeros(ctx.shape, dtype=grad.dtype)
-        return made.scatter_(2, target.unsqueeze(-1), each), None
+        at = target.masked_fill(ignored, 0)
+        return made.scatter_(2, at.unsqueeze(-1), each.unsqueeze(-1)), None
