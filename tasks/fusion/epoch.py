@@ -202,13 +202,11 @@ class Epoch:
     def _shard(
         self, number: int, shard: int, part: Tensor, weight: float
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        self.group.generators.begin(
-            lambda: [_seed(row.training, number, shard) for row in self.rows]
-        )
         batch = tuple(tensor[part.to(tensor.device)].to(self._device) for tensor in self._data)
-        return self.group.recordings.step(
+        return self.group.recorded_steps.step(
             (part.shape[1], weight),
             batch,
+            lambda: [_seed(row.training, number, shard) for row in self.rows],
             self._common,
             lambda: self.group.differentiate(self._code, batch, weight),
         )

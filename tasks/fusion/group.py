@@ -18,7 +18,7 @@ from .operators.not_fused import NotFused
 from .operators.rules import Rules
 from .operators.watch import Watch
 from .optimisers import StepsByItself, VectorOptimiser, is_plain, stepped
-from .recording import Recordings
+from .recorded import RecordedSteps
 from .stacks import Stack, are_in, put, unalias
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Group:
         self.generators = Generators(len(self.runs), self.runs[0].device)
         self._all = AllRows(len(self.runs))
         self._rules = Rules(self._all, self.generators)
-        self.recordings = Recordings(list(self.weights.flats.values()))
+        self.recorded_steps = RecordedSteps(list(self.weights.flats.values()), self.generators)
 
     def part(self, runs: Sequence[Training]) -> Group | None:
         """The group of trials that follow each other in this one, in the same memory.
@@ -111,7 +111,7 @@ class Group:
                 rate = rates[0] if len(set(rates)) == 1 else rates
                 if module.p != rate:
                     module.p = rate  # type: ignore[assignment]
-                    self.recordings.forget()
+                    self.recorded_steps.forget()
 
     def _is_whole(self) -> bool:
         """Whether nobody has replaced a tensor of a trial since."""

@@ -16,7 +16,7 @@ class Generators:
     """A generator for each trial. Before each step they are as torch's is for a trial alone."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
-        self._generators = [torch.Generator(device) for _ in range(rows)]
+        self.all = [torch.Generator(device) for _ in range(rows)]
         self._torchs = torch.default_generator
         if device.type == "cuda":
             self._torchs = torch.cuda.default_generators[device.index or 0]
@@ -29,10 +29,10 @@ class Generators:
     def drawing(self) -> list[torch.Generator]:
         """The generators, to be drawn from."""
         if self._seeds is not None:
-            for generator, seed in zip(self._generators, self._seeds(), strict=True):
+            for generator, seed in zip(self.all, self._seeds(), strict=True):
                 generator.manual_seed(seed)
             self._seeds = None
-        return self._generators
+        return self.all
 
     @contextmanager
     def lent(self, k: int) -> Iterator[None]:

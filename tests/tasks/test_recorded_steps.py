@@ -1,0 +1,316 @@
+"""Steps that are played from a recording have the bits of those that are computed."""
+
+from __future__ import annotations
+
+import fused_code as code
+import pytest
+import torch
+from fused_code import params, rows, trial
+from penstock.tasks.contracts.pieces import Pieces
+from penstock.tasks.fusion import recorded
+from penstock.tasks.fusion.checks import Mismatch
+from penstock.tasks.fusion.fusion import Fusion
+from penstock.tasks.fusion.operators import recorder
+from penstock.tasks.fusion.operators.drawing import Generators
+from penstock.tasks.fusion.operators.recorder import Recorder, Recording
+from penstock.tasks.fusion.recorded import RecordedSteps
+from penstock.tasks.fusion.stand_in import Common
+from penstock.tasks.training import loop
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """The first step of a kind is recorded; returns how many were played after it."""
+    monkeypatch.setattr(recorded, "_RECORDED", 1)
+    return spied(monkeypatch)
+
+
+def spied(monkeypatch):
+    played, play = [], Recording.play
+
+    def spy(self, given):
+        played.append(self)
+        return play(self, given)
+
+    monkeypatch.setattr(Recording, "play", spy)
+    return played
+
+
+def together_as_alone(make, epochs, between=lambda _run, _epoch: None):
+    """Whether three trials have the bits that they have alone after each epoch."""
+    fusion = Fusion()
+    runs, alone = [make(n) for n in range(3)], [make(n) for n in range(3)]
+    for epoch in range(epochs):
+        for run in (*runs, *alone):
+            between(run, epoch)
+        found = fusion.run_epochs(rows(runs))
+        expected = [loop.run_epoch(run, code.quiet) for run in alone]
+        assert [each.metrics for each in found] == [each.metrics for each in expected]
+        assert [run.hash() for run in runs] == [run.hash() for run in alone]
+    assert fusion.refusal(runs[0]) == ""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        code.Mlp,
+        code.Dropout,
+        code.LeNet,
+        code.BatchNorm,
+        code.Clipped,
+        code.Unused,
+        code.Embedded,
+        code.Transformer,
+        code.Criterion,
+    ],
+)
+@pytest.mark.parametrize("opt", ["nesterov", "adamw", "rmsprop"])
+def test_bits_are_those_of_each_alone(at_once, kind, opt):
+    together_as_alone(lambda n: trial(kind, n, params(n, opt=opt, clip=0.1)), 4)
+    assert len(at_once) > 4
+
+
+@pytest.mark.parametrize("kind", [code.Mlp, code.LeNet])
+def test_batches_in_shards_are_played_too(at_once, kind):
+    together_as_alone(lambda n: trial(kind, n, params(n), shards=3), 4)
+    assert len(at_once) > 9
+
+
+def test_the_user_s_code_runs_only_until_its_steps_are_recorded():
+    calls, counts = [], []
+
+    class Counted(code.Mlp):
+        def loss(self, model, batch):
+            if model.training and type(self) is not Counted:  # but what stands for all trials
+                calls.append(len(batch[0]))
+            return super().loss(model, batch)
+
+    make = lambda n: trial(Counted, n, params(n))  # noqa: E731 - as everywhere here
+    together_as_alone(make, 13, lambda *_: counts.append(len(calls)))
+    before = counts[::6]  # the epochs: three trials together, and three alone
+    assert before[0] == 0
+    assert before[9] == before[12] > 0
+
+
+def test_what_the_code_reads_in_another_epoch_is_in_force(at_once):
+    class Scaled(code.Mlp):
+        def loss(self, model, batch):
+            return self.now("scale") * super().loss(model, batch)
+
+    def make(n):
+        own = params(n, scale=1.0)
+        made = trial(Scaled, n, own)
+        made.pieces = made.code._pieces = Pieces({**own, "scale@1": 1.0, "scale@4": 0.5})
+        return made
+
+    together_as_alone(make, 7)
+    assert len({id(each) for each in at_once}) >= 4, "the full batch and the smaller one, twice"
+
+
+def test_an_attribute_that_appears_is_read(at_once):
+    class Marked(code.Mlp):
+        factor = 1.0
+
+        def loss(self, model, batch):
+            return self.factor * super().loss(model, batch)
+
+    def between(run, epoch):
+        if epoch == 3:
+            run.code.factor = 0.25
+
+    together_as_alone(lambda n: trial(Marked, n, params(n)), 6, between)
+    assert at_once
+
+
+def test_a_dropout_that_is_switched_on_draws(at_once):
+    class Once(code.Mlp):
+        def model(self):
+            return nn.Sequential(nn.Linear(20, 32), nn.Dropout(0.0), nn.Linear(32, 3))
+
+    def between(run, epoch):
+        if epoch == 3:
+            run.model[1].p = 0.5
+
+    together_as_alone(lambda n: trial(Once, n, params(n)), 6, between)
+    assert len({id(each) for each in at_once}) >= 4, "without it, and with it"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_each_trial_draws_its_own_numbers(at_once, shards):
+    together_as_alone(lambda n: trial(code.Dropout, n, params(n, p=0.4 * n), shards=shards), 5)
+    assert len(at_once) > 4
+
+
+def test_attention_that_drops_is_computed(at_once):
+    together_as_alone(lambda n: trial(code.Transformer, n, params(n, p=0.1)), 3)
+    assert not at_once
+
+
+# -- the steps of a group ------------------------------------------------------------------------
+
+
+def drive(compute, times):
+    """Steps with other batches; what each has given, and should have given."""
+    stack = torch.zeros(2, 3)
+    steps, given = RecordedSteps([stack], Generators(2, torch.device("cpu"))), []
+    seeds = lambda: [1, 2]  # noqa: E731 - of two trials
+    reads = Common([code.Smoothed({"smoothing": 0.1}) for _ in range(2)])
+    for n in range(times):
+        x = torch.arange(6.0).view(2, 3) + n
+        losses, [gradient] = steps.step("kind", (x,), seeds, reads, lambda x=x: compute(stack, x))
+        given.append((losses.tolist(), gradient.tolist()))
+    return given, stack
+
+
+@pytest.mark.parametrize("what", ["losses", "gradients", "stacks"])
+def test_a_step_that_changes_with_every_call_is_noticed(at_once, what):
+    """As one does that counts its calls."""
+    calls = []
+
+    def counting(stack, x):
+        calls.append(1)
+        factors = [len(calls) if each == what else 1 for each in ("losses", "gradients", "stacks")]
+        stack.add_(x * factors[2])
+        return (x * factors[0]).sum(1), [x * factors[1]]
+
+    with pytest.raises(Mismatch, match="other bits than what was recorded"):
+        drive(counting, 2)
+    assert len(at_once) == 1
+
+
+def test_code_that_counts_its_calls_is_trained_alone(at_once):
+    calls = []
+
+    class Counting(code.Mlp):
+        def loss(self, model, batch):
+            calls.append(1)
+            return super().loss(model, batch) * len(calls)
+
+    fusion = Fusion()
+    runs = [trial(Counting, n, params(n)) for n in range(3)]
+    for _ in range(3):
+        assert all(isinstance(each, loop.Result) for each in fusion.run_epochs(rows(runs)))
+    assert "other bits" in fusion.refusal(runs[0])
+
+
+def test_what_a_step_writes_to_the_stacks_is_written_once(at_once):
+    calls = []
+
+    def adding(stack, x):
+        calls.append(1)
+        stack.add_(x)
+        return stack.sum(1), [stack * 1]
+
+    given, stack = drive(adding, 5)
+    assert len(calls) == 2, "recorded and compared"
+    total = torch.stack([torch.arange(6.0).view(2, 3) + n for n in range(5)]).cumsum(0)
+    assert torch.equal(stack, total[-1])
+    assert [losses for losses, _ in given] == total.sum(2).tolist()
+
+
+OTHER = torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda stack, x: (F.dropout(x).sum(1), [x]),
+        lambda stack, x: (x.sum(1) * x.sum().item(), [x]),
+        lambda stack, x: (x.sum(1) * len(x.nonzero()), [x]),
+        lambda stack, x: (x.sum(1), [x + OTHER.add_(1)]),
+        lambda stack, x: (torch.view_as_complex(x[:, :2].clone()).real, [x]),
+    ],
+    ids=["random", "value", "shape", "memory", "complex"],
+)
+def test_what_cannot_be_recorded_is_computed(at_once, compute):
+    OTHER.zero_()
+    calls = []
+
+    def counted(stack, x):
+        calls.append(1)
+        return compute(stack, x)
+
+    drive(counted, 4)
+    assert len(calls) == 4
+    assert not at_once
+
+
+def test_a_step_that_makes_much_is_computed(at_once, monkeypatch):
+    monkeypatch.setattr(recorder, "_LARGEST", 100)
+    drive(lambda stack, x: (x.sum(1), [x * 2]), 3)
+    assert at_once
+    at_once.clear()
+    drive(lambda stack, x: (x.sum(1), [x.repeat(9, 1) * 2]), 3)
+    assert not at_once
+
+
+# -- what is recorded ----------------------------------------------------------------------------
+
+KEPT = torch.arange(12.0).view(3, 4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.stack([x, KEPT[1:2].expand(2, 4)]),
+        lambda x: torch.cat([x, x.neg()], dim=1)[:, 1:7:2],
+        lambda x: x.unbind(0)[1] * x.max(0).values,
+        lambda x: x.index_select(1, torch.tensor([1, 0])).clamp(min=1.0, max=x.shape[1]),
+        lambda x: x.t().contiguous().view(-1).add_(KEPT.t()[0, 0]),
+        lambda x: torch.full_like(x, 2.0).mul_(x).masked_fill(x == 3.0, -1.0),
+        lambda x: F.linear(x, KEPT.detach()),
+        lambda x: x.view(2, 4).detach(),
+        lambda x: torch.zeros(2, 4).scatter_(1, x.long() % 4, KEPT[:2]),
+        lambda x: KEPT * 1,
+        lambda x: KEPT,
+    ],
+)
+def test_a_recording_gives_what_the_function_gives(function):
+    given = torch.arange(8.0).view(2, 4)
+    watching = Recorder((given,), ())
+    with watching:
+        made = function(given)
+    assert not watching.refused
+    recording = watching.end([made, None])
+    for n in (3.0, 3.0, 5.0):
+        other = given * n
+        expected = function(other.clone())
+        found, nothing = recording.play((other,))
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()
+        assert nothing is None
+
+
+def test_gradients_are_recorded():
+    weight = torch.arange(12.0).view(3, 4).requires_grad_()
+
+    def gradient(x):
+        loss = F.cross_entropy(F.relu(F.linear(x, weight) - 20), torch.tensor([0, 2]))
+        return torch.autograd.grad(loss, weight)[0]
+
+    given = torch.arange(8.0).view(2, 4) / 8
+    watching = Recorder((given,), ())
+    with watching:
+        made = gradient(given)
+    recording = watching.end([made])
+    for n in range(1, 4):
+        assert torch.equal(recording.play((given * n,))[0], gradient(given * n))
+
+
+def test_what_is_not_needed_any_more_is_freed():
+    def watched(x):
+        for _ in range(5):
+            x = x * 2
+        return x
+
+    given = torch.zeros(4)
+    watching = Recorder((given,), ())
+    with watching:
+        made = watched(given)
+    recording = watching.end([made])
+    freed = [len(call.last) for call in recording._calls]
+    assert freed == [1] * 5, "each call's argument, the batch first"
