@@ -122,8 +122,8 @@ class Fusion:
     ) -> list[Outcome]:
         """``apart``: so many of the group are trained alone. Times are as if they were here."""
         admission = self._known.admission(structure)
-        if len(rows) == 1:
-            return self._each_alone(rows, admission)
+        if len(rows) == 1:  # of two: their stacks stay
+            return self._timed(rows, admission)
         outcomes = _Attempt(self._known, rows, structure, apart).run()
         for outcome in outcomes:
             if isinstance(outcome, Result) and outcome.together == len(rows):

@@ -207,7 +207,8 @@ def test_one_of_them_is_timed_alone_whenever_their_epochs_have_doubled():
         assert all(min(alone) <= each <= max(alone) for each in known)
 
 
-def test_the_others_keep_their_stacks_while_one_is_timed_alone(monkeypatch):
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_others_keep_their_stacks_while_one_is_timed_alone(monkeypatch, count):
     made = []
     of_new = Group.__init__
 
@@ -216,8 +217,8 @@ def test_the_others_keep_their_stacks_while_one_is_timed_alone(monkeypatch):
         of_new(self, runs, *args, **named)
 
     monkeypatch.setattr(Group, "__init__", counted)
-    same_as_alone(Fusion(), lambda n: trial(code.Mlp, n, params(n, opt="adamw")), 4, 9)
-    assert made == [4]
+    same_as_alone(Fusion(), lambda n: trial(code.Mlp, n, params(n, opt="adamw")), count, 9)
+    assert made == [count]
 
 
 @pytest.mark.parametrize("opt", ["momentum", "adamw", "rmsprop"])

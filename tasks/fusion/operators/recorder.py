@@ -209,14 +209,15 @@ def _kind(func: Any) -> _Kind:
     refused = [words for tag, words in _REFUSED.items() if tag in func.tags]
     arguments = list(enumerate(func._schema.arguments))
     rates = [i for i, each in arguments if each.name == "dropout_p"]
-    written = [
-        (i, each.name)
-        for i, each in arguments
-        if each.alias_info is not None and each.alias_info.is_write
-    ]
-    rate = rates[0] if rates else None
-    is_random = torch.Tag.nondeterministic_seeded in func.tags
-    return _Kind(refused[0] if refused else "", func.is_view, is_random, rate, tuple(written))
+    aliased = [(i, each) for i, each in arguments if each.alias_info is not None]
+    written = [(i, each.name) for i, each in aliased if each.alias_info.is_write]
+    return _Kind(
+        refused[0] if refused else "",
+        bool(aliased) and not written,
+        torch.Tag.nondeterministic_seeded in func.tags,
+        rates[0] if rates else None,
+        tuple(written),
+    )
 
 
 def _memory(tensor: Tensor) -> Hashable:
