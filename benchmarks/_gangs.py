@@ -41,12 +41,14 @@ class Small(penstock.TorchTrainable):
     batch_size = 24
     eval_batch_size = 9
     shape: tuple[int, ...] = ()
+    examples = 56, 24
 
     def data(self):
         generator = torch.Generator().manual_seed(1)
-        x = torch.randn(80, *self.shape, generator=generator)
+        train, validation = self.examples
+        x = torch.randn(train + validation, *self.shape, generator=generator)
         data = TensorDataset(x, (x.flatten(1).mean(1) > 0).long())
-        return penstock.Data(TensorDataset(*data[:56]), TensorDataset(*data[56:]))
+        return penstock.Data(TensorDataset(*data[:train]), TensorDataset(*data[train:]))
 
     def optimizer(self, model):
         kinds = {
@@ -174,7 +176,7 @@ class Paths(Small):
 
 
 class LargePaths(Small):
-    """The same with three cells, on larger images."""
+    """The same with three cells, on larger images: three short steps an epoch."""
 
     shape = (3, 16, 16)
 
@@ -182,8 +184,17 @@ class LargePaths(Small):
         return nas.supernet(NasBench201)
 
 
+class CifarPaths(LargePaths):
+    """The same on images of CIFAR's size, in batches of 64: 256 to train on, 64 to evaluate."""
+
+    shape = (3, 32, 32)
+    batch_size = 64
+    eval_batch_size = 32
+    examples = 256, 64
+
+
 MODELS = {"cnn": Conv, "lstm": Lstm, "transformer": Block, "encoded": Encoded}
-SUPERNETS = {"supernet": Paths, "large supernet": LargePaths}
+SUPERNETS = {"supernet": Paths, "large supernet": LargePaths, "CIFAR's supernet": CifarPaths}
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 

@@ -1,8 +1,10 @@
 """Super-nets: bits at two widths, two cores beside one, and weights beside checkpoints.
 
 ``mismatch``: epochs of NAS-Bench-201's super-net in gangs of one and two processes, compared by
-their state hashes and metrics. ``parallel``: the reported seconds of its epochs in a gang of two
-over those of one process, in alternation: each of eight shards of a batch trains a path of its own.
+their state hashes and metrics. ``mixed_parallel``: the reported seconds of its epochs in one
+process over those in a gang of two, in alternation: each of eight shards of a batch trains a path
+of its own. It is measured on images of CIFAR's size in batches of 64, and ``mixed_parallel_short``
+on smaller images in three steps an epoch, of 24, 24 and 8.
 
 ``weights``: what candidates take to get their weights out of a super-net that a trainer has loaded,
 its loading counted, beside a checkpoint loaded for each of them; ``with_build`` counts what it
@@ -53,12 +55,19 @@ def mismatch() -> dict[str, Any]:
 
 
 def parallel(pairs: int) -> dict[str, Any]:
-    """Seconds of an epoch on one core over those on two, in ``pairs`` pairs of plans."""
+    """``mixed_parallel`` and ``mixed_parallel_short``, in ``pairs`` pairs of plans."""
+    return {
+        **_parallel("mixed_parallel", "CIFAR's supernet", pairs),
+        **_parallel("mixed_parallel_short", "large supernet", pairs),
+    }
+
+
+def _parallel(figure: str, model: str, pairs: int) -> dict[str, Any]:
     pool, one, two = Pool(2), list[float](), list[float]()
     stages = {width: straight(*[width] * (1 + EPOCHS)) for width in (1, 2)}
 
     def seconds(plan: tuple[Stage, ...]) -> float:
-        pool.carry_out("large supernet", "sgd", plan)
+        pool.carry_out(model, "sgd", plan)
         return sum(pool.seconds[1:]) / EPOCHS
 
     try:
@@ -69,9 +78,9 @@ def parallel(pairs: int) -> dict[str, Any]:
         pool.close()
     ratios = sorted(a / b for a, b in zip(one, two, strict=True))
     return {
-        "mixed_parallel": median(ratios),
-        "mixed_parallel.worst": ratios[0],
-        "mixed_parallel.epoch_seconds": [median(one), median(two)],
+        figure: median(ratios),
+        f"{figure}.worst": ratios[0],
+        f"{figure}.epoch_seconds": [median(one), median(two)],
     }
 
 
