@@ -83,6 +83,8 @@ class Epoch:
         #: Who has left during this step.
         self._gone: set[int] = set()
         self._losses: list[Tensor] = []
+        #: How many steps of this size are still to come in the epoch.
+        self._follow = 0
 
     def train(self) -> list[float]:
         """Train; returns the mean loss of each trial that has not left.
@@ -102,6 +104,7 @@ class Epoch:
             if not self.rows:
                 return []
             part = self._orders[:, step * self._size : (step + 1) * self._size]
+            self._follow = max(0, examples // self._size - step - 1)
             chosen = {checked[1] % len(self.rows)} if step == checked[0] else set()
             self._step(step + 1, part, chosen)
             self._leave()
@@ -116,6 +119,7 @@ class Epoch:
         ``train``.
         """
         whole = self._begin() // self._size
+        self._follow = whole
         step = 0
         while self._admission.step.undecided(self._about()):
             begin = step % whole * self._size
@@ -208,7 +212,8 @@ class Epoch:
             batch,
             lambda: [_seed(row.training, number, shard) for row in self.rows],
             self._common,
-            lambda: self.group.differentiate(self._code, batch, weight),
+            lambda batch: self.group.differentiate(self._code, batch, weight),
+            follow=self._follow,
         )
 
     def _alone(self, k: int, number: int, part: Tensor) -> Facts:

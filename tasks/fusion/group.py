@@ -74,7 +74,9 @@ class Group:
         self.generators = Generators(len(self.runs), self.runs[0].device)
         self._all = AllRows(len(self.runs))
         self._rules = Rules(self._all, self.generators)
-        self.recorded_steps = RecordedSteps(list(self.weights.flats.values()), self.generators)
+        self.recorded_steps = RecordedSteps(
+            list(self.weights.flats.values()), self.generators, self._rules
+        )
 
     def part(self, runs: Sequence[Training]) -> Group | None:
         """The group of trials that follow each other in this one, in the same memory.

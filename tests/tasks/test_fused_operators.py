@@ -18,11 +18,12 @@ from penstock.tasks.fusion.operators.all_rows import AllRows
 from penstock.tasks.fusion.operators.batched import batched
 from penstock.tasks.fusion.operators.drawing import Generators
 from penstock.tasks.fusion.operators.not_fused import NotFused
-from penstock.tasks.fusion.operators.rules import Rules
+from penstock.tasks.fusion.operators.rules import Rules, differs_when_seen
 from penstock.tasks.fusion.operators.watch import Watch
 from penstock.tasks.training.loop import device_here
 from torch import Tensor
-from torch.overrides import resolve_name
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -113,6 +114,7 @@ def check(count, call, rows, kind="own", seed=0):
         )
         for own, its, grads in zip(expected, inputs, given, strict=True)
     ]
+    check_seen(call, rows[0], given[0])
     got = torch.autograd.grad(
         [found[i] for i in differentiable],
         [stacks[i] for i in leaves],
@@ -123,6 +125,48 @@ def check(count, call, rows, kind="own", seed=0):
         assert (got[at] is None) == (wanted[0][at] is None)
         for k in range(count if got[at] is not None else 0):
             assert bits(got[at][k]) == bits(wanted[k][at]), f"gradient {at} of {k} of {count}"
+
+
+class Looks(TorchDispatchMode):
+    """Somebody who looks at the operators beneath, as a recorder does."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class Asks(TorchFunctionMode):
+    """Whether something is called that is known to have other bits then."""
+
+    differs = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        named = kwargs or {}
+        self.differs |= func in listed.SEEN and differs_when_seen(func, args, named)
+        return func(*args, **named)
+
+
+def check_seen(call, own, grads):
+    """A trial's bits are the same while somebody looks at the operators beneath."""
+
+    def made():
+        inputs = [_leaf(each) for each in own]
+        results = alone(call, inputs)
+        found = [each.requires_grad for each in results]
+        if not any(found):
+            return results
+        leaves = [each for each in inputs if each.requires_grad]
+        of = [each for each, there in zip(results, found, strict=True) if there]
+        return [*results, *torch.autograd.grad(of, leaves, grads, allow_unused=True)]
+
+    with Asks() as asks:
+        expected = made()
+    if asks.differs or any(each.is_cuda for each in own):
+        return
+    with Looks():
+        found = made()
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or bits(one) == bits(other)
 
 
 def _leaf(tensor: Tensor) -> Tensor:

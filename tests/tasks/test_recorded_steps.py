@@ -11,8 +11,10 @@ from penstock.tasks.fusion import recorded
 from penstock.tasks.fusion.checks import Mismatch
 from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.fusion.operators import recorder
+from penstock.tasks.fusion.operators.all_rows import AllRows
 from penstock.tasks.fusion.operators.drawing import Generators
 from penstock.tasks.fusion.operators.recorder import Recorder, Recording
+from penstock.tasks.fusion.operators.rules import Rules
 from penstock.tasks.fusion.recorded import RecordedSteps
 from penstock.tasks.fusion.stand_in import Common
 from penstock.tasks.training import loop
@@ -24,8 +26,9 @@ pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """The first step of a kind is recorded; returns how many were played after it."""
+    """The first step of a kind is recorded; returns those that were played after it."""
     monkeypatch.setattr(recorded, "_RECORDED", 1)
+    monkeypatch.setattr(recorded, "_FOLLOW", 0)
     return spied(monkeypatch)
 
 
@@ -145,6 +148,61 @@ def test_each_trial_draws_its_own_numbers(at_once, shards):
     assert len(at_once) > 4
 
 
+def test_what_is_changed_in_place_in_a_batch_is_changed_once(at_once):
+    class Inplace(code.Mlp):
+        def loss(self, model, batch):
+            batch[0].sub_(0.1).div_(2.0)
+            return super().loss(model, batch)
+
+    together_as_alone(lambda n: trial(Inplace, n, params(n)), 4)
+    assert at_once
+
+
+@pytest.mark.parametrize("what", ["prod", "fill", "max"])
+def test_what_has_other_bits_when_it_is_seen_is_not_recorded(at_once, what):
+    class Seen(code.Mlp):
+        def model(self):
+            made = super().model()
+            made.own = nn.Identity()
+            made.own.weight = nn.Parameter(torch.tensor([1.1, 0.7]))
+            return made
+
+        def loss(self, model, batch):
+            own, loss = model.own.weight, super().loss(model, batch)
+            if what == "prod":
+                return loss * own.prod()
+            if what == "max":
+                return loss * own.max()
+            filled = batch[0].masked_fill(batch[0] > 1.0, own[0])
+            return loss + filled.mean() * own[1]
+
+    together_as_alone(lambda n: trial(Seen, n, params(n)), 6)
+    assert not at_once
+
+
+def test_classes_with_weights_and_smoothing_are_trained_alone():
+    class Both(code.Mlp):
+        def loss(self, model, batch):
+            x, y = batch
+            weight = torch.tensor([0.2, 1.0, 0.7])
+            return F.cross_entropy(model(x), y, weight, label_smoothing=0.1)
+
+    fusion = Fusion()
+    runs = [trial(Both, n, params(n)) for n in range(3)]
+    fusion.run_epochs(rows(runs))
+    assert "both label smoothing and weights" in fusion.refusal(runs[0])
+
+
+def test_a_group_that_lives_for_few_steps_records_none(monkeypatch):
+    """What it takes would not come back."""
+    played = spied(monkeypatch)
+    fusion = Fusion()
+    runs = [trial(code.Mlp, n, params(n)) for n in range(4)]
+    for n in range(12):  # four steps an epoch, and others in each
+        fusion.run_epochs(rows([runs[0], runs[1 + n % 3]]))
+    assert not played
+
+
 def test_attention_that_drops_is_computed(at_once):
     together_as_alone(lambda n: trial(code.Transformer, n, params(n, p=0.1)), 3)
     assert not at_once
@@ -153,33 +211,50 @@ def test_attention_that_drops_is_computed(at_once):
 # -- the steps of a group ------------------------------------------------------------------------
 
 
+PARTS = ("losses", "gradients", "stacks")
+
+
 def drive(compute, times):
     """Steps with other batches; what each has given, and should have given."""
     stack = torch.zeros(2, 3)
-    steps, given = RecordedSteps([stack], Generators(2, torch.device("cpu"))), []
+    given = []
     seeds = lambda: [1, 2]  # noqa: E731 - of two trials
+    generators = Generators(2, torch.device("cpu"))
+    rules = Rules(AllRows(2), generators)
     reads = Common([code.Smoothed({"smoothing": 0.1}) for _ in range(2)])
+    steps = RecordedSteps([stack], generators, rules)
     for n in range(times):
         x = torch.arange(6.0).view(2, 3) + n
-        losses, [gradient] = steps.step("kind", (x,), seeds, reads, lambda x=x: compute(stack, x))
+        with_stack = lambda batch: compute(stack, *batch)  # noqa: E731
+        losses, [gradient] = steps.step("kind", (x,), seeds, reads, with_stack, follow=0)
         given.append((losses.tolist(), gradient.tolist()))
     return given, stack
 
 
 @pytest.mark.parametrize("what", ["losses", "gradients", "stacks"])
-def test_a_step_that_changes_with_every_call_is_noticed(at_once, what):
-    """As one does that counts its calls."""
+@pytest.mark.parametrize("since", [2, 3])
+def test_a_step_that_changes_with_every_call_is_not_played(at_once, what, since):
+    """As one does that counts its calls: two of them are recorded and compared at first."""
     calls = []
 
     def counting(stack, x):
         calls.append(1)
-        factors = [len(calls) if each == what else 1 for each in ("losses", "gradients", "stacks")]
+        factors = [max(1, len(calls) - since + 2) if what == each else 1 for each in PARTS]
         stack.add_(x * factors[2])
         return (x * factors[0]).sum(1), [x * factors[1]]
 
-    with pytest.raises(Mismatch, match="other bits than what was recorded"):
-        drive(counting, 2)
-    assert len(at_once) == 1
+    if since == 3:
+        with pytest.raises(Mismatch, match="other bits than what was recorded"):
+            drive(counting, 2)
+        assert len(at_once) == 1
+        return
+    given, _ = drive(counting, 4)
+    assert len(calls) == 5, "one was recorded"
+    assert not at_once
+    factors = [2, 3, 4, 5] if what == "losses" else [1] * 4
+    assert [losses[0] for losses, _ in given] == [
+        (3 + 3 * n) * factor for n, factor in enumerate(factors)
+    ]
 
 
 def test_code_that_counts_its_calls_is_trained_alone(at_once):
@@ -206,7 +281,7 @@ def test_what_a_step_writes_to_the_stacks_is_written_once(at_once):
         return stack.sum(1), [stack * 1]
 
     given, stack = drive(adding, 5)
-    assert len(calls) == 2, "recorded and compared"
+    assert len(calls) == 3, "recorded, and computed twice to be compared"
     total = torch.stack([torch.arange(6.0).view(2, 3) + n for n in range(5)]).cumsum(0)
     assert torch.equal(stack, total[-1])
     assert [losses for losses, _ in given] == total.sum(2).tolist()
@@ -223,8 +298,9 @@ OTHER = torch.zeros(3)
         lambda stack, x: (x.sum(1) * len(x.nonzero()), [x]),
         lambda stack, x: (x.sum(1), [x + OTHER.add_(1)]),
         lambda stack, x: (torch.view_as_complex(x[:, :2].clone()).real, [x]),
+        lambda stack, x: (x.sum(1), [(x * 2).t_()]),
     ],
-    ids=["random", "value", "shape", "memory", "complex"],
+    ids=["random", "value", "shape", "memory", "complex", "shape in place"],
 )
 def test_what_cannot_be_recorded_is_computed(at_once, compute):
     OTHER.zero_()
@@ -235,7 +311,7 @@ def test_what_cannot_be_recorded_is_computed(at_once, compute):
         return compute(stack, x)
 
     drive(counted, 4)
-    assert len(calls) == 4
+    assert len(calls) == 5, "in one step it was tried"
     assert not at_once
 
 

@@ -10,6 +10,8 @@ equal in a few steps says nothing. tests/tasks/test_fused_operators.py goes thro
   be summed over a broadcast dimension they are looped.
 - ``ELEMENTWISE`` and ``LAST_DIMENSION``: ``together``.
 - ``LOOPED``: the trial's own kernels, one trial after the other.
+- ``SEEN``: while somebody looks at the operators beneath (``TorchDispatchMode``) torch avoids what
+  depends on values, and computes the gradients of these in another way, with other bits.
 """
 
 from __future__ import annotations
@@ -100,5 +102,12 @@ LOOPED: frozenset[Any] = frozenset(
         *_of(torch, "conv1d conv2d layer_norm logaddexp atan2"),
         *_of(Tensor, f"{_PRODUCTS} {_REDUCTIONS} {_PICKED} __matmul__ outer dot mv"),
         *_of(Tensor, "expand expand_as repeat __getitem__ __rmatmul__"),
+    )
+)
+
+SEEN: frozenset[Any] = frozenset(
+    (
+        *_of(Tensor, "prod masked_fill max min median"),
+        *_of(torch, "prod max min median"),
     )
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .loop import looped
+from .not_fused import NotFused
 from .together import last_dimension
 
 #: torch's default for ``ignore_index``.
@@ -28,10 +29,15 @@ _DEFAULTS: dict[str, Any] = {
     "reduction": "mean",
     "label_smoothing": 0.0,
 }
+_NAMES = ("input", "target", *_DEFAULTS)
 
 
 def cross_entropy(count: int, *args: Any, **named: Any) -> Tensor:
     """``F.cross_entropy``."""
+    given = dict(zip(_NAMES, args, strict=False)) | named
+    if given.get("label_smoothing") and given.get("weight") is not None:
+        # Where somebody looks at the operators beneath, torch computes it in another way.
+        raise NotFused("its cross entropy has both label smoothing and weights of classes")
     if _is_plain(args, named):
         scores, target = args
         return nll_of_all(count, _log_softmax(count, scores, -1), target)

@@ -23,12 +23,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .not_fused import NotFused
+
 #: Bytes that may be made while it is recorded; nothing is freed meanwhile. Where more are made the
 #: kernels take the time.
 _LARGEST = 1 << 25
 _REFUSED = {
     torch.Tag.data_dependent_output: "reads a value",
     torch.Tag.dynamic_output_shape: "has a shape that depends on values",
+    torch.Tag.inplace_view: "changes a tensor's shape in place",
 }
 
 
@@ -41,7 +44,7 @@ class _Call:
     named: dict[str, int]
     #: The number of the result, or those of several.
     result: int | tuple[int, ...]
-    #: Those that no later call takes.
+    #: Those that no later call takes. While it is recorded: those that it takes.
     last: tuple[int, ...]
 
 
@@ -73,7 +76,7 @@ class Recording:
         return [values[i] for i in self._results]
 
 
-class _Refused(Exception):
+class _Refused(NotFused):
     """The message says why."""
 
 
@@ -101,11 +104,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         #: The numbers of what is made anew each time.
         self._made = set(range(len(given)))
         self._calls: list[_Call] = []
+        #: Memory that may be written to: what was given or made, and what is kept.
         self._memory = set[Hashable]()
+        self._kept = set[Hashable]()
         self._bytes = 0
         try:
             self._numbers |= {_place(each): i for i, each in enumerate(given)}
-            self._memory |= {_memory(each) for each in (*given, *kept)}
+            self._memory |= {_memory(each) for each in given}
+            self._kept |= {_memory(each) for each in kept}
         except _Refused as refused:
             self.refused = str(refused)
 
@@ -134,7 +140,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         for i, name in kind.written:
             self._check_is_ours(args[i] if i < len(args) else named.get(name))
         many, before = isinstance(made, tuple | list), len(self._values)
-        results = [self._number(each) for each in (made if many else [made])]
+        results = [self._number(each, made=True) for each in (made if many else [made])]
         if kind.is_view and taken.issuperset(results):
             return  # it is what is there
         self._made.update(i for i in results if i >= before)  # and not what was written to
@@ -155,35 +161,42 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             return [self._number(each) for each in value]
         return self._number(value)
 
-    def _number(self, value: Any) -> int:
-        place = _place(value) if isinstance(value, Tensor) else None
-        if place is not None and place in self._numbers:
-            return self._numbers[place]
+    def _number(self, value: Any, *, made: bool = False) -> int:
+        """The number of an argument, or of a result that was ``made``."""
+        place = None
+        if isinstance(value, Tensor):
+            place = _place(value)
+            if place in self._numbers:
+                return self._numbers[place]
+            if not made and _memory(value) in self._memory:
+                raise _Refused("takes what was made where nobody saw it")
+            self._numbers[place] = len(self._values)
+        elif isinstance(value, tuple | list) and any(isinstance(each, Tensor) for each in value):
+            raise _Refused("takes or gives lists of tensors with others")
         self._values.append(value)
-        number = len(self._values) - 1
-        if place is not None:
-            self._numbers[place] = number
-        return number
+        return len(self._values) - 1
 
     def _check_is_ours(self, written: Any) -> None:
         for each in written if isinstance(written, tuple | list) else [written]:
-            if each is not None and _memory(each) not in self._memory:
+            if each is not None and _memory(each) not in self._memory | self._kept:
                 raise _Refused("writes to memory of others")
 
     def _own(self, result: Any) -> None:
         """It was made here."""
-        if isinstance(result, Tensor) and _memory(result) not in self._memory:
+        if isinstance(result, Tensor) and _memory(result) not in self._memory | self._kept:
             self._memory.add(_memory(result))
             self._bytes += result.untyped_storage().nbytes()
             if self._bytes > _LARGEST:
                 raise _Refused(f"makes more than {_LARGEST:,} bytes, with those before")
 
     def end(self, results: Sequence[Tensor | None]) -> Recording:
-        """What was recorded, which gives these. It was not ``refused``."""
+        """What was recorded, which gives these. It was not ``refused``. May raise ``NotFused``."""
         numbers = [self._number(each) for each in results]
         needed, calls = set(numbers), list[_Call]()
         for call in reversed(self._calls):
-            last = tuple(i for i in call.last if i in self._made and i not in needed)
+            given = (call.result,) if isinstance(call.result, int) else call.result
+            ending = {*call.last, *given} - needed
+            last = tuple(i for i in ending if i in self._made)
             needed.update(call.last)
             calls.append(replace(call, last=last))
         values = [None if i in self._made else each for i, each in enumerate(self._values)]

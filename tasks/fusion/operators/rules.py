@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from .all_rows import AllRows
 from .drawing import Dropout, Generators
 from .linear import linear
-from .listed import ELEMENTWISE, EXACT, LAST_DIMENSION, LOOPED, MOVED, READ
+from .listed import ELEMENTWISE, EXACT, LAST_DIMENSION, LOOPED, MOVED, READ, SEEN
 from .loop import Loop
 from .losses import cross_entropy, nll_loss
 from .not_fused import NotFused
@@ -39,6 +39,8 @@ class Rules(TorchFunctionMode):
         self._rows = rows
         #: Whether an operator is being computed.
         self.at_work = False
+        #: Whether an operator was called that ``differs_when_seen``.
+        self.changes_when_seen = False
         #: These get what all trials have as well.
         self._rules: dict[Any, Rule] = {
             F.linear: linear,
@@ -57,6 +59,8 @@ class Rules(TorchFunctionMode):
             return func(*args, **named)
         if not self._rows.is_here():
             raise NotFused(f"{_name(func)} is called in a transformation of its code's own")
+        if func in SEEN and differs_when_seen(func, args, named):
+            self.changes_when_seen = True
         rule = self._rules.get(func) or self._rule(func, args, named)
         self.at_work = True
         try:
@@ -78,6 +82,15 @@ class Rules(TorchFunctionMode):
         if func not in self._own:
             raise NotFused(f"{_name(func)} is not known to have the same bits for several trials")
         return self._own[func]
+
+
+def differs_when_seen(func: Any, args: Any, named: dict[str, Any]) -> bool:
+    """Whether a call of an operator in ``SEEN`` has other gradients when that is seen."""
+    if func.__name__ == "prod":
+        return True
+    if func.__name__ == "masked_fill":
+        return isinstance(named.get("value", args[-1]), Tensor)
+    return len(args) == 1 and not named.keys() & {"dim", "other", "axis"}
 
 
 def _is_exact(tensors: list[Tensor], named: dict[str, Any]) -> bool:
