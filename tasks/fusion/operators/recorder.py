@@ -98,7 +98,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self.refused = ""
         #: Whether something is drawn.
         self.draws = False
-        self._generators = {each._cdata for each in generators}
+        self._generators = {_generator(each) for each in generators}
         self._values: list[Any] = list(given)
         self._numbers = dict[Hashable, int]()
         #: The numbers of what is made anew each time.
@@ -154,7 +154,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             return (args[kind.rate] if len(args) > kind.rate else 0.0) == 0.0
         drawn = [each for each in (*args, *named.values()) if isinstance(each, torch.Generator)]
         self.draws = self.draws or bool(drawn)
-        return bool(drawn) and all(each._cdata in self._generators for each in drawn)
+        return bool(drawn) and all(_generator(each) in self._generators for each in drawn)
 
     def _numbers_of(self, value: Any) -> Any:
         if isinstance(value, tuple | list) and any(isinstance(each, Tensor) for each in value):
@@ -231,6 +231,12 @@ def _kind(func: Any) -> _Kind:
         rates[0] if rates else None,
         tuple(written),
     )
+
+
+def _generator(generator: torch.Generator) -> int:
+    """Which one it is: torch has other objects of the same one."""
+    made: int = generator._cdata  # type: ignore[attr-defined]  # torch's stubs lack it
+    return made
 
 
 def _memory(tensor: Tensor) -> Hashable:
