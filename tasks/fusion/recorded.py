@@ -26,7 +26,7 @@ from ..system.tensor_bytes import same_bits
 from .checks import Mismatch
 from .operators.drawing import Generators
 from .operators.not_fused import NotFused
-from .operators.recorder import Recorder, Recording
+from .operators.recorder import LARGEST, Recorder, Recording
 from .operators.rules import Rules
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class RecordedSteps:
     def __init__(self, stacks: Sequence[Tensor], generators: Generators, rules: Rules) -> None:
         """``stacks``: the memory of the trials, which alone a step may change."""
         self._stacks = stacks
+        #: Else the gradients alone are too much to be recorded.
+        self._is_small = sum(each.nbytes for each in stacks) <= LARGEST
         self._generators = generators
         self._rules = rules
         #: How often a step of a kind was computed, since which epoch.
@@ -116,7 +118,9 @@ class RecordedSteps:
         return self._record(kind, batch, seeds, common, compute)
 
     def _is_to_be_recorded(self, kind: Hashable, batch: Batch, common: Common, follow: int) -> bool:
-        if kind in self._recorded or self._rules.changes_when_seen or batch[0].is_cuda:
+        if kind in self._recorded or self._rules.changes_when_seen:
+            return False
+        if batch[0].is_cuda or not self._is_small:
             return False
         pays = follow >= _FOLLOW or common is not self._since[kind]
         return pays and self._calls[kind] >= _RECORDED
@@ -131,11 +135,13 @@ class RecordedSteps:
             with recorder:
                 return compute(copies)
 
-        seen = self._beside(seeds, record)
+        seen: list[Tensor | None] = []
+        with suppress(Exception):  # it may fail because it is seen; else it fails below
+            seen = self._beside(seeds, record)
         made = compute(batch)
         self._recorded[kind] = None
         refused = recorder.refused or self._rules.changes_when_seen
-        if not refused and self._is_same(seen, made):
+        if seen and not refused and self._is_same(seen, made):
             with suppress(NotFused):  # nobody could tell whether the code reads the same
                 ended = recorder.end(seen[: -len(self._stacks)])
                 self._recorded[kind] = _Recorded(ended, recorder.draws, common.reads(), common)
@@ -150,12 +156,13 @@ class RecordedSteps:
     def _beside(self, seeds: Seeds, work: Callable[[], Made]) -> list[Tensor | None]:
         """What ``work`` gives, and what it makes of the stacks, which are then as they were."""
         before = _copied(self._stacks)
-        losses, gradients = work()
-        found = [losses, *gradients, *_copied(self._stacks)]
-        for each, old in zip(self._stacks, before, strict=True):
-            each.copy_(old)
-        self._generators.begin(seeds)
-        return found
+        try:
+            losses, gradients = work()
+            return [losses, *gradients, *_copied(self._stacks)]
+        finally:
+            for each, old in zip(self._stacks, before, strict=True):
+                each.copy_(old)
+            self._generators.begin(seeds)
 
     def _is_same(self, found: list[Tensor | None], made: Made) -> bool:
         losses, gradients = made

@@ -19,6 +19,7 @@ from penstock.tasks.fusion.recorded import RecordedSteps
 from penstock.tasks.fusion.stand_in import Common
 from penstock.tasks.training import loop
 from torch import nn
+from torch._C import _len_torch_dispatch_stack
 from torch.nn import functional as F  # noqa: N812
 
 pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
@@ -316,12 +317,47 @@ def test_what_cannot_be_recorded_is_computed(at_once, compute):
 
 
 def test_a_step_that_makes_much_is_computed(at_once, monkeypatch):
-    monkeypatch.setattr(recorder, "_LARGEST", 100)
+    monkeypatch.setattr(recorder, "LARGEST", 100)
     drive(lambda stack, x: (x.sum(1), [x * 2]), 3)
     assert at_once
     at_once.clear()
     drive(lambda stack, x: (x.sum(1), [x.repeat(9, 1) * 2]), 3)
     assert not at_once
+
+
+def test_large_stacks_are_not_copied_for_it(at_once, monkeypatch):
+    monkeypatch.setattr(recorded, "LARGEST", 10)
+    calls = []
+
+    def counted(stack, x):
+        calls.append(1)
+        return x.sum(1), [x * 2]
+
+    drive(counted, 3)
+    assert len(calls) == 3
+    assert not at_once
+
+
+def test_a_step_that_fails_while_it_is_seen_is_computed(at_once):
+    def delicate(stack, x):
+        stack.add_(x)
+        if _len_torch_dispatch_stack():
+            raise RuntimeError("not like this")
+        return stack.sum(1), [x * 1]
+
+    _, stack = drive(delicate, 3)
+    assert torch.equal(stack, sum(torch.arange(6.0).view(2, 3) + n for n in range(3)))
+    assert not at_once
+
+
+def test_a_step_that_fails_fails(at_once):
+    def failing(stack, x):
+        if x[0, 0] == 1.0:
+            raise ArithmeticError("bad")
+        return x.sum(1), [x * 1]
+
+    with pytest.raises(ArithmeticError, match="bad"):
+        drive(failing, 2)
 
 
 # -- what is recorded ----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from .not_fused import NotFused
 
 #: Bytes that may be made while it is recorded; nothing is freed meanwhile. Where more are made the
 #: kernels take the time.
-_LARGEST = 1 << 25
+LARGEST = 1 << 25
 _REFUSED = {
     torch.Tag.data_dependent_output: "reads a value",
     torch.Tag.dynamic_output_shape: "has a shape that depends on values",
@@ -151,7 +151,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
     def _may_draw(self, kind: _Kind, args: Sequence[Any], named: dict[str, Any]) -> bool:
         if kind.rate is not None:
-            return (args[kind.rate] if len(args) > kind.rate else 0.0) == 0.0
+            dropped = args[kind.rate] if len(args) > kind.rate else named.get("dropout_p", 0.0)
+            return bool(dropped == 0.0)
         drawn = [each for each in (*args, *named.values()) if isinstance(each, torch.Generator)]
         self.draws = self.draws or bool(drawn)
         return bool(drawn) and all(_generator(each) in self._generators for each in drawn)
@@ -186,8 +187,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         if isinstance(result, Tensor) and _memory(result) not in self._memory | self._kept:
             self._memory.add(_memory(result))
             self._bytes += result.untyped_storage().nbytes()
-            if self._bytes > _LARGEST:
-                raise _Refused(f"makes more than {_LARGEST:,} bytes, with those before")
+            if self._bytes > LARGEST:
+                raise _Refused(f"makes more than {LARGEST:,} bytes, with those before")
 
     def end(self, results: Sequence[Tensor | None]) -> Recording:
         """What was recorded, which gives these. It was not ``refused``. May raise ``NotFused``."""
