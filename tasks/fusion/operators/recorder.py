@@ -109,7 +109,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self._kept = set[Hashable]()
         self._bytes = 0
         try:
-            self._numbers |= {_place(each): i for i, each in enumerate(given)}
+            self._numbers |= {_geometry(each): i for i, each in enumerate(given)}
             self._memory |= {_memory(each) for each in given}
             self._kept |= {_memory(each) for each in kept}
         except _Refused as refused:
@@ -153,9 +153,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         if kind.rate is not None:
             dropped = args[kind.rate] if len(args) > kind.rate else named.get("dropout_p", 0.0)
             return bool(dropped == 0.0)
-        drawn = [each for each in (*args, *named.values()) if isinstance(each, torch.Generator)]
-        self.draws = self.draws or bool(drawn)
-        return bool(drawn) and all(_generator(each) in self._generators for each in drawn)
+        sources = [each for each in (*args, *named.values()) if isinstance(each, torch.Generator)]
+        self.draws = self.draws or bool(sources)
+        return bool(sources) and all(_generator(each) in self._generators for each in sources)
 
     def _numbers_of(self, value: Any) -> Any:
         if isinstance(value, tuple | list) and any(isinstance(each, Tensor) for each in value):
@@ -164,14 +164,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
     def _number(self, value: Any, *, made: bool = False) -> int:
         """The number of an argument, or of a result that was ``made``."""
-        place = None
+        geometry = None
         if isinstance(value, Tensor):
-            place = _place(value)
-            if place in self._numbers:
-                return self._numbers[place]
+            geometry = _geometry(value)
+            if geometry in self._numbers:
+                return self._numbers[geometry]
             if not made and _memory(value) in self._memory:
                 raise _Refused("takes what was made where nobody saw it")
-            self._numbers[place] = len(self._values)
+            self._numbers[geometry] = len(self._values)
         elif isinstance(value, tuple | list) and any(isinstance(each, Tensor) for each in value):
             raise _Refused("takes or gives lists of tensors with others")
         self._values.append(value)
@@ -247,7 +247,7 @@ def _memory(tensor: Tensor) -> Hashable:
     return made
 
 
-def _place(tensor: Tensor) -> Hashable:
+def _geometry(tensor: Tensor) -> Hashable:
     about = tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
     return _memory(tensor), *about
 
