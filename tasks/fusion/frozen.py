@@ -82,6 +82,14 @@ def attributes(module: nn.Module, where: str) -> Hashable:
     return type(module), tuple((n, frozen(vars(module)[n], f"{here}.{n}")) for n in own)
 
 
+def looked_at(module: nn.Module) -> list[Any]:
+    """The class, the attributes, and whether there are hooks, as objects of which each is one."""
+    own = vars(module)
+    hooked = any(own[name] for name in _HOOKS if name in own)
+    named = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
+    return [type(module), hooked, own.get("_compiled_call_impl"), *named]
+
+
 def chosen(module: nn.Module) -> set[str]:
     """The attributes that say what the module chose: its parts are compared themselves."""
     return {name for name, value in vars(module).items() if isinstance(value, Chosen)}

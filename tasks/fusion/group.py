@@ -164,7 +164,7 @@ class Group:
         inputs = self._inputs[: len(self.stepped[0])]
         weights = torch.full_like(losses, weight)
         made = torch.autograd.grad(losses, inputs, weights, allow_unused=True)
-        return losses.detach(), made
+        return losses.detach().clone(), made  # they may be a view of a parameter
 
     def take(self, made: Sequence[Tensor | None]) -> None:
         """Put gradients into the stack."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from torch import nn
 
 from ..contracts.contract import TorchTrainable
 from ..training.data import Rows, in_memory, length
-from .frozen import attributes, frozen
+from .frozen import attributes, frozen, looked_at
 from .operators.not_fused import NotFused
 from .optimisers import kind_of
 
@@ -80,13 +81,16 @@ def value_of(code: TorchTrainable, read: Read) -> Any:
 
 
 def _attributes(model: nn.Module) -> Hashable:
-    """What the modules are. They do not change while a trial lives."""
-    if model not in _KNOWN:
-        _KNOWN[model] = tuple((n, attributes(each, n)) for n, each in model.named_modules())
-    return _KNOWN[model]
+    """What the modules are. Whether they still are is asked of each attribute by its identity."""
+    values = [value for each in model.modules() for value in looked_at(each)]
+    known, key = _KNOWN.get(model, ([], None))
+    if len(known) != len(values) or any(map(operator.is_not, known, values)):
+        key = tuple((n, attributes(each, n)) for n, each in model.named_modules())
+        _KNOWN[model] = values, key
+    return key
 
 
-_KNOWN: WeakKeyDictionary[nn.Module, Hashable] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[nn.Module, tuple[list[Any], Hashable]] = WeakKeyDictionary()
 
 
 def _check(run: Training) -> None:

@@ -17,6 +17,7 @@ from penstock.tasks.fusion.group import Group
 from penstock.tasks.fusion.operators.watch import Watch
 from penstock.tasks.training import loop
 from penstock.tasks.training.evaluation import MeanLoss
+from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
 
@@ -157,6 +158,66 @@ def test_hyperparameters_that_change_by_steps_are_in_force():
         return made
 
     same_as_alone(Fusion(), make, 3, 5)
+
+
+class Leaky(code.Mlp):
+    def model(self):
+        return nn.Sequential(nn.Linear(20, 32), nn.LeakyReLU(0.1), nn.Linear(32, 3))
+
+
+def change_slope(run, n):
+    run.model[1].negative_slope = 0.3
+
+
+def change_slope_of_one(run, n):
+    run.model[1].negative_slope = 0.3 if n == 1 else 0.1
+
+
+def replace_layer(run, n):
+    run.model[1] = nn.Tanh()
+
+
+def add_hook(run, n):
+    run.model[0].register_forward_hook(lambda module, given, made: made * 1.5)
+
+
+@pytest.mark.parametrize("change", [change_slope, change_slope_of_one, replace_layer, add_hook])
+def test_what_a_user_changes_in_a_model_between_epochs_is_in_force(change):
+    fusion = Fusion()
+    runs, alone = ([trial(Leaky, n, params(n)) for n in range(3)] for _ in range(2))
+    for epoch in range(6):
+        if epoch == 3:
+            for n in range(3):
+                change(runs[n], n)
+                change(alone[n], n)
+        found = fusion.run_epochs(rows(runs))
+        expected = [loop.run_epoch(run, code.quiet) for run in alone]
+        assert [each.metrics for each in found] == [each.metrics for each in expected]
+        assert [run.hash() for run in runs] == [run.hash() for run in alone]
+
+
+@pytest.mark.parametrize("opt", ["momentum", "adamw"])
+def test_who_leaves_before_the_first_step_is_as_before(opt):
+    runs = [trial(code.Mlp, n, params(n, opt=opt)) for n in range(3)]
+    before = runs[1].hash()
+
+    def tick(*_):
+        raise ArithmeticError("gone")
+
+    given = rows(runs)
+    given[1] = Row(runs[1], tick)
+    outcomes = Fusion().run_epochs(given)
+    assert isinstance(outcomes[1], ArithmeticError)
+    runs[1].epoch = 0
+    assert runs[1].hash() == before
+
+
+def test_a_loss_that_is_a_view_of_a_parameter_is_that_of_its_step():
+    class View(code.Mlp):
+        def loss(self, model, batch):
+            return model[4].bias[0]
+
+    same_as_alone(Fusion(), lambda n: trial(View, n, params(n)), 3, 4)
 
 
 def test_examples_without_a_class_are_left_out():

@@ -159,7 +159,7 @@ def test_what_is_changed_in_place_in_a_batch_is_changed_once(at_once):
     assert at_once
 
 
-@pytest.mark.parametrize("what", ["prod", "fill", "max"])
+@pytest.mark.parametrize("what", ["prod", "fill", "max", "min by name"])
 def test_what_has_other_bits_when_it_is_seen_is_not_recorded(at_once, what):
     class Seen(code.Mlp):
         def model(self):
@@ -174,6 +174,8 @@ def test_what_has_other_bits_when_it_is_seen_is_not_recorded(at_once, what):
                 return loss * own.prod()
             if what == "max":
                 return loss * own.max()
+            if what == "min by name":
+                return loss * torch.min(input=own)
             filled = batch[0].masked_fill(batch[0] > 1.0, own[0])
             return loss + filled.mean() * own[1]
 
