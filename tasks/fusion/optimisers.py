@@ -172,9 +172,7 @@ class VectorOptimiser:
         return True
 
     def release(self, k: int) -> None:
-        """Give the optimiser of a trial memory of its own; one that never stepped has no state."""
-        if k in self.fresh:
-            self._optimizers[k].state.clear()
+        """Give the optimiser of a trial memory of its own."""
         for name, stack in self.state.items():
             unalias(self._tensors(k, name), stack.rows[k])
 

@@ -196,22 +196,6 @@ def test_what_a_user_changes_in_a_model_between_epochs_is_in_force(change):
         assert [run.hash() for run in runs] == [run.hash() for run in alone]
 
 
-@pytest.mark.parametrize("opt", ["momentum", "adamw"])
-def test_who_leaves_before_the_first_step_is_as_before(opt):
-    runs = [trial(code.Mlp, n, params(n, opt=opt)) for n in range(3)]
-    before = runs[1].hash()
-
-    def tick(*_):
-        raise ArithmeticError("gone")
-
-    given = rows(runs)
-    given[1] = Row(runs[1], tick)
-    outcomes = Fusion().run_epochs(given)
-    assert isinstance(outcomes[1], ArithmeticError)
-    runs[1].epoch = 0
-    assert runs[1].hash() == before
-
-
 def test_a_loss_that_is_a_view_of_a_parameter_is_that_of_its_step():
     class View(code.Mlp):
         def loss(self, model, batch):
