@@ -171,10 +171,11 @@ def difference(one: Facts, other: Facts) -> str:
     found, its = one.named(), other.named()
     if found.keys() != its.keys():
         return sorted(found.keys() ^ its.keys())[0]
-    return next((name for name, value in found.items() if not _same(value, its[name])), "")
+    return next((name for name, value in found.items() if not same(value, its[name])), "")
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
+    """Whether two tensors have the same bits, or other values are equal."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return same_bits(one, other)
     return type(one) is type(other) and bool(one == other)

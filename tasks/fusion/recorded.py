@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ..system.tensor_bytes import same_bits
-from .checks import Mismatch
+from .checks import Mismatch, same
 from .operators.drawing import Generators
 from .operators.not_fused import NotFused
 from .operators.recorder import LARGEST, Recorder, Recording
@@ -166,14 +165,8 @@ class RecordedSteps:
 
     def _is_same(self, found: list[Tensor | None], made: Made) -> bool:
         losses, gradients = made
-        return all(map(_same, found, [losses, *gradients, *self._stacks]))
+        return all(map(same, found, [losses, *gradients, *self._stacks]))
 
 
 def _copied(tensors: Sequence[Tensor]) -> Batch:
     return tuple(each.clone() for each in tensors)
-
-
-def _same(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return same_bits(one, other)

@@ -191,13 +191,17 @@ def test_classes_with_weights_and_smoothing_are_trained_alone():
             return F.cross_entropy(model(x), y, weight, label_smoothing=0.1)
 
     fusion = Fusion()
-    runs = [trial(Both, n, params(n)) for n in range(3)]
-    fusion.run_epochs(rows(runs))
+    runs, alone = ([trial(Both, n, params(n)) for n in range(3)] for _ in range(2))
+    found = fusion.run_epochs(rows(runs))
+    expected = [loop.run_epoch(run, code.quiet) for run in alone]
+    assert [each.metrics for each in found] == [each.metrics for each in expected]
+    assert [run.hash() for run in runs] == [run.hash() for run in alone]
     assert "both label smoothing and weights" in fusion.refusal(runs[0])
 
 
 def test_a_group_that_lives_for_few_steps_records_none(monkeypatch):
     """What it takes would not come back."""
+    monkeypatch.setattr(recorded, "_RECORDED", 1)
     played = spied(monkeypatch)
     fusion = Fusion()
     runs = [trial(code.Mlp, n, params(n)) for n in range(4)]
@@ -218,7 +222,7 @@ PARTS = ("losses", "gradients", "stacks")
 
 
 def drive(compute, times):
-    """Steps with other batches; what each has given, and should have given."""
+    """Steps with other batches; what each has given, and the stack after them."""
     stack = torch.zeros(2, 3)
     given = []
     seeds = lambda: [1, 2]  # noqa: E731 - of two trials

@@ -44,8 +44,8 @@ class _Call:
     named: dict[str, int]
     #: The number of the result, or those of several.
     result: int | tuple[int, ...]
-    #: Those that no later call takes. While it is recorded: those that it takes.
-    last: tuple[int, ...]
+    #: Those that no later call takes.
+    last: tuple[int, ...] = ()
 
 
 class Recording:
@@ -103,7 +103,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self._numbers = dict[Hashable, int]()
         #: The numbers of what is made anew each time.
         self._made = set(range(len(given)))
-        self._calls: list[_Call] = []
+        #: Each with the numbers of what it takes.
+        self._calls: list[tuple[_Call, set[int]]] = []
         #: Memory that may be written to: what was given or made, and what is kept.
         self._memory = set[Hashable]()
         self._kept = set[Hashable]()
@@ -147,7 +148,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         for i in results:
             self._own(self._values[i])
         result = tuple(results) if many else results[0]
-        self._calls.append(_Call(func, _picker(arguments), by_name, result, tuple(taken)))
+        self._calls.append((_Call(func, _picker(arguments), by_name, result), taken))
 
     def _may_draw(self, kind: _Kind, args: Sequence[Any], named: dict[str, Any]) -> bool:
         if kind.rate is not None:
@@ -194,11 +195,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         """What was recorded, which gives these. It was not ``refused``. May raise ``NotFused``."""
         numbers = [self._number(each) for each in results]
         needed, calls = set(numbers), list[_Call]()
-        for call in reversed(self._calls):
+        for call, taken in reversed(self._calls):
             given = (call.result,) if isinstance(call.result, int) else call.result
-            ending = {*call.last, *given} - needed
+            ending = {*taken, *given} - needed
             last = tuple(i for i in ending if i in self._made)
-            needed.update(call.last)
+            needed.update(taken)
             calls.append(replace(call, last=last))
         values = [None if i in self._made else each for i, each in enumerate(self._values)]
         return Recording(calls[::-1], values, numbers)
