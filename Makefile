@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick test slow check docs dist bench bench-peers gpu-check optuna-check deploy-check clean
+.PHONY: help run quick test flaky slow check docs dist bench bench-peers gpu-check optuna-check deploy-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,7 +16,7 @@ test slow quick: export KINETO_LOG_LEVEL := 6
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # What says most within a minute: the core, the models, the map of the house.
 QUICK := tests/scheduler tests/profiling tests/test_house.py
-PARALLEL := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
+PARALLEL := $(BIN)/python tests/again.py -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -30,6 +30,9 @@ quick: .venv/dev ## the inner loop: style, and the tests of the core, the models
 
 test: .venv/dev ## the tests, with a real broker and real workers
 	@$(PARALLEL) -m "not slow"
+
+flaky: ## note the flaky tests of a run, whose output is in LOG, in tests/flaky.txt
+	@sed -n "s/^flaky: /$$(date -u +%F) /p" $(LOG) | tee -a tests/flaky.txt
 
 slow: .venv/dev ## the tests that take long: faults of every kind, many devices, other databases
 	@$(PARALLEL) -m slow
