@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from patience import PATIENCE
-from penstock.app.broker import server
+from penstock.app.host.broker_program import find_server
 
 #: The password of the brokers here.
 PASSWORD = secrets.token_urlsafe(12)
@@ -142,7 +142,7 @@ def tcp_broker(address: str, inside: tuple[str, ...] = ()) -> Iterator[str]:
         port = free.getsockname()[1]
     options = ("--bind", address, "--port", str(port), "--requirepass", PASSWORD, "--save", "")
     process = subprocess.Popen(
-        [*inside, server.find_server(), *options], stdout=subprocess.DEVNULL, cwd="/"
+        [*inside, find_server(), *options], stdout=subprocess.DEVNULL, cwd="/"
     )
     try:
         yield f"redis://:{PASSWORD}@{address}:{port}/0"

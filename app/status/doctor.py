@@ -218,7 +218,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
             yield Finding("broker", "ok", f"{hide_password(settings.broker)} answers")
             yield from _contents(client, settings.broker)
         return
-    binary = server.find_server()
+    binary = server.program(settings)
     version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
     if version.returncode:
         words = version.stderr.strip()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.app.broker.server import find_server
+from penstock.app.host.broker_program import find_server
 
 from benchmarks.deploy_check.parts import check, until
 from benchmarks.deploy_check.processes import Processes, answers, free_ports

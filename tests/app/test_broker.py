@@ -165,8 +165,3 @@ def test_a_wrong_password_is_refused_without_showing_it(settings, tmp_path):
     right = load(home=tmp_path, broker=f"redis+socket://:right@{path}?virtual_host=1")
     with server.connect(right) as client:
         assert client.connection_pool.connection_kwargs["db"] == 1
-
-
-def test_without_any_server_it_says_what_to_install(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert server.find_server().name == "valkey-server", "the wheel's"
