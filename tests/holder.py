@@ -9,6 +9,7 @@ import threading
 from collections import Counter, OrderedDict
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
+from pathlib import Path
 
 import torch
 from patience import PATIENCE
@@ -90,9 +91,13 @@ def state_of(trial, seed):
 
 
 class Holder:
-    """A process that serves on ``count`` sockets; ``released`` hears of every state given back."""
+    """A process that serves on ``count`` sockets; ``released`` hears of every state given back.
 
-    def __init__(self, address="127.0.0.1", *, port=0, count=1, patience=peers.REQUEST_TIMEOUT):
+    It waits for its clients as long as tests do; with ``patience``, for only so many seconds once
+    it was asked for the port of its store.
+    """
+
+    def __init__(self, address="127.0.0.1", *, port=0, count=1, patience=PATIENCE):
         self.pipe, theirs = PROCESSES.Pipe()
         arguments = (theirs, address, port, count, patience)
         self.process = PROCESSES.Process(target=_serve, args=arguments, daemon=True)
@@ -111,6 +116,9 @@ class Holder:
     def fds(self):
         return fds(self.process.pid)
 
+    def rings(self):
+        return rings(self.process.pid)
+
     def __enter__(self):
         return self
 
@@ -124,9 +132,18 @@ def fds(pid="self"):
     return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  # a count, not paths
 
 
+def rings(pid="self"):
+    """Pieces of memory that a process shares with those that it serves or asks."""
+    return Path(f"/proc/{pid}/maps").read_text().count("memfd:penstock-")
+
+
 def _serve(pipe, address, port, count, patience):
-    peers.REQUEST_TIMEOUT = patience
+    peers.REQUEST_TIMEOUT = PATIENCE
     states = {}
+
+    def store_port():
+        peers.REQUEST_TIMEOUT = patience
+        return 4711
 
     @contextmanager
     def lend(trial, epoch):
@@ -139,7 +156,7 @@ def _serve(pipe, address, port, count, patience):
 
     sockets = [socket.create_server((address, port)) for _ in range(count)]
     for listen in sockets:
-        peers.PeerServer(listen, TOKEN, lend, lambda: 4711).start()
+        peers.PeerServer(listen, TOKEN, lend, store_port).start()
     pipe.send([listen.getsockname()[1] for listen in sockets])
     with suppress(EOFError, ConnectionResetError):
         pipe.recv()  # until the test closes it

@@ -199,3 +199,11 @@ def outcome(site: Installation, study: Any) -> dict[tuple[int, int], tuple[str, 
     """State hash and metrics by trial and epoch."""
     rows = site.reader.epochs(study.id)
     return {(number_of(row.trial), row.epoch): (row.state_hash, row.metrics) for row in rows}
+
+
+def so_far(site: Installation, study: Any) -> tuple[int, dict[tuple[int, int], tuple[str, Any]]]:
+    """Cancel a study without an end; return its last epoch, and its outcome."""
+    study.cancel()
+    site.wait(study.id)
+    found = outcome(site, study)
+    return max(epoch for _, epoch in found), found

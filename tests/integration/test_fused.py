@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-from installation import outcome, reports, up
+from installation import outcome, reports, so_far, up
 from page_server import PageServer
 from penstock import FullBudget, Resources, create_study
 from trainees import Waits
 
 pytestmark = pytest.mark.integration
-EPOCHS = 8
+#: More epochs than any machine trains before a test has seen what it waits for.
+ENDLESS = 100_000
 SPACE = {"lr": [0.02, 0.04, 0.06, 0.08, 0.1, 0.12], "steps": [20]}
 
 
@@ -21,7 +22,7 @@ def seated(tmp_path_factory):
         yield site
 
 
-def begun(fuse, epochs=EPOCHS):
+def begun(fuse, epochs=ENDLESS):
     study = create_study(
         metric="accuracy", direction="maximize", sampler="grid", seed=3, fuse=fuse,
         strategy=FullBudget(epochs), system="off",
@@ -30,34 +31,40 @@ def begun(fuse, epochs=EPOCHS):
     return study
 
 
+def met(site, study, more=0):
+    """Whether over two were trained together, in an epoch accepted after so many others."""
+    return max((each.together for each in reports(site, study)[more:]), default=0) > 2
+
+
+def has_the_bits_of_each_alone(site, study, begin):
+    """Ends it; ``begin`` begins the same study of so many epochs, with each trial alone."""
+    last, found = so_far(site, study)
+    alone = begin("off", last)
+    assert site.wait(alone.id).status == "complete"
+    assert {each.together for each in reports(site, alone)} == {1}
+    expected = outcome(site, alone)
+    assert found == {key: expected[key] for key in found}
+    return len(expected) // last
+
+
 def test_they_have_the_bits_that_each_has_alone(seated):
-    together, alone = begun("auto"), begun("off")
-    for study in (together, alone):
-        assert seated.wait(study.id).status == "complete"
-    assert max(each.together for each in reports(seated, together)) > 2
-    assert {each.together for each in reports(seated, alone)} == {1}
-    assert len(outcome(seated, together)) == EPOCHS * len(SPACE["lr"])
-    assert outcome(seated, together) == outcome(seated, alone)
+    together = begun("auto")
+    seated.until(lambda: met(seated, together), "they are trained together")
+    assert has_the_bits_of_each_alone(seated, together, begun) == len(SPACE["lr"])
 
 
 def test_their_trainer_s_end_loses_and_changes_nothing(seated):
-    alone = begun("off", 30)
-    assert seated.wait(alone.id).status == "complete"
-    together = begun("auto", 30)
-
-    def at_work():
-        found = reports(seated, together)
-        return len(found) > 20 and max(each.together for each in found) > 2
-
-    seated.until(at_work, "they are trained together")
+    together = begun("auto")
+    seated.until(lambda: met(seated, together, 20), "they are trained together")
     for trainer in seated.trainers():
         trainer.kill()
-    assert seated.wait(together.id).status == "complete"
-    assert outcome(seated, together) == outcome(seated, alone)
+    before = len(reports(seated, together))
+    seated.until(lambda: met(seated, together, before + 20), "they are again")
+    assert has_the_bits_of_each_alone(seated, together, begun) == len(SPACE["lr"])
 
 
 def test_who_is_trained_together_now_is_on_the_page_of_devices(seated):
-    study = begun("auto", 5000)
+    study = begun("auto")
     server = PageServer(seated.settings.home, environment=seated.environment)
     try:
         server.enter()
@@ -74,17 +81,15 @@ def test_who_is_trained_together_now_is_on_the_page_of_devices(seated):
 def test_trials_that_could_be_wide_are_trained_together_while_there_are_many(tmp_path):
     """Their batches are in shards either way, so that no width changes a bit."""
 
-    def begin(fuse):
+    def begin(fuse, epochs=ENDLESS):
         study = create_study(
             metric="accuracy", direction="maximize", sampler="grid", seed=3, fuse=fuse,
-            strategy=FullBudget(4), system="off", resources=Resources(max_width=2, shards=2),
+            strategy=FullBudget(epochs), system="off", resources=Resources(max_width=2, shards=2),
         )  # fmt: skip
         study.submit(Waits, {"lr": [0.01 * n for n in range(1, 15)], "steps": [50]})
         return study
 
     with up(tmp_path, "cpu:2x1*1x8", 2) as site:
-        studies = together, alone = begin("auto"), begin("off")
-        for study in studies:
-            assert site.wait(study.id).status == "complete"
-        assert max(each.together for each in reports(site, together)) > 2
-        assert outcome(site, together) == outcome(site, alone)
+        together = begin("auto")
+        site.until(lambda: met(site, together), "they are trained together")
+        assert has_the_bits_of_each_alone(site, together, begin) == 14

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from installation import outcome, reports, up
+from installation import outcome, reports, so_far, up
 from nas_shared_code import Net, ReadByPython
 from penstock import FullBudget, create_study, nas
 from penstock.scheduler.model.events import EpochReported, Remarked
@@ -12,6 +12,8 @@ from penstock.tasks.sharing.node_folder import folder_of
 from streamed_code import Noisy, ReadAndLogged, ReadAndLoggedApart, ReadSlowly, StepsSlowly
 
 pytestmark = pytest.mark.integration
+#: More epochs than any machine trains before a test has seen what it waits for.
+ENDLESS = 100_000
 LR = [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]
 
 
@@ -30,23 +32,33 @@ def begun(code, fuse="auto", epochs=8, space=None):
     return study
 
 
+def read_together(site, study, seats=4):
+    """The outcome so far, once as many trials as there are seats have each read with others."""
+
+    def met():
+        return {each.trial for each in reports(site, study) if each.readers > 1}
+
+    site.until(lambda: len(met()) >= seats, "each has read with others")
+    return so_far(site, study)
+
+
 def test_the_engine_seats_them_together_and_they_keep_their_bits(seated):
-    shared, alone = begun(ReadSlowly), begun(ReadSlowly, "off")
-    for study in (shared, alone):
-        assert seated.wait(study.id).status == "complete"
-    found = reports(seated, shared)
-    assert {each.together for each in found} <= {0, 1}
-    assert max(each.readers for each in found) > 1
-    assert max(each.readers for each in found if each.trial == found[-1].trial) > 1
+    shared = begun(ReadSlowly, epochs=ENDLESS)
+    last, found = read_together(seated, shared)
+    assert {each.together for each in reports(seated, shared)} <= {0, 1}
+    alone = begun(ReadSlowly, "off", last)
+    assert seated.wait(alone.id).status == "complete"
     assert {each.readers for each in reports(seated, alone)} == {0}
-    assert len(outcome(seated, shared)) == 8 * len(LR)
-    assert outcome(seated, shared) == outcome(seated, alone)
-    stories = [seated.penstock("story", f"{shared.id}/{n}") for n in range(len(LR))]
+    expected = outcome(seated, alone)
+    assert len(expected) == last * len(LR)
+    assert found == {key: expected[key] for key in found}
+    numbers = {number for number, _ in found}
+    stories = [seated.penstock("story", f"{shared.id}/{number}") for number in sorted(numbers)]
     assert any("its batches read once for" in each for each in stories)
 
 
 def test_the_plan_says_that_batches_are_read_once(seated):
-    study = begun(ReadSlowly, epochs=100_000)
+    study = begun(ReadSlowly, epochs=ENDLESS)
     seated.until(lambda: max([0, *(each.readers for each in reports(seated, study))]) > 1, "shared")
     plan = seated.penstock("plan")
     study.cancel()
@@ -64,12 +76,12 @@ def test_where_it_does_not_pay_the_engine_seats_them_apart(seated):
 
 def test_different_architectures_are_seated_together_to_read_once(seated):
     space = nas.space(Net, inputs=4) | {"dropout": [0.3]}
-    shared, alone = (begun(ReadByPython, fuse, 4, space) for fuse in ("auto", "off"))
-    for study in (shared, alone):
-        assert seated.wait(study.id).status == "complete"
-    assert max(each.readers for each in reports(seated, shared)) > 1
-    assert len(outcome(seated, shared)) == 4 * nas.size(space)
-    assert outcome(seated, shared) == outcome(seated, alone)
+    last, found = read_together(seated, begun(ReadByPython, "auto", ENDLESS, space))
+    alone = begun(ReadByPython, "off", last, space)
+    assert seated.wait(alone.id).status == "complete"
+    expected = outcome(seated, alone)
+    assert len(expected) == last * nas.size(space)
+    assert found == {key: expected[key] for key in found}
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +156,7 @@ def test_where_reading_is_fast_each_reads_for_itself_and_the_story_says_why(two_
 
 def read_apart(two_devices):
     """The most trials for which a batch was read, in a study whose story says why not more."""
-    study = begun(Noisy, epochs=100_000, space={"lr": LR[:2]})
+    study = begun(Noisy, epochs=ENDLESS, space={"lr": LR[:2]})
     words = "reads its batches itself, as others beside it do: one is read in"
 
     def said():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import traceback
 
 import fused_code as code
@@ -16,8 +15,10 @@ from penstock.tasks.contracts.pieces import Pieces
 from penstock.tasks.fusion.epoch import Row
 from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.fusion.group import Group
+from penstock.tasks.fusion.known import FASTER
 from penstock.tasks.fusion.operators import linear, losses
 from penstock.tasks.training import loop
+from penstock.tasks.training.training import Training
 from torch.nn import functional as F  # noqa: N812
 
 pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
@@ -348,21 +349,28 @@ def test_it_is_only_done_where_it_is_faster(monkeypatch):
     assert "together" in fusion.refusal(runs[0])
 
 
-@pytest.mark.skipif(loop.device_here().type != "cpu", reason="a GPU's steps are timed by the clock")
 def test_where_whole_epochs_are_slower_together_each_is_trained_alone(monkeypatch):
-    monkeypatch.setattr("penstock.tasks.fusion.known.FASTER", 3.0)  # steps are so at least
+    """By clocks that only the test moves on: a step together takes 0.3 s, one alone 0.01 s."""
+    now = [0.0]
+    monkeypatch.setattr(Training, "clock", property(lambda run: lambda: now[0]))
+    for module in ("epoch", "fusion"):  # steps and evaluations take nothing
+        monkeypatch.setattr(f"penstock.tasks.fusion.{module}.spent", lambda device: 0.0)
+    monkeypatch.setattr("penstock.tasks.fusion.known.FASTER", FASTER)
     fusion = Fusion()
     runs, alone = ([trial(code.Mlp, n, params(n)) for n in range(3)] for _ in range(2))
     differentiate = Group.differentiate
 
     def slow(*args):
-        time.sleep(0.3)
+        now[0] += 0.3
         return differentiate(*args)
+
+    def tick(epoch, step, steps):
+        now[0] += 0.01
 
     monkeypatch.setattr(Group, "differentiate", slow)
 
     def company():
-        outcomes = results(fusion, runs)
+        outcomes = fusion.run_epochs(rows(runs, tick))
         [loop.run_epoch(run, code.quiet) for run in alone]
         return sorted(each.together for each in outcomes)
 
