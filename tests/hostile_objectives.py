@@ -210,7 +210,7 @@ def notes_under_half_a_character(trial):
 
 
 def notes_what_is_no_json(trial):
-    trial.set_user_attr("classes", {1, 2})
+    trial.set_user_attr("lock", threading.Lock())
 
 
 def deep():

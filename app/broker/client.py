@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.base.urls import hide_password
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import StudyImported
 from ...scheduler.model.study import Params, StudySpec
@@ -24,6 +25,7 @@ from ..ledger.codec import encode, spec_to_json
 from ..ledger.history import entries_to_bodies
 from . import connection, presence, protocol
 from .dropped import Dropped
+from .installation import checkpoints
 from .server import broker_url
 
 #: Seconds after which an unanswered command is sent again.
@@ -99,6 +101,16 @@ class Client:
             newest = {"spec": json.loads(spec_to_json(now)), **_encoded(blobs)}
         answer = self.send("extend", study=study, by=by, to=to, **newest)
         return int(_field(answer, "n_trials", int))
+
+    def store(self) -> str:
+        """The URL of the installation's own folder in its checkpoint store.
+
+        Raises BackendError if no scheduler has opened the broker.
+        """
+        installation = presence.fetch_installation(self._redis, self._url)
+        if installation is None:
+            raise BackendError(f"no scheduler has opened the broker {hide_password(self._url)}")
+        return checkpoints(installation.store, installation.key)
 
     def close(self, study: str) -> None:
         """End an ask-and-tell study. Errors as ``submit``."""

@@ -17,6 +17,7 @@ from ...profiling.base.errors import BackendError
 from ...profiling.base.extras import missing_extra
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model.study import number_of, study_of_trial
+from ...tasks.objectives.objects import value_of
 from ..common.plain import encodable, plain
 from ..views.spending import joules_of
 
@@ -166,7 +167,7 @@ def _values(trial: TrialBody) -> list[float]:
 def _user_attrs(trial: TrialBody) -> dict[str, Any]:
     """What its user wrote: numbers and texts as they are, all else as JSON text."""
     found = json.loads(trial.written or "{}").get("user_attrs", ())
-    values = {name: (text, json.loads(text)) for name, text in found}
+    values = {name: (text, value_of(text)) for name, text in found}
     return {
         name: value if isinstance(value, str | int | float | None) else text
         for name, (text, value) in values.items()

@@ -55,6 +55,9 @@ class CommandSender(Protocol):
     def create(self, name: str, directions: Sequence[str]) -> None:
         """Begin a study without code, whose trials its users add."""
 
+    def keep(self, value: Any) -> str:
+        """The text of the placeholder of an object that is no JSON, once it is stored."""
+
 
 class LedgerStorage(BaseStorage):
     """The studies of one ledger. Safe for several threads."""
@@ -98,10 +101,10 @@ class LedgerStorage(BaseStorage):
         self._send("delete", study_id)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._send("annotate", study_id, writing={"user_attrs": [attribute(key, value)]})
+        self._send("annotate", study_id, writing={"user_attrs": [self._attribute(key, value)]})
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._send("annotate", study_id, writing={"system_attrs": [attribute(key, value)]})
+        self._send("annotate", study_id, writing={"system_attrs": [self._attribute(key, value)]})
 
     def get_all_studies(self) -> list[FrozenStudy]:
         """All studies, oldest first."""
@@ -146,7 +149,8 @@ class LedgerStorage(BaseStorage):
     # -- trials ----------------------------------------------------------------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        answer = self._send("add", study_id, **record_of(template_trial))
+        record = record_of(template_trial, self._sender().keep)
+        answer = self._send("add", study_id, **record)
         trial_id = (study_id << NUMBER_BITS) + int(answer["number"])
         if template_trial is None or template_trial.state is OptunaState.RUNNING:
             self._take(trial_id)
@@ -198,13 +202,15 @@ class LedgerStorage(BaseStorage):
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         trial = self._updatable(trial_id)
+        written = self._attribute(key, value)
         trial.user_attrs = {**trial.user_attrs, key: value}
-        self._write(trial, {"user_attrs": [attribute(key, value)]})
+        self._write(trial, {"user_attrs": [written]})
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         trial = self._updatable(trial_id)
+        written = self._attribute(key, value)
         trial.system_attrs = {**trial.system_attrs, key: value}
-        self._write(trial, {"system_attrs": [attribute(key, value)]})
+        self._write(trial, {"system_attrs": [written]})
 
     def remove_session(self) -> None:
         """Send what was written and not sent yet."""
@@ -319,6 +325,9 @@ class LedgerStorage(BaseStorage):
         with self._lock:
             self._trials[trial_id >> NUMBER_BITS].history.replace(trial)
         self._pending.add(trial_id, writing)
+
+    def _attribute(self, key: str, value: Any) -> tuple[str, str]:
+        return attribute(key, value, self._sender().keep)
 
     def _send_writing(self, trial_id: int, **body: Any) -> None:
         self._send("write", trial_id >> NUMBER_BITS, number=trial_id & _NUMBER, **body)

@@ -188,12 +188,13 @@ class LedgerUpdates:
         return found
 
     def _imported(self) -> list[Update]:
-        """What an import brought."""
+        """What an import brought. It names no object of ours, whatever it says."""
         known = self._reader.imported(self._study)
         if known is None:
             return []
         _, event = known
-        return [_of_study(event), *(_past(trial) for trial in event.trials)]
+        found = [_of_study(event), *(_past(trial) for trial in event.trials)]
+        return [_without_objects(update) for update in found]
 
 
 def merged(updates: Iterable[Update]) -> dict[int, dict[str, list[Any]]]:
@@ -225,6 +226,16 @@ def _past(trial: FinishedTrial) -> Update:
         sampled = [suggested(name, params[name], text) for name, text in known]
         written |= {"suggestions": sampled} if sampled else {}
     return {"n": trial.number, **written}
+
+
+def _without_objects(update: Update) -> Update:
+    """``update`` with placeholders of objects as plain JSON (``tasks.objectives.objects``)."""
+    plain = {
+        name: [(key, text.lstrip()) for key, text in update[name]]
+        for name in ("user_attrs", "system_attrs")
+        if name in update
+    }
+    return {**update, **plain}
 
 
 def to_texts(updates: Iterable[Update], longest: int = 1 << 18) -> list[str]:

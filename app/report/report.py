@@ -356,13 +356,14 @@ def _expected(forecast: Forecast) -> str:
 def _attributes(reader: Reader, study: StudyRow) -> str:
     """The note of optuna-dashboard, and the attributes that the study's users wrote."""
     # Imported here because it imports Optuna.
+    from ...tasks.objectives.objects import value_of
     from ..optuna_bridge.updates import LedgerUpdates, study_attributes
 
     user, system = study_attributes(LedgerUpdates(reader, study.id).read_written())
     parts = {key: json.loads(value) for key, value in system.items() if key.startswith(NOTE)}
     note = "".join(str(parts[key]) for key in sorted(parts, key=lambda key: (len(key), key)))
     text = f'<h3>Note</h3><p class="note">{escape(note)}</p>' if note else ""
-    shown = {name: _short(json.loads(value), value) for name, value in user.items()}
+    shown = {name: _short(value_of(value), value) for name, value in user.items()}
     return text + (f"<h3>Attributes</h3>{pairs(shown)}" if shown else "")
 
 

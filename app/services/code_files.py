@@ -1,7 +1,10 @@
-"""The files of code by value in the installation's store: written, looked for, found unneeded.
+"""The files of code and objects by value in the installation's store: written, found unneeded.
 
 A study needs its code until it is over, and longer if it can be extended: only one that failed, or
 a population, cannot. A study that is extended with newer code no longer needs the older.
+
+An object (``tasks.objectives.objects``) is needed as long as it is an attribute of a study that was
+not deleted, or of one of its trials.
 """
 
 from __future__ import annotations
@@ -9,24 +12,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
 
 from ...scheduler.model.study import OVER, forks
-from ...tasks.checkpoints.stores import (
-    code_file,
-    is_local,
-    make_folder,
-    open_store,
-    unusable,
-    write_synced,
-)
+from ...tasks.checkpoints.stores import code_file, open_store, unusable, write_whole
 from ...tasks.contracts.by_value import is_by_value
+from ...tasks.objectives.objects import StoredObject, value_of
 from ..ledger.codec import spec_from_json
 from ..ledger.reader import Reader
 from ..ledger.rows import StudyRow
+from ..optuna_bridge.updates import LedgerUpdates
 
 #: The path of such a file, which is named by its digest.
-NAME = re.compile(r"/code/[0-9a-f]{64}$")
+NAME = re.compile(r"/(code|objects)/[0-9a-f]{64}$")
 
 
 class StoredCode:
@@ -41,12 +39,7 @@ class StoredCode:
         It is written even if it is there already: a new file is not taken for garbage.
         """
         try:
-            files, path = open_store(code_file(self._url, digest))
-            make_folder(files, path.rpartition("/")[0])
-            if is_local(files):
-                write_synced(Path(path), content)
-            else:
-                files.pipe_file(path, content)
+            write_whole(code_file(self._url, digest), content)
         except Exception as error:  # each file system raises its own classes
             raise unusable(self._url, error) from error
 
@@ -72,14 +65,28 @@ def _is_done(row: StudyRow) -> bool:
     return row.status == "failed" or forks(spec_from_json(row.spec_json))
 
 
+def needed_objects(reader: Reader) -> set[str]:
+    """The digests of the objects that are attributes of studies and trials, as they are now."""
+    current: dict[tuple[str, str, str], Any] = {}
+    for study in reader.studies():
+        for update in LedgerUpdates(reader, study.id).read_written():
+            for name in ("user_attrs", "system_attrs"):
+                for key, text in update.get(name, ()):
+                    current[study.id, f"{update.get('n')}.{name}", key] = text
+    values = map(value_of, current.values())
+    return {value.digest for value in values if isinstance(value, StoredObject)}
+
+
 def unneeded(
     files: Iterable[tuple[str, float, int]], reader: Reader, age: float
 ) -> list[tuple[str, int]]:
-    """Those of ``files`` (URI, time of writing, bytes) of code that no study needs.
+    """Those of ``files`` (URI, time of writing, bytes) that no study needs.
 
     They are older than ``age`` seconds. Each is given as URI and size in bytes.
     """
     before = time.time() - age
     old = {uri: size for uri, made, size in files if NAME.search(uri) and made < before}
-    named = needed_code(reader) if old else set()
+    kinds = {uri.rpartition("/")[0].rpartition("/")[2] for uri in old}
+    named = needed_code(reader) if "code" in kinds else set()
+    named |= needed_objects(reader) if "objects" in kinds else set()
     return [(uri, size) for uri, size in sorted(old.items()) if uri.rpartition("/")[2] not in named]

@@ -58,6 +58,8 @@ class StudyHandle:
         self.spec = spec
         #: Gives another name that is free, if the study's name was numbered by us.
         self.next_name: Callable[[], str] | None = None
+        #: Whether this process has submitted it: the user's code of it runs here, too.
+        self.submitted_here = False
         self.observed: list[Observation] = []
         #: Where trials that were added before submission come from, by number.
         self.sources: dict[int, str] = {}
@@ -112,6 +114,7 @@ class StudyHandle:
     def note_submitted(self, spec: StudySpec) -> None:
         """The scheduler has accepted the study, or its extension, as ``spec``."""
         self.spec = spec
+        self.submitted_here = True
         submitted = SUBMITTED.get()
         if submitted is not None and self not in submitted:
             submitted.append(self)

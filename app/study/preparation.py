@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ...profiling.base.errors import UsageError
+from ...tasks.objectives.objects import Keep, keep
 from ...tasks.objectives.wire import attributes, record_of
 
 if TYPE_CHECKING:
@@ -58,17 +59,24 @@ def is_untouched(storage: BaseStorage) -> bool:
     return not written and not storage.get_all_trials(_STUDY, deepcopy=False)
 
 
-def study_attributes(storage: BaseStorage) -> dict[str, Any]:
-    """The attributes of the study in the form of messages; empty if there are none."""
+def study_attributes(storage: BaseStorage, keep: Keep) -> dict[str, Any]:
+    """The attributes of the study in the form of messages; empty if there are none.
+
+    ``keep`` puts away what is no JSON (``tasks.objectives.objects``).
+    """
     user, system = storage.get_study_user_attrs(_STUDY), storage.get_study_system_attrs(_STUDY)
     if not (user or system):
         return {}
-    return {"user_attrs": attributes(user), "system_attrs": attributes(system)}
+    return {"user_attrs": attributes(user, keep), "system_attrs": attributes(system, keep)}
 
 
 def send_all(storage: BaseStorage, study: str, client: Client) -> None:
     """Write everything of the prepared study to the ledger's study with the id ``study``."""
-    if writing := study_attributes(storage):
+
+    def keep_object(value: Any) -> str:
+        return keep(client.store(), value)
+
+    if writing := study_attributes(storage, keep_object):
         client.send("annotate", study=study, writing=writing)
     for trial in storage.get_all_trials(_STUDY, deepcopy=False):
-        client.send("add", study=study, **record_of(trial))
+        client.send("add", study=study, **record_of(trial, keep_object))

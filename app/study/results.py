@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 import optuna
 
 from ...profiling.base.errors import UsageError
+from ...tasks.objectives.objects import (
+    StoredObject,
+    has_objects,
+    opened,
+    with_objects,
+    with_objects_of,
+)
 from ..host.tracebacks import to_the_user
 from ..mirroring.storage import MirroredStorage
 from ..spec.warm_start import shown
 from .handle import AS_OPTUNA, StudyHandle, in_trainer
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
+    from collections.abc import Container
+
+    from optuna.trial import FrozenTrial, TrialState
 
     from ..mirroring.mirror import Mirror
 
@@ -43,6 +52,26 @@ class ReadableStudy(optuna.Study):
     def __repr__(self) -> str:
         ways = [each.name.lower() for each in self.directions]
         return f"Study({self.study_name!r}, id={self.id!r}, directions={ways!r})"
+
+    def get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """The trials. Objects of a study of this process are opened when they are read."""
+        return [self._with_objects(trial) for trial in super().get_trials(deepcopy, states)]
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """The study's attributes, with objects as in ``get_trials``."""
+        attributes = super().user_attrs
+        return with_objects(attributes, self._open) if self._handle.submitted_here else attributes
+
+    def _with_objects(self, trial: FrozenTrial) -> FrozenTrial:
+        if not self._handle.submitted_here or not has_objects(trial):
+            return trial
+        return with_objects_of(trial, self._open)
+
+    def _open(self, stored: StoredObject) -> Any:
+        return opened(self._handle.client().store(), stored)
 
     @property
     def id(self) -> str:

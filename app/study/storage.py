@@ -55,6 +55,12 @@ class SchedulerCommands:
         objectives = tuple(Objective(metric, way) for metric, way in pairs)
         self._connected().submit(make_asked_spec(new_id(name), name, objectives))
 
+    def keep(self, value: Any) -> str:
+        """The text of the placeholder of an object, once it is in the store. Errors as there."""
+        from ...tasks.objectives.objects import keep
+
+        return keep(self._connected().store(), value)
+
     def _connected(self) -> Client:
         from ..broker.client import Client
         from ..host.locks import is_running

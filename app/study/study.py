@@ -429,7 +429,8 @@ class Study(ReadableStudy):
                 return
             find = self._storage.get_trial_id_from_study_id_trial_number
             for callback in trial_callbacks:
-                callback(self, self._storage.get_trial(find(self._study_id, row.number)))
+                trial = self._storage.get_trial(find(self._study_id, row.number))
+                callback(self, self._with_objects(trial))
             self._sync()
 
         on_trial = tell if trial_callbacks or self._mirror else None

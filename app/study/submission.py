@@ -194,10 +194,12 @@ def submit_scheduled(
 
 
 def _send_attributes(handle: StudyHandle) -> None:
+    from ...tasks.objectives.objects import keep
     from .preparation import study_attributes
 
-    if writing := study_attributes(handle.memory()):
-        handle.client().send("annotate", study=handle.id, writing=writing)
+    client = handle.client()
+    if writing := study_attributes(handle.memory(), lambda value: keep(client.store(), value)):
+        client.send("annotate", study=handle.id, writing=writing)
 
 
 def _with_results(handle: StudyHandle, spec: StudySpec) -> StudySpec:

@@ -7,12 +7,10 @@ its folder. It is read with ``weights_only=True``. Its state must have the hash 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
 import re
-import shutil
 import sys
 import threading
 import time
@@ -28,13 +26,9 @@ from ...profiling.base.urls import hide_password
 from ...profiling.base.wording import worded
 from ...profiling.costs.failure_rate import checkpoint_interval
 from .state import canonical, copy_state, state_hash
-from .stores import is_local, make_folder, open_store, unusable, write_synced
+from .stores import check_space, is_local, make_folder, open_store, unusable, write_synced
 
 FORMAT = 1
-#: What a checkpoint must leave free on a local disk: these bytes, or on a small disk this share.
-#: Ledger and broker write there too, and a full disk stops them.
-RESERVE = 1 << 30
-RESERVE_SHARE = 0.05
 #: A checkpoint's name in the messages of a store's library.
 _NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.[\w.]+")
 
@@ -84,25 +78,6 @@ class Store:
             return bool(self._files.info(path)["size"] == size)
         except FileNotFoundError:
             return False
-
-
-def check_space(folder: Path, size: int) -> None:
-    """Raise ``OSError`` if writing ``size`` bytes would leave less free than the reserve."""
-    disk = shutil.disk_usage(folder)
-    reserve = min(RESERVE, int(RESERVE_SHARE * disk.total))
-    if disk.free - size < reserve:
-        raise OSError(
-            errno.ENOSPC,
-            f"the disk of the checkpoint store is full: {_amount(reserve)} of its "
-            f"{_amount(disk.total)} are kept free",
-        )
-
-
-def _amount(size: int) -> str:
-    """Bytes in readable form: ``410 KiB``, ``8 MiB``, ``1 GiB``."""
-    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
-    unit = next((name for name, bytes_ in units.items() if size >= bytes_), "bytes")
-    return f"{size / units.get(unit, 1):.3g} {unit}"
 
 
 def load(uri: str, expected: str) -> dict[str, Any]:

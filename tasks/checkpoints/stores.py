@@ -7,13 +7,19 @@ configuration), never from the URL. So no credentials travel in a message or are
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...profiling.base.urls import hide_password
 
+#: What a checkpoint must leave free on a local disk: these bytes, or on a small disk this share.
+#: Ledger and broker write there too, and a full disk stops them.
+RESERVE = 1 << 30
+RESERVE_SHARE = 0.05
 #: What to install for a kind of store. The library's own advice may name another way.
 EXTRAS = {"s3": "penstock[s3]", "s3a": "penstock[s3]"}
 
@@ -35,6 +41,11 @@ def open_store(url: str) -> tuple[Any, str]:
             f"the checkpoint store {hide_password(url)} needs a library: {how}"
         ) from error
     return files, str(path).rstrip("/")
+
+
+def object_file(store: str, digest: str) -> str:
+    """Where an installation's store keeps the user's object that has this digest."""
+    return f"{store}/objects/{digest}"
 
 
 def code_file(store: str, digest: str) -> str:
@@ -68,6 +79,19 @@ def unusable(url: str, error: Exception) -> BackendError:
     )
 
 
+def write_whole(uri: str, content: bytes | memoryview) -> None:
+    """Write a file of the store so that readers see all of it or nothing.
+
+    Raises whatever the store's library does.
+    """
+    files, path = open_store(uri)
+    make_folder(files, path.rpartition("/")[0])
+    if is_local(files):
+        write_synced(Path(path), content)
+    else:
+        files.pipe_file(path, bytes(content))
+
+
 def write_synced(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that readers see all of it or nothing. It is durable when this returns."""
     fresh = not path.parent.exists()
@@ -93,3 +117,22 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_space(folder: Path, size: int) -> None:
+    """Raise ``OSError`` if writing ``size`` bytes would leave less free than the reserve."""
+    disk = shutil.disk_usage(folder)
+    reserve = min(RESERVE, int(RESERVE_SHARE * disk.total))
+    if disk.free - size < reserve:
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk of the checkpoint store is full: {_amount(reserve)} of its "
+            f"{_amount(disk.total)} are kept free",
+        )
+
+
+def _amount(size: int) -> str:
+    """Bytes in readable form: ``410 KiB``, ``8 MiB``, ``1 GiB``."""
+    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+    unit = next((name for name, bytes_ in units.items() if size >= bytes_), "bytes")
+    return f"{size / units.get(unit, 1):.3g} {unit}"

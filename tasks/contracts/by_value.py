@@ -40,7 +40,8 @@ PREFIX = "pickle:"
 LIMIT = 32 << 20
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-_HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+#: The version of Python whose byte code this process reads.
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _LOCAL = "file://"
 _LONGEST_HEAD = 1 << 20
 _ADVICE = "load large data, and open files and connections, inside the function"
@@ -76,13 +77,13 @@ def pickled(code: object, scripts: str) -> bytes:
 
     source = getattr(sys.modules.get(behind(code).__module__), "__file__", None)
     imports = [] if source is None else imported_names(Path(source))
-    head = json.dumps({"python": _HERE, "folders": list(_added_folders()), "imports": imports})
-    file = _Bounded()
+    head = json.dumps({"python": PYTHON, "folders": list(_added_folders()), "imports": imports})
+    file = BoundedFile(LIMIT)
     file.write(f"{head}\n".encode())
     try:
-        with _by_value(scripts):
+        with scripts_by_value(scripts):
             cloudpickle.dump(code, file)
-    except _TooLargeError:
+    except TooLargeError:
         raise UsageError(
             f"{name_of(code)} takes more than {LIMIT >> 20} MiB with all that it refers to, the"
             f" most that can be sent to trainers: {_ADVICE}"
@@ -95,21 +96,26 @@ def pickled(code: object, scripts: str) -> bytes:
     return file.getvalue()
 
 
-class _TooLargeError(Exception):
-    pass
+class TooLargeError(Exception):
+    """A file in memory would have more bytes than it may."""
 
 
-class _Bounded(io.BytesIO):
-    """A file in memory that takes no more than ``LIMIT`` bytes."""
+class BoundedFile(io.BytesIO):
+    """A file in memory that takes no more than ``limit`` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
 
     def write(self, data: Any) -> int:
-        if self.tell() + memoryview(data).nbytes > LIMIT:
-            raise _TooLargeError
+        if self.tell() + memoryview(data).nbytes > self._limit:
+            raise TooLargeError
         return super().write(data)
 
 
 @contextmanager
-def _by_value(scripts: str) -> Iterator[None]:
+def scripts_by_value(scripts: str) -> Iterator[None]:
+    """Have cloudpickle take modules by value whose names begin with ``scripts``."""
     from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(scripts)]
@@ -176,10 +182,10 @@ def unpickled(content: bytes, target: str) -> Any:
     """The code in ``content``. Raises ``TrialFailed`` saying what it lacks here."""
     head = _head(content)
     name = target.removeprefix(PREFIX)
-    if head["python"] != _HERE:
+    if head["python"] != PYTHON:
         raise TrialFailed(
             "code",
-            f"{name} was sent by Python {head['python']} and this node has {_HERE}, which cannot"
+            f"{name} was sent by Python {head['python']} and this node has {PYTHON}, which cannot"
             " read its byte code: use one version on all nodes, or put the code in a module",
         )
     try:

@@ -15,7 +15,6 @@ A trial changes by being replaced, so that what was given out stays as it was.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from .distributions import from_text
+from .objects import MARK, value_of
 
 #: Optuna's states by the names that updates have.
 STATES = {
@@ -45,6 +45,8 @@ class History:
         self._own: set[int] = set()
         self._accepted: dict[int, FrozenTrial] = {}
         self._sampled: dict[int, dict[str, Any]] = {}
+        #: The numbers of trials with attributes that are kept as objects (``objects``).
+        self.have_objects: set[int] = set()
 
     def apply(self, update: Mapping[str, Any]) -> None:
         """Take in one update."""
@@ -61,6 +63,8 @@ class History:
             self._settle(number, update)
         while len(self.trials) <= number:
             self.trials.append(self._new(len(self.trials)))
+        if any(text.startswith(MARK) for _, text in update.get("user_attrs", ())):
+            self.have_objects.add(number)
         if number in self._accepted:
             self._accepted[number] = _updated(self._accepted[number], update)
         if number not in self._own:
@@ -150,7 +154,7 @@ def _updated(trial: FrozenTrial, update: Mapping[str, Any]) -> FrozenTrial:
 
 
 def _attributes(update: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: json.loads(text) for key, text in update.get(name, ())}
+    return {key: value_of(text) for key, text in update.get(name, ())}
 
 
 def local_time(at: float | None) -> datetime | None:

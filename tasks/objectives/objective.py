@@ -33,6 +33,7 @@ from ..contracts.suspended import Function, PausedFunctions, Report
 from ..process import forks
 from ..process.messages import SegmentTask
 from ..process.pipe import Run
+from . import objects
 from .pending import PendingWrite
 from .storage import TrainerStorage
 from .study import AskingSampler, ObjectiveTrial, TrainerStudy, guard_imports, running
@@ -218,6 +219,14 @@ class RunningObjective(Function):
             self._unsaid.add(writing)
             if not self._waits:
                 self._say_written()
+
+    def keep(self, value: Any) -> str:
+        """The text of the placeholder of an object that is no JSON, once it is stored."""
+        return objects.keep(self.run.task.store, value)
+
+    def open(self, stored: objects.StoredObject) -> Any:
+        """The object behind a placeholder."""
+        return objects.opened(self.run.task.store, stored)
 
     def _say_written(self) -> None:
         if writing := self._unsaid.take():

@@ -38,6 +38,7 @@ from ..process.failure import failure_of, where
 from ..process.lifeline import end_all
 from .distributions import from_text, scalar_of
 from .history import STATES
+from .objects import StoredObject
 from .pending import PendingWrite
 from .storage import TrainerStorage
 from .study import ObjectiveTrial, TrainerStudy
@@ -167,6 +168,14 @@ class HostedStudy:
         else:
             raise UsageError("tried to add a trial, or to write to one that it does not draw")
         return {}
+
+    def keep(self, value: Any) -> str:
+        """Refused: what a sampler notes is JSON."""
+        raise TypeError("a sampler's notes are JSON")
+
+    def open(self, stored: StoredObject) -> Any:
+        """The placeholder itself: users' objects are opened in trainers and scripts."""
+        return stored
 
     def write(self, writing: Mapping[str, Any]) -> None:
         """Keep what the sampler notes with the trial."""

@@ -27,6 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..process.messages import number_text
 from .history import History
+from .objects import StoredObject, with_objects, with_objects_of
 from .wire import attribute, check_compatible, record_of, suggestion
 
 #: Seconds for which the other trials are taken to be as they were.
@@ -50,6 +51,12 @@ class Uplink(Protocol):
 
     def write(self, writing: Mapping[str, Any]) -> None:
         """Take suggestions and attributes of the running trial, in the form of messages."""
+
+    def keep(self, value: Any) -> str:
+        """The text of the placeholder of an object that is no JSON, once it is stored."""
+
+    def open(self, stored: StoredObject) -> Any:
+        """The object behind a placeholder."""
 
     def suggest(self, name: str, distribution: str) -> Any:
         """The scheduler's value for a parameter. Raises UsageError if the study has none such."""
@@ -130,7 +137,7 @@ class TrainerStorage(BaseStorage):
         self._annotate("system_attrs", key, value)
 
     def _annotate(self, name: str, key: str, value: Any) -> None:
-        pair = [attribute(key, value)]
+        pair = [attribute(key, value, self._keep)]
         self._ask("annotate", writing={name: pair})
         self.history.apply({name: pair})
 
@@ -147,7 +154,7 @@ class TrainerStorage(BaseStorage):
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         self._refresh()
-        return dict(self.history.user_attrs)
+        return with_objects(dict(self.history.user_attrs), self._open)
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         self._refresh()
@@ -161,7 +168,7 @@ class TrainerStorage(BaseStorage):
     # -- trials ----------------------------------------------------------------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        answer = self._ask("add", **record_of(template_trial))
+        answer = self._ask("add", **record_of(template_trial, self._keep))
         number = int(answer["number"])
         self.sync()
         self.history.apply({"n": number})
@@ -223,7 +230,7 @@ class TrainerStorage(BaseStorage):
 
     def _set_attribute(self, name: str, trial_id: int, key: str, value: Any) -> None:
         trial = self._updatable(trial_id)
-        self._write(trial_id, {name: [attribute(key, value)]})
+        self._write(trial_id, {name: [attribute(key, value, self._keep)]})
         setattr(trial, name, {**getattr(trial, name), key: value})
         self.history.replace(trial)
 
@@ -232,7 +239,7 @@ class TrainerStorage(BaseStorage):
         trial = copy.copy(self._trial(trial_id))
         for name in _DICTS:
             setattr(trial, name, dict(getattr(trial, name)))
-        return trial
+        return self._with_objects(trial)
 
     def get_all_trials(
         self,
@@ -243,6 +250,8 @@ class TrainerStorage(BaseStorage):
         asks_for_running = states is not None and TrialState.RUNNING in states
         self._refresh(FRESH_FOR_RUNNING if asks_for_running else FRESH)
         found = self.history.select(states)
+        if self.history.have_objects:
+            found = [self._with_objects(trial) for trial in found]
         return copy.deepcopy(found) if deepcopy else found
 
     # -- inside ----------------------------------------------------------------------------------
@@ -252,6 +261,24 @@ class TrainerStorage(BaseStorage):
             self.link.check()
         if time.monotonic() - self._synced_at >= fresh:
             self.sync()
+
+    def _keep(self, value: Any) -> str:
+        if self.link is None:
+            raise RuntimeError("no trial runs here")
+        return self.link.keep(value)
+
+    def _open(self, stored: StoredObject) -> Any:
+        if self.link is None:
+            raise RuntimeError("no trial runs here")
+        return self.link.open(stored)
+
+    def _with_objects(self, trial: FrozenTrial) -> FrozenTrial:
+        """``trial``, or a copy of it if it has objects: they are opened when they are read."""
+        return (
+            with_objects_of(trial, self._open)
+            if trial.number in self.history.have_objects
+            else trial
+        )
 
     def _trial(self, trial_id: int) -> FrozenTrial:
         if not 0 <= trial_id < len(self.history.trials):

@@ -11,29 +11,43 @@ from typing import TYPE_CHECKING, Any
 from optuna.distributions import BaseDistribution, check_distribution_compatibility
 
 from ...profiling.base.errors import UsageError
-from ..process.messages import number_text
+from ..process.messages import MAX_MESSAGE, number_text
 from .distributions import scalar_of, to_text
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
+    from .objects import Keep
 
-def attribute(key: str, value: Any) -> tuple[str, str]:
+#: The most characters of an attribute's JSON that a message carries.
+LONGEST = MAX_MESSAGE // 2
+
+
+def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]:
     """An attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
 
-    Raises TypeError naming the key for what is no JSON, as Optuna's own storages do, and UsageError
-    for a key that cannot be sent.
+    ``keep`` puts away what is no JSON, or is too long for a message, and returns the text of its
+    placeholder. Raises TypeError naming the key where it cannot, or without ``keep``, as Optuna's
+    own storages do, and UsageError for a key that cannot be sent.
     """
     check_name("the key of an attribute", key)
     try:
-        return key, json.dumps(value, default=_plain)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"the attribute {key!r} is no JSON: {error}") from error
+        text = json.dumps(value, default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        if keep is None:
+            raise TypeError(f"the attribute {key!r} is no JSON: {error}") from error
+    else:
+        if keep is None or len(text) <= LONGEST:
+            return key, text
+    try:
+        return key, keep(value)
+    except TypeError as error:
+        raise TypeError(f"the attribute {key!r} is no JSON, and {error}") from error
 
 
-def attributes(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Several attributes. Raises as ``attribute``."""
-    return [attribute(key, value) for key, value in found.items()]
+def attributes(found: Mapping[str, Any], keep: Keep | None = None) -> list[tuple[str, str]]:
+    """Several attributes, with ``keep`` as in ``attribute``. Raises as that does."""
+    return [attribute(key, value, keep) for key, value in found.items()]
 
 
 def check_name(what: str, name: object) -> None:
@@ -80,8 +94,8 @@ def check_compatible(
         check_distribution_compatibility(known, distribution)
 
 
-def writing_of(trial: FrozenTrial) -> dict[str, Any]:
-    """Parameters, intermediate values and attributes of ``trial``."""
+def writing_of(trial: FrozenTrial, keep: Keep | None = None) -> dict[str, Any]:
+    """Parameters, intermediate values and attributes of ``trial``; ``keep`` as in ``attribute``."""
     dists = trial.distributions
     return {
         "suggestions": [
@@ -89,19 +103,22 @@ def writing_of(trial: FrozenTrial) -> dict[str, Any]:
             for name, value in trial.params.items()
         ],
         "steps": [(step, number_text(v)) for step, v in trial.intermediate_values.items()],
-        "user_attrs": attributes(trial.user_attrs),
-        "system_attrs": attributes(trial.system_attrs),
+        "user_attrs": attributes(trial.user_attrs, keep),
+        "system_attrs": attributes(trial.system_attrs, keep),
     }
 
 
-def record_of(trial: FrozenTrial | None) -> dict[str, Any]:
-    """The fields of the command that adds ``trial``; None: a new one that its user trains."""
+def record_of(trial: FrozenTrial | None, keep: Keep | None = None) -> dict[str, Any]:
+    """The fields of the command that adds ``trial``; None: a new one that its user trains.
+
+    ``keep`` as in ``attribute``.
+    """
     if trial is None:
         return {"state": "running", "writing": {}, "started": datetime.now().timestamp()}  # noqa: DTZ005 - Optuna's times are naive
     return {
         "state": trial.state.name.lower(),
         "values": [number_text(value) for value in trial.values or ()],
-        "writing": writing_of(trial),
+        "writing": writing_of(trial, keep),
         "started": _seconds(trial.datetime_start),
         "ended": _seconds(trial.datetime_complete),
     }

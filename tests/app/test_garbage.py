@@ -11,11 +11,15 @@ from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
+from penstock.app.services.code_files import needed_objects
 from penstock.app.services.garbage import find, size_of
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.scheduler.model.decisions import Parent
+from penstock.scheduler.model.events import StudyWritten, TrialWritten
 from penstock.scheduler.model.study import StrategySpec, StudyRecord, SuperNet
 from penstock.scheduler.model.trial import Trial
+from penstock.scheduler.model.writing import Writing
+from penstock.tasks.objectives.objects import keep, value_of
 from study_ledger import make_study, study_spec
 
 
@@ -71,6 +75,26 @@ def test_files_without_a_row_go_and_while_a_study_lasts_only_old_ones(
     assert named.exists()
     assert fresh.exists()
     assert (folder / "notes.txt").exists()
+
+
+def test_objects_go_that_are_no_attribute_any_more(settings):
+    root = installation.checkpoints(settings.store_url, installation_key(settings))
+    texts = [keep(root, {each}) for each in range(4)]
+    now, before, of_study, of_none = (value_of(text).digest for text in texts)
+    commit(settings, "complete", "u", contract="ask")
+    events = [
+        TrialWritten(at=1.0, trial="s-1-0000", writing=Writing(user_attrs=(("m", texts[1]),))),
+        TrialWritten(at=1.0, trial="s-1-0000", writing=Writing(user_attrs=(("m", texts[0]),))),
+        StudyWritten(at=1.0, study="s-1", user_attrs=(("best", texts[2]),)),
+    ]
+    ledger = SqlLedger.open(settings.ledger_url)
+    ledger.commit(Batch(events=[*enumerate(events, 1)]))
+    ledger.close()
+    assert needed_objects(Reader(settings.ledger_url)) == {now, of_study}
+    for file in type(settings.home)(root.removeprefix("file://")).glob("objects/*"):
+        os.utime(file, (time.time() - 1e6,) * 2)
+    found = {each.name.rpartition("/")[2] for each in find(settings)}
+    assert found == {before, of_none}
 
 
 def test_the_state_of_a_super_net_is_needed_by_the_study_of_its_candidates(settings):

@@ -314,7 +314,7 @@ class TestStudies:
             "Study.metric_names",
         ),
         shows="same",
-        said="values are JSON. Before, while and after the study runs",
+        said="[objects](#objects-as-attributes), too. Before, while and after the study runs",
     )
     def test_attributes_and_names(self, both, fronts, home):
         for study in (both.ours, both.plain):
@@ -439,7 +439,8 @@ class TestTrials:
     @optuna_api(
         *("Trial.set_user_attr", "Trial.user_attrs"),
         shows="same",
-        said="values are JSON; NumPy's and torch's numbers and arrays become lists",
+        said="[objects](#objects-as-attributes), too; NumPy's and torch's numbers and arrays become"
+        " lists",
     )
     def test_attributes_of_a_trial(self, both):
         for ours, plain in zip(both.ours.trials, both.plain.trials, strict=True):

@@ -88,7 +88,10 @@ def test_a_value_that_is_no_number_is_named(trainer, value):
         (hostile_objectives.asks_by_half_a_character, r"the name of a parameter = '\ud800'"),
         (hostile_objectives.chooses_nan, "choices of 'x' = nan is refused"),
         (hostile_objectives.notes_under_half_a_character, r"of an attribute = '\ud800'"),
-        (hostile_objectives.notes_what_is_no_json, "the attribute 'classes' is no JSON: a set"),
+        (
+            hostile_objectives.notes_what_is_no_json,
+            "the attribute 'lock' is no JSON, and it cannot",
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -16,7 +16,7 @@ import pytest
 import torch
 from patience import PATIENCE
 from penstock.profiling.base.errors import BackendError
-from penstock.tasks.checkpoints import checkpoint
+from penstock.tasks.checkpoints import checkpoint, stores
 from penstock.tasks.checkpoints.checkpoint import Store, Writer, load
 from penstock.tasks.checkpoints.state import state_hash
 
@@ -95,8 +95,8 @@ def test_a_state_that_is_there_is_not_written_again_unless_it_is_torn(tmp_path):
 def test_no_checkpoint_is_begun_that_leaves_too_little_space(tmp_path, monkeypatch):
     store = Store(f"file://{tmp_path}")
     free = shutil.disk_usage(tmp_path).free
-    monkeypatch.setattr(checkpoint, "RESERVE_SHARE", 1.0)
-    monkeypatch.setattr(checkpoint, "RESERVE", 2 * free)
+    monkeypatch.setattr(stores, "RESERVE_SHARE", 1.0)
+    monkeypatch.setattr(stores, "RESERVE", 2 * free)
     with pytest.raises(OSError, match=r"disk of the checkpoint store is full: .* are kept free"):
         store.save(STATE, 3)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -107,10 +107,10 @@ def test_no_checkpoint_is_begun_that_leaves_too_little_space(tmp_path, monkeypat
     [(1 << 30, "1 GiB"), (3 << 19, "1.5 MiB"), (410 << 10, "410 KiB"), (70, "70 bytes")],
 )
 def test_how_much_is_kept_free_is_said_in_a_unit_of_its_size(tmp_path, monkeypatch, reserve, words):
-    monkeypatch.setattr(checkpoint, "RESERVE_SHARE", 1.0)
-    monkeypatch.setattr(checkpoint, "RESERVE", reserve)
+    monkeypatch.setattr(stores, "RESERVE_SHARE", 1.0)
+    monkeypatch.setattr(stores, "RESERVE", reserve)
     with pytest.raises(OSError, match=f"is full: {words} of its "):
-        checkpoint.check_space(tmp_path, shutil.disk_usage(tmp_path).total)
+        stores.check_space(tmp_path, shutil.disk_usage(tmp_path).total)
 
 
 #: Saves a state that fits, one that does not, and after room was made that one again.

@@ -1,0 +1,243 @@
+"""Attributes that are no JSON, such as models: kept in the checkpoint store, opened on demand.
+
+Theory of operation. Optuna's storage in memory takes any object as an attribute. Here the object
+is pickled where it is set, and its bytes go into the checkpoint store under their SHA-256. What
+travels and is in the ledger is a *placeholder*: the name of its type, its size, and that digest.
+A placeholder comes in a sealed report or command, so the bytes that it names are those that a
+process of this installation has written.
+
+An object is opened, which may run code, only where the user's code runs: in trainers, and in the
+script that submitted the study. Everybody else sees the placeholder as a text. An attribute of
+somebody's that merely looks like a placeholder is none: ours begin with a space, which JSON that
+was made from a value never does. An import takes that space away.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import BackendError, PenstockError, UsageError
+from ...profiling.base.wording import named, worded
+from ..checkpoints.stores import (
+    check_space,
+    is_local,
+    object_file,
+    open_store,
+    unusable,
+    write_whole,
+)
+from ..contracts.by_value import PYTHON, BoundedFile, TooLargeError, scripts_by_value
+from ..contracts.code import SCRIPT
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+#: The most bytes of one object.
+LIMIT = 1 << 30
+#: How the text of a placeholder begins.
+MARK = ' {"penstock.object": '
+
+Keep = Callable[[Any], str]
+Open = Callable[["StoredObject"], Any]
+
+
+class StoredObject(str):
+    """Stands for an object in the checkpoint store. As a text it says type and size."""
+
+    __slots__ = ("digest",)
+    digest: str
+
+    def __new__(cls, kind: str, size: int, digest: str) -> StoredObject:
+        """``kind`` is the name of its type, ``size`` its bytes, ``digest`` their SHA-256 (hex)."""
+        made = super().__new__(cls, f"<{kind}, {_amount(size)}, in the checkpoint store>")
+        made.digest = digest
+        return made
+
+    def __copy__(self) -> StoredObject:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> StoredObject:
+        return self
+
+    def __reduce__(self) -> Any:
+        return str, (str(self),)  # elsewhere it stands for nothing
+
+
+def value_of(text: str) -> Any:
+    """The value in the JSON text of an attribute; a ``StoredObject`` for a placeholder."""
+    if not text.startswith(MARK):
+        return json.loads(text)
+    found = json.loads(text)
+    return StoredObject(str(found["penstock.object"]), int(found["bytes"]), str(found["sha256"]))
+
+
+def keep(store: str, value: Any) -> str:
+    """Write ``value`` into the store at this URL; returns the text of its placeholder.
+
+    Raises TypeError if it cannot be pickled or is too large, and BackendError if the store cannot
+    be used.
+    """
+    import cloudpickle
+
+    file = BoundedFile(LIMIT)
+    file.write(f"{PYTHON}\n".encode())
+    try:
+        with scripts_by_value(SCRIPT):
+            cloudpickle.dump(value, file)
+    except TooLargeError:
+        raise TypeError(
+            f"it takes more than {_amount(LIMIT)}: upload it as an artifact"
+            " (optuna.artifacts.upload_artifact)"
+        ) from None
+    except Exception as error:  # whatever the classes of its objects raise
+        raise TypeError(
+            f"it cannot be pickled: {named(type(error))}: {worded(error, str)}"
+        ) from error
+    content = file.getbuffer()
+    digest = hashlib.sha256(content).hexdigest()
+    _write(store, digest, content)
+    kind = json.dumps(type(value).__qualname__)
+    return f'{MARK}{kind}, "bytes": {len(content)}, "sha256": "{digest}"}}'
+
+
+def _write(store: str, digest: str, content: memoryview) -> None:
+    uri = object_file(store, digest)
+    try:
+        files, path = open_store(uri)
+        if files.exists(path) and files.info(path)["size"] == len(content):
+            return
+        if is_local(files):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            check_space(Path(path).parent, len(content))
+        write_whole(uri, content)
+    except Exception as error:  # each file system raises its own classes
+        raise unusable(store, error) from error
+
+
+def opened(store: str, stored: StoredObject) -> Any:
+    """The object that ``stored`` stands for. Only for processes in which the user's code runs.
+
+    Raises BackendError if its file is missing or damaged, UsageError if it cannot be loaded here.
+    """
+    try:
+        files, path = open_store(object_file(store, stored.digest))
+        content: bytes = files.cat_file(path)
+    except FileNotFoundError:
+        raise BackendError(f"the checkpoint store lacks {stored}: it was deleted there") from None
+    except Exception as error:  # each file system raises its own classes
+        raise unusable(store, error) from error
+    if hashlib.sha256(content).hexdigest() != stored.digest:
+        raise BackendError(f"{stored} is corrupt: its bytes do not match its name")
+    version, _, pickled = content.partition(b"\n")
+    if version != PYTHON.encode():
+        raise UsageError(
+            f"{stored} was written by Python {version.decode()} and this is {PYTHON}, which cannot"
+            " read its byte code"
+        )
+    try:
+        return pickle.loads(pickled)  # noqa: S301 - its digest came in a sealed message
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{stored} cannot be opened here: {named(type(error))}: {worded(error, str)}"
+        ) from error
+
+
+class OpenedAttributes(dict[str, Any]):
+    """Attributes of which objects are opened when they are read, each once."""
+
+    def __init__(self, attributes: Mapping[str, Any], open_object: Open) -> None:
+        super().__init__(attributes)
+        self._open = open_object
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        if isinstance(value, StoredObject):
+            value = self._open(value)
+            self[key] = value
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self else default  # noqa: SIM401 - this is that method
+
+    def pop(self, key: str, *default: Any) -> Any:
+        if key in self:
+            self[key]
+        return super().pop(key, *default)
+
+    def values(self) -> Any:
+        self._open_all()
+        return super().values()
+
+    def items(self) -> Any:
+        self._open_all()
+        return super().items()
+
+    def copy(self) -> dict[str, Any]:
+        return self.__copy__()
+
+    # A dict of a class without an ``__iter__`` of its own is copied past all of the above.
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()
+
+    def __eq__(self, other: object) -> bool:
+        self._open_all()
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # as of a dict
+
+    def __copy__(self) -> OpenedAttributes:
+        return OpenedAttributes(_raw(self), self._open)
+
+    def __deepcopy__(self, memo: Any) -> OpenedAttributes:
+        return OpenedAttributes(copy.deepcopy(_raw(self), memo), self._open)
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+    def _open_all(self) -> None:
+        for key in self:
+            self[key]
+
+
+def _raw(attributes: OpenedAttributes) -> dict[str, Any]:
+    return dict(dict.items(attributes))
+
+
+def has_objects(trial: FrozenTrial) -> bool:
+    """Whether a user attribute of ``trial`` is an object that was not opened."""
+    return any(isinstance(value, StoredObject) for value in trial.user_attrs.values())
+
+
+def with_objects(attributes: dict[str, Any], open_object: Open) -> dict[str, Any]:
+    """``attributes``, of which objects are opened when they are read; the same if it has none."""
+    if any(isinstance(value, StoredObject) for value in attributes.values()):
+        return OpenedAttributes(attributes, open_object)
+    return attributes
+
+
+def with_objects_of(trial: FrozenTrial, open_object: Open) -> FrozenTrial:
+    """A copy of ``trial`` whose user attributes are as ``with_objects`` gives them."""
+    changed = copy.copy(trial)
+    changed.user_attrs = with_objects(trial.user_attrs, open_object)
+    return changed
+
+
+def _amount(size: int) -> str:
+    """Bytes in readable form, decimal: ``812 bytes``, ``1.4 MB``."""
+    number = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            break
+        number /= 1000
+    return f"{size} bytes" if size < 1000 else f"{number:.3g} {unit}"

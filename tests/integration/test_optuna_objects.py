@@ -1,0 +1,87 @@
+"""Scripts whose objectives leave objects in memory: what comes back, and what is said instead."""
+
+from __future__ import annotations
+
+import json
+
+import optuna
+import penstock
+import pytest
+from patience import PATIENCE
+
+pytestmark = pytest.mark.integration
+
+BEST_MODEL = """
+import optuna
+
+class Model:
+    def __init__(self, x):
+        self.x = x
+
+    def score(self):
+        return self.x * self.x
+
+def objective(trial):
+    model = Model(trial.suggest_float("x", -1, 1))
+    trial.set_user_attr("model", model)
+    assert trial.user_attrs["model"].x == model.x
+    done = trial.study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
+    assert all(each.user_attrs["model"].x == each.params["x"] for each in done)
+    return model.score()
+
+def keep_best(study, trial):
+    if study.best_trial.number == trial.number:
+        study.set_user_attr("model", trial.user_attrs["model"])
+
+study = optuna.create_study(study_name="models", sampler=optuna.samplers.RandomSampler(seed=1))
+study.set_user_attr("before", Model(7))
+study.optimize(objective, n_trials=6, callbacks=[keep_best])
+best = study.best_trial.user_attrs["model"]
+assert isinstance(best, Model)
+assert best.score() == study.user_attrs["model"].score() == study.best_value
+print("before", study.user_attrs["before"].x)
+frame = study.trials_dataframe()
+print("frame", frame["user_attrs_model"][0].x == study.trials[0].params["x"])
+"""
+
+
+@pytest.fixture
+def run(site, tmp_path):
+    """Run a script; its exit code, and all that was printed."""
+
+    def result(text, *arguments):
+        (tmp_path / "s.py").write_text(text)
+        process = site.start("run", "s.py", *arguments, cwd=tmp_path)
+        out, err = process.communicate(timeout=PATIENCE)
+        return process.returncode, out + err
+
+    return result
+
+
+def test_models_that_are_attributes_come_back_in_the_script_and_are_texts_elsewhere(
+    run, site, tmp_path
+):
+    code, said = run(BEST_MODEL)
+    assert code == 0, said
+    assert "before 7" in said
+    assert "frame True" in said
+    shown = penstock.load_study("models").best_trial.user_attrs["model"]
+    assert shown.startswith("<Model, ")
+    reader = optuna.load_study(study_name="models", storage=penstock.storage())
+    assert json.dumps(reader.user_attrs["model"]) == f'"{reader.user_attrs["model"]}"'
+    site.penstock("export", "models", "-o", tmp_path / "models.json")
+    assert "<Model, " in site.penstock("export", "models", "--format", "csv")
+    site.penstock("report", "models", "-o", tmp_path / "models.html")
+    assert "&lt;Model, " in (tmp_path / "models.html").read_text()
+
+
+def test_an_export_that_names_objects_brings_none(run, site, tmp_path):
+    assert run(BEST_MODEL.replace('"models"', '"first-one"'))[0] == 0
+    file = tmp_path / "exported.json"
+    site.penstock("export", "first-one", "-o", file)
+    text = file.read_text().replace("first-one", "brought")
+    (tmp_path / "brought.json").write_text(text)
+    site.penstock("import", tmp_path / "brought.json")
+    found = penstock.load_study("brought")
+    assert found.best_trial.user_attrs["model"]["penstock.object"] == "Model"
+    assert found.user_attrs["model"]["bytes"] > 0

@@ -1,0 +1,152 @@
+"""Objects as attributes: what is kept, what a placeholder says, who opens it, what is refused."""
+
+import copy
+import json
+import pickle
+import threading
+
+import pytest
+from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.tasks.objectives import objects
+from penstock.tasks.objectives.history import History
+from penstock.tasks.objectives.objects import (
+    MARK,
+    OpenedAttributes,
+    StoredObject,
+    keep,
+    opened,
+    value_of,
+)
+from penstock.tasks.objectives.wire import LONGEST, attribute
+
+
+class Model:
+    """Something that is no JSON."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+
+@pytest.fixture
+def store(tmp_path):
+    return f"file://{tmp_path}"
+
+
+@pytest.fixture
+def kept(store):
+    """The placeholder of a model, as it is read."""
+    return value_of(keep(store, Model([1.5])))
+
+
+def files(tmp_path):
+    return sorted((tmp_path / "objects").iterdir())
+
+
+def test_an_object_comes_back_from_the_store_and_its_placeholder_says_type_and_size(store, kept):
+    assert isinstance(kept, StoredObject)
+    assert str(kept).startswith("<Model, ")
+    assert str(kept).endswith(" bytes, in the checkpoint store>")
+    assert opened(store, kept).weights == [1.5]
+
+
+def test_an_equal_object_is_stored_once(store, tmp_path, kept):
+    keep(store, Model([1.5]))
+    assert [file.name for file in files(tmp_path)] == [kept.digest]
+
+
+@pytest.mark.parametrize("content", [b"", b"3.11\nother"])
+def test_a_file_with_other_bytes_is_not_opened(store, tmp_path, kept, content):
+    files(tmp_path)[0].write_bytes(content)
+    with pytest.raises(BackendError, match="is corrupt: its bytes do not match its name"):
+        opened(store, kept)
+
+
+def test_an_object_that_is_gone_is_said_to_be(store, tmp_path, kept):
+    files(tmp_path)[0].unlink()
+    with pytest.raises(BackendError, match=r"the checkpoint store lacks <Model"):
+        opened(store, kept)
+
+
+def test_another_python_does_not_read_its_byte_code(store, kept, monkeypatch):
+    monkeypatch.setattr(objects, "PYTHON", "2.7")
+    with pytest.raises(UsageError, match=r"was written by Python 3\.\d+ and this is 2\.7"):
+        opened(store, kept)
+
+
+def test_what_is_too_large_is_refused_with_what_to_do(store, monkeypatch):
+    monkeypatch.setattr(objects, "LIMIT", 1000)
+    with pytest.raises(TypeError, match=r"'m' is no JSON, and it takes more than 1 kB: upload it"):
+        attribute("m", Model("x" * 1001), lambda value: keep(store, value))
+
+
+def test_what_cannot_be_pickled_is_refused_with_its_key(store):
+    with pytest.raises(
+        TypeError, match="the attribute 'lock' is no JSON, and it cannot be pickled"
+    ):
+        attribute("lock", threading.Lock(), lambda value: keep(store, value))
+
+
+def test_json_stays_json_and_what_is_too_long_for_a_message_is_kept(store):
+    def put(value):
+        return attribute("key", value, lambda value: keep(store, value))[1]
+
+    assert put({"a": [1]}) == '{"a": [1]}'
+    long = put("x" * LONGEST)
+    assert len(long) < 200
+    assert opened(store, value_of(long)) == "x" * LONGEST
+
+
+@pytest.mark.parametrize("plain", [json.loads(f'{MARK}"Model", "bytes": 1, "sha256": "0"}}')])
+def test_a_value_that_looks_like_a_placeholder_is_none(store, plain):
+    text = attribute("key", plain, lambda value: keep(store, value))[1]
+    assert value_of(text) == plain
+
+
+def test_a_placeholder_elsewhere_is_a_text(kept):
+    there = pickle.loads(pickle.dumps(kept))
+    assert (type(there), there) == (str, str(kept))
+    assert json.loads(json.dumps({"model": kept})) == {"model": str(kept)}
+
+
+def test_a_history_knows_which_trials_have_objects(store):
+    history = History()
+    history.apply({"n": 0, "user_attrs": [("a", "1")]})
+    history.apply({"n": 1, "user_attrs": [("a", keep(store, Model(1)))]})
+    assert history.have_objects == {1}
+    assert isinstance(history.trials[1].user_attrs["a"], StoredObject)
+
+
+READS = {
+    "an item": lambda attributes: attributes["model"],
+    "get": lambda attributes: attributes.get("model"),
+    "items": lambda attributes: dict(attributes.items())["model"],
+    "values": lambda attributes: list(attributes.values())[1],
+    "a copy": lambda attributes: dict(attributes)["model"],
+    "unpacking": lambda attributes: {**attributes}["model"],
+    "copy.copy": lambda attributes: copy.copy(attributes)["model"],
+    "a deep copy": lambda attributes: copy.deepcopy(attributes)["model"],
+    "pop": lambda attributes: attributes.pop("model"),
+    "a pickle": lambda attributes: pickle.loads(pickle.dumps(attributes))["model"],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_an_object_is_opened_however_it_is_read(store, kept, read):
+    attributes = OpenedAttributes({"n": 1, "model": kept}, lambda stored: opened(store, stored))
+    assert read(attributes).weights == [1.5]
+
+
+def test_an_object_is_opened_once_and_not_before_it_is_read(store, kept):
+    asked = []
+
+    def open_object(stored):
+        asked.append(stored)
+        return opened(store, stored)
+
+    attributes = copy.deepcopy(OpenedAttributes({"n": 1, "model": kept}, open_object))
+    assert attributes["n"] == 1
+    assert "model" in attributes
+    assert list(attributes) == ["n", "model"]
+    assert asked == []
+    assert attributes["model"] is attributes["model"]
+    assert asked == [kept]
