@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -62,3 +64,14 @@ def quick(trial):
     for step in range(3):
         trial.report(x + step, step)
     return x
+
+
+def stops_its_parent(trial):
+    """Stops the process that has started it."""
+    os.kill(os.getppid(), signal.SIGSTOP)
+    return trial.suggest_float("x", 0.0, 1.0)
+
+
+def harmless(trial):
+    """Needs nothing but a trainer."""
+    return trial.suggest_float("x", 0.0, 1.0)

@@ -270,7 +270,7 @@ def _lives(mark: str) -> bool:
 
 def _started(pid: int) -> int:
     """Its start time, in ticks since the machine's start. Raises OSError if it is gone."""
-    return int(_stat(pid)[19])
+    return int(stat_fields(pid)[19])
 
 
 def count_children(pid: int) -> int:
@@ -283,7 +283,7 @@ def is_below(pid: int, ancestor: int) -> bool:
     seen = 0
     try:
         while pid > 1 and pid != ancestor and seen < _DEEPEST:
-            pid, seen = int(_stat(pid)[1]), seen + 1
+            pid, seen = int(stat_fields(pid)[1]), seen + 1
     except OSError:
         return False
     return pid == ancestor
@@ -291,14 +291,18 @@ def is_below(pid: int, ancestor: int) -> bool:
 
 def _runs(pid: int) -> bool:
     try:
-        return _stat(pid)[0] not in "ZX"  # not even if its parent has not waited for it yet
+        return stat_fields(pid)[0] not in "ZX"  # not even if its parent has not waited for it yet
     except OSError:
         return False
 
 
-def _stat(pid: int) -> list[str]:
-    """The kernel's fields of a process, from its state on. Raises OSError if it is gone."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+def stat_fields(pid: int, thread: int | str = "") -> list[str]:
+    """The kernel's fields of a process, from its state on. Raises OSError if it is gone.
+
+    With a ``thread``: of that thread of it.
+    """
+    of = f"task/{thread}/" if thread else ""
+    return Path(f"/proc/{pid}/{of}stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _mark_of(process: psutil.Process) -> str:

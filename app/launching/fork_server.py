@@ -112,6 +112,11 @@ class ForkServer:
         with self._lock:
             self._start()
 
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it does not run."""
+        return None if (process := self._process) is None else process.pid
+
     def tend(self) -> None:
         """Start it again if it has ended meanwhile. Returns at once.
 

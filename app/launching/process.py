@@ -37,11 +37,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...tasks.process.forking import set_traceable
 from ...tasks.sharing.node_folder import clear
 from ...tasks.trainer import variables as names
 from ..host import locks
 from ..host.launcher import Launcher, Process, end_strays
 from ..host.settings import Settings, load
+from ..host.stopped import StoppedServices
 from .fork_server import ForkServer, start_program
 from .packets import listen, receive, send
 
@@ -74,6 +76,8 @@ class LauncherProcess:
         self._preload = (told or AHEAD).split(",") if settings.preload == "torch" else []
         self._listening = listening
         self._launcher = Launcher()
+        #: It is on every node, so it watches the agent, too, where no scheduler does.
+        self._stopped = StoppedServices(settings.run)
         self._fork_servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
         #: What is installed. A fork server keeps the versions that it has imported.
         self._libraries = _libraries()
@@ -97,6 +101,8 @@ class LauncherProcess:
                 fork_servers = list(self._fork_servers.values())
             for server in fork_servers:
                 server.tend()
+            running = [server.pid for server in fork_servers]
+            self._stopped.look(("the fork server", pid) for pid in running if pid is not None)
         self._listening.close()
         for server in self._fork_servers.values():
             server.close()
@@ -215,6 +221,7 @@ def main() -> None:
     """Serve this state folder's workers until they need it no more."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = load()
+    set_traceable(False)
     with locks.hold(settings.run, NAME):
         end_strays(str(settings.home))
         clear(settings.activations)

@@ -73,7 +73,7 @@ def main(settings: Settings) -> int:
     with (
         locks.hold(settings.run, NAME),
         _forks() as forks,
-        Supervisor(settings),
+        Supervisor(settings, tuple if forks is None else forks.processes),
         _signals() as wake,
     ):
         agent = Agent(settings, wake, forks)

@@ -18,6 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,7 @@ from ..common.ports import DRAIN_GRACE
 from ..host import locks
 from ..host.devices import devices_of
 from ..host.settings import PREFIX, Settings
+from ..host.stopped import continue_stopped
 from ..launching import client as launching
 
 log = logging.getLogger(__name__)
@@ -122,6 +124,7 @@ def ensure_up(
         from ..ledger.databases.open import database_at
 
         database_at(settings.ledger).check()
+    continue_stopped(settings.run)
     _report_change(settings)
     with locks.hold(settings.run, CHANGE, wait=True):
         before = _asked_for(settings, desired_state(settings), devices)
@@ -297,7 +300,7 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
     The scheduler calls this and ends if it returns True. ``idle_since`` is in seconds since 1970.
     Services that were asked to stay, or that Penstock did not start, stay.
     """
-    with locks.hold(settings.run, CHANGE, wait=True):
+    with suppress(UsageError), locks.hold(settings.run, CHANGE):
         desired = desired_state(settings)
         # A clock set back must not keep services up for ever.
         now = time.time()
@@ -309,6 +312,7 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
         locks.stop(settings.run, "agent", grace=AGENT_GRACE)
         _stop_broker(settings)
         return True
+    return False  # another process changes the services, and may be stopped meanwhile
 
 
 def _devices(settings: Settings, asked: str | None, before: DesiredState | None) -> str:

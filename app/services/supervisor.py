@@ -2,7 +2,7 @@
 
 It checks four times a second, in the scheduler, in the agent and in a watching client. Whichever of
 them is killed, any survivor restarts it. A service that keeps ending soon after its start is
-restarted ever more slowly.
+restarted ever more slowly. One that is stopped is continued or killed (``app.host.stopped``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ...profiling.base.errors import PenstockError, UsageError
 from ..broker import server
 from ..host import locks, logs
 from ..host.settings import Settings
+from ..host.stopped import StoppedServices
 from . import services
 
 log = logging.getLogger(__name__)
@@ -34,9 +36,14 @@ class Supervisor(threading.Thread):
     A service that ends soon after each start is restarted after 0.5, 1, 2 … 10 s.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, others: Callable[[], Iterable[tuple[str, int]]] = tuple
+    ) -> None:
+        """``others`` returns further processes that must not stay stopped: their names and ids."""
         super().__init__(name="supervisor", daemon=True)
         self._settings = settings
+        self._others = others
+        self._stopped = StoppedServices(settings.run)
         self._over = threading.Event()
         self._restarts: dict[str, _Restarts] = {}
 
@@ -59,6 +66,7 @@ class Supervisor(threading.Thread):
     def run(self) -> None:
         while not self._over.wait(POLL):
             try:
+                self._stopped.look(self._others())
                 self._check()
             except (PenstockError, OSError) as error:
                 # The thread must survive this, or nothing is restarted; the next look retries.

@@ -31,6 +31,7 @@ from ..broker.ownership import BrokerTaken, check_free
 from ..host import locks, logs
 from ..host.devices import machine
 from ..host.settings import PREFIX, Settings
+from ..host.stopped import stop_of, stop_words, stopped_services
 from ..launching.environments import why_no_rootfs
 from ..services import services
 
@@ -225,6 +226,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield Finding("broker", "fail", f"{binary} does not run: {words}", _ADVICE["broker"])
         return
     words = f"private, {' '.join(version.stdout.split()[:3])} ({binary})"
+    if _stopped(settings, server.NAME):
+        return  # that finding is among the services'
     if locks.is_running(settings.run, server.NAME):
         with server.connect(settings) as client:
             yield Finding("broker", "ok", f"{words}: answers")
@@ -262,8 +265,15 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
 def _services(settings: Settings) -> Iterator[Finding]:
     desired = services.desired_state(settings)
     should_run = {service.name for service in desired.services} if desired else set()
+    for name, pid, stop in stopped_services(settings.run):
+        yield Finding(name, "fail", stop_words(name, pid, stop))
+    changing = locks.pid_of(settings.run, services.CHANGE)
+    if changing is not None and (stop := stop_of(changing)) is not None:
+        what = f"process {changing}, which was starting or stopping them, {stop}"
+        advice = f"nothing is restarted until it goes on (`kill -CONT {changing}`) or is ended"
+        yield Finding("services", "fail", what, advice)
     for status in services.statuses(settings):
-        if status.name == server.NAME:
+        if status.name == server.NAME or _stopped(settings, status.name):
             continue
         if status.pid is not None:
             trouble = _trouble(settings, status.name)
@@ -278,6 +288,12 @@ def _services(settings: Settings) -> Iterator[Finding]:
             yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
         else:
             yield Finding(status.name, "ok", "not running (it is started when needed)")
+
+
+def _stopped(settings: Settings, service: str) -> bool:
+    """Return whether somebody has stopped it."""
+    pid = locks.pid_of(settings.run, service)
+    return pid is not None and stop_of(pid) is not None
 
 
 def _trouble(settings: Settings, service: str) -> str | None:

@@ -22,6 +22,7 @@ from ..broker.server import broker_url
 from ..common.ports import LiveDevice
 from ..host import locks, logs
 from ..host.settings import Settings
+from ..host.stopped import stop_words, stopped_services
 from ..services import services
 from .waiting import AGAIN, Services, Setback, why_waiting
 
@@ -123,6 +124,8 @@ class StallMonitor:
 
     def _services(self) -> Services:
         settings = self._settings
+        for name, pid, stop in stopped_services(settings.run):
+            return Services(stopped=stop_words(name, pid, stop))
         if settings.broker is None and not locks.is_running(settings.run, "scheduler"):
             # The scheduler would start the broker, so a missing broker is not the cause.
             return Services(scheduler=False, trouble=self._exit_loop(self._restart_trouble() or ""))

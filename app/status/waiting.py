@@ -46,6 +46,8 @@ class Setback:
 class Services:
     """The state of the services; each text is empty if all is well."""
 
+    #: A service of this machine that somebody has stopped.
+    stopped: str = ""
     #: Why the broker does not answer or accepts nothing.
     broker: str = ""
     #: Whether a scheduler is there.
@@ -103,7 +105,9 @@ def _held(study: StudyRow) -> str:
 
 
 def _unserved(services: Services) -> str:
-    """Why no scheduler dispatches its trials; empty if one does."""
+    """Why no scheduler dispatches its trials, or nobody runs them; empty if all are at work."""
+    if services.stopped:
+        return f"it stands still: {services.stopped}"
     if services.broker:
         return services.broker
     if services.trouble:

@@ -142,6 +142,10 @@ class WorkerForks:
         """The exit status of a worker that has ended."""
         return int(self._ask({"ended": pid}, (), STATUS_TIMEOUT).get("status", 255))
 
+    def processes(self) -> list[tuple[str, int]]:
+        """Name and id of the process, as long as it is used."""
+        return [("what forks workers", self._pid)] if self._pid else []
+
     def close(self) -> None:
         """End the process; its workers stay."""
         self._connection.close()

@@ -1,4 +1,6 @@
-"""What a process must know that forks others: whether it may, how, and how they show themselves."""
+"""What a process must know that forks others: whether it may, how, how they show themselves, and
+who may trace them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 #: prctl's calls, from <linux/prctl.h>.
+_PR_SET_DUMPABLE = 4
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _NO_FILE = 0xFFFFFFFF
 #: The fields of ``struct prctl_mm_map`` before its last two, and where /proc/self/stat has those
@@ -63,6 +66,16 @@ def fork_twice() -> int:
         return int(pid_text)
     finally:
         os.close(read)
+
+
+def set_traceable(traceable: bool) -> None:
+    """Set whether processes of the same user may trace this one, and those that it forks.
+
+    A trial must not stop, as its tracer, what serves others. A process with CAP_SYS_PTRACE always
+    may. A new program may be traced again. While a process may not be traced, some of its files in
+    ``/proc``, such as ``environ``, belong to root, and it leaves no core dump.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, int(traceable), 0, 0, 0)
 
 
 def stat_field(n: int) -> int:

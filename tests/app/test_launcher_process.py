@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import epoch_functions
 import psutil
@@ -14,16 +19,20 @@ from installation import is_forked
 from patience import PATIENCE, until
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
+from penstock.app.host.stopped import stop_of
 from penstock.app.launching import client as launcher_client
 from penstock.app.launching import process as launcher_process
 from penstock.app.launching.client import TrainerLauncher
 from penstock.app.launching.packets import connect, listen, receive, send
 from penstock.app.launching.process import LauncherProcess
 from penstock.app.launching.variables import environment
+from penstock.app.services.supervisor import Supervisor
 from penstock.app.sessions.conversations import TrainerGone
 from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.sharing.node_folder import folder_of
+from system import missing
+from tracing import traced
 from trainer_process import segment
 
 
@@ -112,6 +121,65 @@ def test_its_trainers_end_when_it_is_killed_and_the_next_one_is_there_at_need(no
     node.lanes[0].remove(trainer)
     trainer.close()
     assert node.start(0, "a").alive
+
+
+def test_one_that_a_signal_stops_is_continued_and_starts_the_trainers_that_wait(node):
+    """Its own trainer, a debugger or job control has stopped it. It does not end, so it stays."""
+    first, before = node.start(0, "a"), node.pid
+    os.kill(before, signal.SIGSTOP)
+    with Supervisor(node.settings):
+        second = node.start(1, "b")
+    assert node.pid == before
+    assert first.alive
+    assert second.alive
+
+
+def test_one_that_a_tracer_holds_is_replaced_and_the_next_one_starts_the_trainers_that_wait(node):
+    first, before = node.start(0, "a"), node.pid
+    with traced(before), Supervisor(node.settings):
+        second = node.start(1, "b")
+        assert node.pid not in (None, before)
+        assert second.alive
+        until(lambda: not first.alive)
+
+
+def test_it_continues_a_fork_server_that_a_signal_stops(make):
+    node = make()
+    node.start(0, "a")
+    (fork_server,) = node.fork_servers()
+    fork_server.suspend()
+    until(lambda: stop_of(fork_server.pid))
+    until(lambda: not stop_of(fork_server.pid))
+    assert is_forked(node.start(1, "b").pid)
+    assert node.fork_servers() == [fork_server]
+
+
+TRACED = """
+import os, sys
+from pathlib import Path
+from test_launcher_process import Node
+from tracing import error_of_tracing, without_privilege
+
+without_privilege()
+node = Node(Path(sys.argv[1]))
+os.environ.update(node.settings.environment())
+trainer = node.start(0, "a")
+(server,) = node.fork_servers()
+print(*map(error_of_tracing, (trainer.pid, node.pid, server.pid)))
+node.close()
+"""
+
+
+def test_no_trial_can_trace_it_or_its_fork_server_but_others_can_trace_a_trainer(tmp_path):
+    """All of them are without the privilege to do so: in a process of its own, which drops it."""
+    command = [sys.executable, "-c", TRACED, str(tmp_path / "home")]
+    here = Path(__file__).parent
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, here.parent)))}
+    run = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    trainer, *others = map(int, run.stdout.split())
+    if trainer:
+        missing("this system lets no process trace another one of its user")
+    assert others == [errno.EPERM] * 2
 
 
 def test_after_an_upgrade_of_a_library_trainers_have_the_new_one(tmp_path, monkeypatch):

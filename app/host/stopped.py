@@ -1,0 +1,199 @@
+"""Find services that somebody has stopped, continue them, and end those that stay stopped.
+
+Theory of operation. Any process of the same user may stop a service: by a signal (SIGSTOP, job
+control), or as its tracer (a debugger, a trial that attaches to its parent). A stopped service
+keeps its lock and its connections, so to all others it looks alive, and whoever asks it waits for
+ever. One that *ends* is replaced at once. So whoever watches services continues a stopped one, and
+kills it where that does not help. Until it is dead it holds its lock: there are never two.
+
+The kernel lists each thread as stopped (``T``, ``t``) or not, which no load can fake. A thread that
+goes on between two looks, as under ``strace``, has switched contexts meanwhile, and counts as new.
+Times are sums of the watcher's own looks: a watcher that was itself stopped, or got no processor,
+has seen nothing in that time.
+
+What a signal has stopped gets SIGCONT after ``LIMIT`` seconds, and keeps all that it has. If it
+still stands after ``GRACE`` more, it is killed. What a tracer holds cannot be continued from
+outside. A tracer that is a trainer, or was started by one, is killed; otherwise the service is. A
+service with a terminal is its user's, who may have pressed Ctrl-Z, and is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ...tasks.process.lifeline import MARK_VARIABLE
+from . import locks
+from .launcher import stat_fields
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a service must have stood still before anything is done.
+LIMIT = 5.0
+#: Seconds that it then has to go on, before it is killed.
+GRACE = 3.0
+#: Seconds between two looks.
+INTERVAL = 1.0
+#: The locks of services whose end somebody notices, who then starts them again.
+_SERVICES = ("broker", "scheduler", "agent", "launcher")
+_SWITCHES = re.compile(r"ctxt_switches:\s+(\d+)")
+_TRACER = re.compile(r"TracerPid:\s+(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A thread that is stopped. ``tracer`` is the process that holds it; 0 if a signal did it."""
+
+    thread: int
+    tracer: int
+    #: How often the thread has switched contexts so far.
+    switches: int
+
+    def __str__(self) -> str:
+        if not self.tracer:
+            return "was stopped by a signal"
+        with suppress(psutil.Error):
+            return f"is held by its tracer, {psutil.Process(self.tracer).name()} ({self.tracer})"
+        return "is held by a tracer"
+
+
+def stop_of(pid: int) -> Stop | None:
+    """Return the first stopped thread of the process ``pid``; None if none is, or it has ended."""
+    tasks = f"/proc/{pid}/task"
+    with suppress(OSError):
+        for thread in os.listdir(tasks):  # noqa: PTH208 - names, four times cheaper than paths
+            if stat_fields(pid, thread)[0] in "Tt":
+                status = Path(tasks, thread, "status").read_text(errors="replace")
+                tracer = _TRACER.search(status)
+                switches = sum(map(int, _SWITCHES.findall(status)))
+                return Stop(int(thread), int(tracer[1]) if tracer else 0, switches)
+    return None
+
+
+def services_in(run: Path) -> Iterator[tuple[str, int]]:
+    """Yield name and process id of each service that runs, workers and launcher included."""
+    workers = (path.stem for path in run.glob("device-*.lock"))
+    for name in (*_SERVICES, *workers):
+        if (pid := locks.pid_of(run, name)) is not None:
+            yield name, pid
+
+
+def stopped_services(run: Path) -> Iterator[tuple[str, int, Stop]]:
+    """Yield name, process id and stop of each service that is stopped at this moment."""
+    for name, pid in services_in(run):
+        if (stop := stop_of(pid)) is not None:
+            yield name, pid, stop
+
+
+def has_terminal(pid: int) -> bool:
+    """Return whether the process has a terminal, so that its user may have stopped it there."""
+    try:
+        return stat_fields(pid)[4] != "0"
+    except OSError:
+        return False
+
+
+def stop_words(name: str, pid: int, stop: Stop) -> str:
+    """Describe a stopped service, and what happens to it or what to do."""
+    said = f"{name} (process {pid}) {stop}"
+    if has_terminal(pid):
+        return f"{said}; continue it in its terminal with `fg`, or with `kill -CONT {pid}`"
+    return f"{said}; it is continued, or else replaced, after {LIMIT:g} s"
+
+
+def continue_stopped(run: Path) -> None:
+    """Continue all services that a signal has stopped, at once: their user asks for them now."""
+    for name, pid, stop in stopped_services(run):
+        if not stop.tracer and not has_terminal(pid) and _send(pid, stop, signal.SIGCONT):
+            log.warning("%s (process %d) %s: it is continued", name, pid, stop)
+
+
+@dataclass(slots=True)
+class _Standing:
+    """A service that has been seen stopped in this way for so many ``seconds``."""
+
+    stop: Stop
+    seconds: float = 0.0
+    warned: bool = False
+
+
+class StoppedServices:
+    """Looks after the services in the folder ``run``. One thread calls ``look`` again and again."""
+
+    def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` returns seconds since some moment."""
+        self._run = run
+        self._clock = clock
+        self._looked = clock()
+        self._standing: dict[int, _Standing] = {}
+
+    def look(self, others: Iterable[tuple[str, int]] = ()) -> None:
+        """Deal with what is stopped now, if a look is due. ``others`` are no services, but count.
+
+        They are given by name and process id.
+        """
+        passed = self._clock() - self._looked
+        if passed < INTERVAL:
+            return
+        self._looked += passed
+        before, self._standing = self._standing, {}
+        for name, pid in (*services_in(self._run), *others):
+            stop = stop_of(pid)
+            if stop is None or has_terminal(pid):
+                continue
+            standing = before.get(pid)
+            if standing is None or standing.stop != stop:
+                standing = _Standing(stop)
+            else:
+                standing.seconds += min(passed, 2 * INTERVAL)
+            self._standing[pid] = standing
+            self._act(name, pid, standing)
+
+    def _act(self, name: str, pid: int, standing: _Standing) -> None:
+        stop = standing.stop
+        if standing.seconds >= LIMIT + GRACE:
+            if _send(pid, stop, signal.SIGKILL):
+                log.warning("%s (process %d) %s and does not go on: killed", name, pid, stop)
+        elif standing.seconds >= LIMIT and not standing.warned:
+            standing.warned = True
+            if not stop.tracer:
+                if _send(pid, stop, signal.SIGCONT):
+                    log.warning("%s (process %d) %s: it is continued", name, pid, stop)
+            elif _is_trainers(stop.tracer) and _send(pid, stop, signal.SIGKILL, stop.tracer):
+                log.warning("%s (process %d) %s, a trainer's: that is killed", name, pid, stop)
+
+
+def _is_trainers(pid: int) -> bool:
+    """Return whether the process is a trainer, or was started by one."""
+    with suppress(psutil.Error):
+        return MARK_VARIABLE in psutil.Process(pid).environ()
+    return False
+
+
+def _send(pid: int, stop: Stop, signum: signal.Signals, target: int | None = None) -> bool:
+    """Send ``signum`` to ``target`` (the process ``pid``) if that one still stands at ``stop``.
+
+    Return whether it was sent.
+    """
+    try:
+        process = os.pidfd_open(pid if target is None else target)
+    except OSError:
+        return False
+    try:
+        if stop_of(pid) != stop:
+            return False
+        signal.pidfd_send_signal(process, signum)
+    except OSError:
+        return False
+    finally:
+        os.close(process)
+    return True
