@@ -268,8 +268,8 @@ def _services(settings: Settings) -> Iterator[Finding]:
     for name, pid, stop in stopped_services(settings.run):
         yield Finding(name, "fail", stop_words(name, pid, stop))
     changing = locks.pid_of(settings.run, services.CHANGE)
-    if changing is not None and (stop := stop_of(changing)) is not None:
-        what = f"process {changing}, which was starting or stopping them, {stop}"
+    if changing is not None and (held_up := stop_of(changing)) is not None:
+        what = f"process {changing}, which was starting or stopping them, {held_up}"
         advice = f"nothing is restarted until it goes on (`kill -CONT {changing}`) or is ended"
         yield Finding("services", "fail", what, advice)
     for status in services.statuses(settings):
