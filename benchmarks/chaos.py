@@ -22,6 +22,10 @@ Undisturbed, one trainer reads all.
 With ``--samplers`` studies of objectives run instead, one with each kind of sampler, and are hit
 once by each of a few faults (``_sampler_faults``).
 
+With ``--objectives`` studies of objectives run instead, whose sampler runs beside the objective; the
+broker loses keys as well, again and again (``_objective_faults``). Values are computed again from
+the parameters in the ledger. ``stuck`` is 1 where epochs stopped coming.
+
 With ``--ledger postgresql`` the ledger is on a PostgreSQL server of its own, which is killed and
 stopped like all else.
 
@@ -61,6 +65,7 @@ from penstock.tasks.sharing.node_folder import folder_of
 from . import _sampler_faults
 from ._faults import Faults, Hit
 from ._gang_faults import GangFaults
+from ._objective_faults import ObjectiveFaults, ObjectiveSite, verdict
 from ._postgres import server
 from ._sites import (
     LOOK,
@@ -95,8 +100,7 @@ def disturb(
     ``only``: the kinds of these faults; None for all that can be done here.
     """
     rng = random.Random(seed)
-    gangs = isinstance(at, Nodes)
-    faults = GangFaults(at, rng) if gangs else Faults(at.settings, rng, at.server)
+    faults = _faults_on(at, rng)
     kinds = _deal([kind for kind in faults.kinds() if only is None or kind in only], rng)
     hits: list[Hit] = []
     at.submit(seed)
@@ -135,6 +139,14 @@ def disturb(
     at.wait()
     faults.close()
     return hits
+
+
+def _faults_on(at: Site, rng: random.Random) -> Faults:
+    if isinstance(at, Nodes):
+        return GangFaults(at, rng)
+    if isinstance(at, ObjectiveSite):
+        return ObjectiveFaults(at.settings, rng)
+    return Faults(at.settings, rng, at.server)
 
 
 def _deal(kinds: list[str], rng: random.Random) -> Iterator[str]:
@@ -219,6 +231,37 @@ def campaign(
     }
 
 
+def objectives(
+    n: int, seed: int, tell: Tell = lambda _: None, *, only: Collection[str] | None = None
+) -> dict[str, Any]:
+    """``n`` faults (``only`` of some kinds) on studies of objectives, and the figures."""
+    figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
+    began = time.monotonic()
+    hits: list[Hit] = []
+    found: dict[str, list[str]] = {"lost": [], "doubled": [], "wrong": [], "stuck": []}
+    with site(ObjectiveSite) as at:
+        try:
+            hits = disturb(at, n, seed, tell, only)
+        except Stuck as error:
+            found["stuck"].append(str(error))
+        for study in at.studies:
+            for name, what in verdict(at, study).items():
+                found[name] += [f"{study}: {each}" for each in what]
+        rows = at.epochs()
+    for name, what in found.items():
+        for each in what:
+            tell(f"{name}: {each}")
+    return figures | {
+        **{name: len(what) for name, what in found.items()},
+        "studies": len(at.studies),
+        "epochs": len(rows),
+        "faults": len(hits),
+        "faults_by_kind": dict(Counter(hit.kind for hit in hits)),
+        "seconds": time.monotonic() - began,
+        "load_after": os.getloadavg()[0],
+    }
+
+
 def samplers(tell: Tell) -> dict[str, Any]:
     """A study with each kind of sampler under fault. Raises AssertionError as ``Stuck``."""
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
@@ -241,14 +284,15 @@ def main() -> None:
     parser.add_argument("--prefixes", action="store_true", help="trials with common epochs")
     parser.add_argument("--reading", action="store_true", help="batches that are read once")
     parser.add_argument("--samplers", action="store_true", help="every kind of sampler")
+    parser.add_argument("--objectives", action="store_true", help="objectives and lost keys")
     parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--quick", action="store_true", help="each kind of fault about once")
     options = parser.parse_args()
     postgres = options.ledger == "postgresql"
     kinds = ("gangs", "lanes", "fused", "prefixes", "reading")
     kind = {name: getattr(options, name) for name in kinds}
-    if sum((*kind.values(), options.samplers, postgres)) > 1:
-        every = ", ".join(f"--{name}" for name in (*kinds, "samplers"))
+    if sum((*kind.values(), options.samplers, options.objectives, postgres)) > 1:
+        every = ", ".join(f"--{name}" for name in (*kinds, "samplers", "objectives"))
         parser.error(f"only one of {every} and --ledger postgresql")
 
     # The caller's broker and ledger are not for killing.
@@ -262,6 +306,8 @@ def main() -> None:
     n = quick if options.quick else options.faults
     if options.samplers:
         figures = samplers(tell)
+    elif options.objectives:
+        figures = objectives(n, options.seed, tell)
     else:
         figures = campaign(n, options.seed, tell, postgres=postgres, **kind)
     for name, value in figures.items():
@@ -272,7 +318,7 @@ def main() -> None:
             print(f"{name:33} {round(value, 1)}")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))
-    if figures["lost"] or figures["doubled"] or figures["wrong"]:
+    if any(figures.get(name) for name in ("lost", "doubled", "wrong", "stuck")):
         sys.exit("faults have changed results")
 
 
