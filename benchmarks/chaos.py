@@ -22,9 +22,9 @@ Undisturbed, one trainer reads all.
 With ``--samplers`` studies of objectives run instead, one with each kind of sampler, and are hit
 once by each of a few faults (``_sampler_faults``).
 
-With ``--objectives`` studies of objectives run instead, whose sampler runs beside the objective; the
-broker loses keys as well, again and again (``_objective_faults``). Values are computed again from
-the parameters in the ledger. ``stuck`` is 1 where epochs stopped coming.
+With ``--objectives`` studies of objectives run instead, whose samplers run beside them, and the
+broker loses keys as well, again and again (``_objective_faults``). Values are computed again
+from the parameters in the ledger. ``stuck`` is 1 where epochs stopped coming.
 
 With ``--ledger postgresql`` the ledger is on a PostgreSQL server of its own, which is killed and
 stopped like all else.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...scheduler.model import decisions
 from ...scheduler.model.decisions import Dispatch
-from ...scheduler.model.study import Code, StudySpec, SuperNet, replicate_of
+from ...scheduler.model.study import Code, Scalar, StudySpec, SuperNet, replicate_of
 from ...scheduler.state.fusing import may_fuse
 from ...tasks.process.messages import (
     CodeRef,
@@ -76,6 +76,7 @@ def _dispatched(
             directions=tuple(each.direction for each in spec.objectives),
             max_epochs=spec.strategy.max_epochs,
             tools=_reference(spec.tools) if spec.local and spec.tools else None,
+            drawn=_drawn(dispatch) if dispatch.drawn else (),
             metric=spec.metric,
             also=spec.also,
             bounds=spec.constraints,
@@ -123,6 +124,10 @@ def _dispatched(
     leases = [protocol.lease_key(trial, rank) for rank in range(len(queues))]
     keys = (protocol.attempt_key(trial), *leases, *queues)
     return protocol.DISPATCH.command(keys, (segment.fence, *texts))
+
+
+def _drawn(dispatch: Dispatch) -> tuple[tuple[str, Scalar, str, float], ...]:
+    return tuple((d.name, d.value, d.distribution, d.internal) for d in dispatch.drawn)
 
 
 def _refs(trials: Sequence[decisions.TrialRef]) -> tuple[TrialRef, ...]:

@@ -132,6 +132,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         readers=_natural(body.get("readers", 0), "readers"),
         alone=_amount(body.get("alone", 0.0)),
         company=tuple(_company(each) for each in body.get("company", ())),
+        drawn=_text(body, "drawn") if "drawn" in body else None,
     )
 
 
@@ -266,11 +267,13 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
         pruned=bool(body.get("pruned", False)),
         unasked=tuple(str(name) for name in body.get("unasked", ())),
         left=_natural(body.get("left", 0), "left"),
+        drawn=_text(body, "drawn") if "drawn" in body else None,
     )
 
 
 def _written(body: Mapping[str, Any], at: float) -> Event:
-    return TrialWritten(**_attempt(body, at), writing=writing_of(body["writing"]))
+    writing = writing_of(body["writing"])
+    return TrialWritten(**_attempt(body, at), writing=writing, drawn=_text(body, "drawn"))
 
 
 def _failed(body: Mapping[str, Any], at: float) -> Event:

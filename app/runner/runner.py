@@ -32,9 +32,10 @@ from ...profiling.base.errors import (
     PenstockError,
     UsageError,
 )
-from ...scheduler.engine.engine import Engine, Refused
+from ...scheduler.engine.engine import Engine, OtherDraws, Refused
 from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import (
+    AttemptLost,
     Event,
     LedgerRestored,
     StudyExtended,
@@ -194,7 +195,9 @@ class Runner:
                 self._answer(self._questions.request(request, self.engine.state, now))
             else:
                 for event in to_events(message.body, now):
-                    self._apply(event)
+                    fault = self._apply(event)
+                    if fault is not None:
+                        self._end_other_draws(message.body, fault, now)
         except UsageError as error:
             why = error if isinstance(error, Forged) else Forged("form", str(error))
             self._transport.drop(message, why)
@@ -209,6 +212,13 @@ class Runner:
             effects = Effects(acks=[message], answers=_failed(message, error))
             self._transport.carry_out(effects)
             raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
+
+    def _end_other_draws(self, body: Mapping[str, Any], fault: Exception, now: float) -> None:
+        """End the attempt of a report that was refused because of other draws than the trial's."""
+        if isinstance(fault, OtherDraws):
+            log.warning("the attempt that reports this ends: %s", fault)
+            trial, fence = body["trial"], body["fence"]
+            self._apply(AttemptLost(at=now, trial=trial, fence=fence, reason=str(fault)))
 
     def _answer(self, reply: Reply | None) -> None:
         """Send the answer to an objective's question with this turn, if there is one."""

@@ -52,7 +52,8 @@ class Reports:
     def written(self) -> None:
         """Report what the trial has written so far. It must come before what closes the attempt."""
         if writing := self.unsent.take():
-            self.report({"kind": "written", "writing": writing}, closes=False)
+            body = {"kind": "written", "writing": writing, "drawn": self.unsent.drawn}
+            self.report(body, closes=False)
 
     def failed(self, failure: str, message: str, traceback: str = "") -> Result:
         """Report that the trial failed. Returns what Flower shows."""

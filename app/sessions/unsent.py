@@ -28,11 +28,15 @@ class Unsent:
         self._size = 0
         #: When it is to be sent at the latest (monotonic seconds); 0: nothing is there.
         self.due = 0.0
+        #: The digest of the trial's draws after what was added last.
+        self.drawn = ""
         #: Parameters of which the other trials have not heard, as updates have them.
         self.unannounced: list[tuple[str, str, float | str]] = []
 
-    def add(self, writing: Mapping[str, Any]) -> None:
+    def add(self, writing: Mapping[str, Any], drawn: str) -> None:
+        """Add what was written. ``drawn`` is the digest of the trial's draws after it."""
         self._writing.add(writing)
+        self.drawn = drawn
         if self._announces:
             self.unannounced += [
                 (name, distribution, internal)

@@ -371,6 +371,7 @@ class Dispatcher:
             weights=self._turn_weights.enter(attempt),
             copies=() if widths else self._prefixes.copies(study, trial, segment),
             until=until,
+            drawn=trial.drawn,
         )
         self._core.out.append(dispatch)
 

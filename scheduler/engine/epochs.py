@@ -1,7 +1,8 @@
 """Reports of epochs: from the report to the next segment.
 
 Theory of operation. A report counts only under all of these conditions: it has the trial's open
-fence; it is for the epoch after the last accepted one; it has the metrics that the study asks for;
+fence; it is for the epoch after the last accepted one; an objective reports it under the draws that
+were accepted of the trial; it has the metrics that the study asks for;
 the study admits its signature; and its state is in the store if other trials may continue from it.
 Then the epoch is accepted: the trial, the estimates and the tallies are updated, and its row is
 noted for the ledger. If the epoch closes its segment, the trial either continues where it is, waits
@@ -82,6 +83,8 @@ class Epochs:
         self._core.check_training(trial, event.fence)
         if event.epoch != trial.epoch + 1:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
+        if event.drawn:
+            self._core.check_draws(trial, event.drawn)
         metrics = dict(event.metrics)
         value = metrics.get(study.spec.metric)
         missing = [name for name in study.spec.also if name not in metrics]

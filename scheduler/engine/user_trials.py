@@ -8,7 +8,9 @@ any order, before, while and after the engine runs other trials of it. A trial t
 stays as it is, and is there again when the study is reopened. A study that is reopened for what its
 user does is over again after it; what waits in it is run when it is extended.
 
-What is written is checked here, and is then in the event only (``model.writing``).
+What is written is checked here, and is then in the event only (``model.writing``). The draws of a
+trial that is not over are kept: its next attempt gets them with its task, and what it reports
+counts under them alone. Its user may change those of a trial that no attempt has begun.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class UserTrials:
         trial.enqueued = event.state == "waiting"
         if event.started is not None:
             trial.created_at = event.started
-        self._suggest(trial, event.writing.suggestions)
+        self._suggest(study, trial, event.writing.suggestions)
         study.waiting.append(trial.id)
         if event.call:
             study.calls[event.call] = trial.id
@@ -74,7 +76,9 @@ class UserTrials:
             raise Refused(f"{trial.id} is at work already")
         if event.state in _ENDS and trial.id not in study.handed_out:
             raise Refused(f"{trial.id} is not with its user")
-        self._suggest(trial, event.writing.suggestions)
+        if event.drawn is not None and study.spec.local:
+            self._core.check_draws(trial, event.drawn, event.writing.suggestions)
+        self._suggest(study, trial, event.writing.suggestions)
         if event.state == "running":
             self._take(study, trial)
         elif event.state:
@@ -101,9 +105,14 @@ class UserTrials:
             raise Refused(f"trials of {name} are proposed by its own sampler")
         return study
 
-    def _suggest(self, trial: Trial, suggestions: tuple[Suggestion, ...]) -> None:
+    def _suggest(
+        self, study: StudyState, trial: Trial, suggestions: tuple[Suggestion, ...]
+    ) -> None:
         if suggestions:
             given = {each.name: each.value for each in suggestions}
+            if study.spec.local:
+                drawn = {each.name: each for each in (*trial.drawn, *suggestions)}
+                trial.drawn = tuple(drawn.values())
             self._core.reparametrise(trial, tuple((dict(trial.params) | given).items()))
             self._core.changes.trials[trial.id] = trial
 

@@ -14,6 +14,7 @@ from ...profiling.knobs.knobs import KnobValues, SystemConfig
 from .snapshot import Snapshot
 from .study import Metrics, Params
 from .trial_group import Fork
+from .writing import Suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,8 @@ class Dispatch(Decision):
     #: The segment closes with the first epoch that ends then or later (the runner's clock); None:
     #: no limit of its study is near.
     until: float | None = None
+    #: What was drawn beside its objective and accepted: no attempt draws it again.
+    drawn: tuple[Suggestion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

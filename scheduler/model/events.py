@@ -245,6 +245,10 @@ class TrialWritten(Event):
     values: tuple[float, ...] = ()
     #: Why it failed, for its user.
     reason: str = ""
+    #: The digest of the trial's draws after this (``profiling.base.draws``), where its sampler runs
+    #: beside its objective; empty: not known, but no draw may differ from an accepted one. None:
+    #: nothing is checked, as in ledgers of 0.2 and where its user trains the trial.
+    drawn: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,6 +365,9 @@ class EpochReported(Event):
     #: For so many trials together, what their trainer expects an epoch to take of each, over what
     #: it takes alone; empty if it does not know.
     company: tuple[tuple[int, float], ...] = ()
+    #: The digest of the draws under which an objective reports (``profiling.base.draws``); None:
+    #: its sampler does not run beside it, or an older worker does not say.
+    drawn: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,6 +569,8 @@ class TrialReturned(Event):
     unasked: tuple[str, ...] = ()
     #: How many processes that the objective had started were still running.
     left: int = 0
+    #: The digest of its draws; see ``EpochReported.drawn``.
+    drawn: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

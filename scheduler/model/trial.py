@@ -21,6 +21,7 @@ from ...profiling.memory.footprint import Footprint
 from .decisions import Member, Parent
 from .segment_length import SegmentLength
 from .study import Metrics, Params
+from .writing import Suggestion
 
 
 class TrialState(StrEnum):
@@ -230,6 +231,8 @@ class Trial:
     constraints: Metrics = ()
     #: What the sampler keeps with it (JSON).
     notes: str = ""
+    #: Its accepted draws, where its sampler runs beside its objective; empty once it is over.
+    drawn: tuple[Suggestion, ...] = ()
     #: The system configuration that it runs with (``scheduler.tuning``).
     system: SystemConfig = ()
     #: The system configuration of its last accepted epoch.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...profiling.base.draws import Draw
 from .study import Scalar
 
 #: Optuna's states of a trial, in lower case.
@@ -30,6 +31,11 @@ class Suggestion:
     distribution: str
     #: Its value in the distribution's internal representation (Optuna's; a float).
     internal: float
+
+    @property
+    def draw(self) -> Draw:
+        """What tells it from another draw: its value alone is the same in other distributions."""
+        return self.name, self.distribution, self.internal
 
 
 @dataclass(frozen=True, slots=True)

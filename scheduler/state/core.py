@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ...profiling.base.draws import digest_of
 from ..model.decisions import Cut, Decision, Revoke
 from ..model.events import Event
 from ..model.study import Metrics, Params, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
+from ..model.writing import Suggestion
 from ..strategies.base import Strategy
 from .lane_time import divide_lane, lane_seconds, settle
 from .spending import charged
@@ -28,6 +30,13 @@ _ACTIVE = frozenset({TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING
 
 class Refused(Exception):
     """The event does not count: it is late, repeated, or about something unknown."""
+
+
+class OtherDraws(Refused):
+    """The event is about other parameters than those that were accepted of its trial.
+
+    The attempt that reports it cannot go on.
+    """
 
 
 class Core:
@@ -81,6 +90,7 @@ class Core:
             self._count_waiting(trial, step)
         if trial.state in FINAL:
             trial.finished_at = self.at
+            trial.drawn = ()
             if trial.id in self.state.ready:
                 self.state.ready.remove(trial.id)
         if step in (Step.REACH, Step.FINISH, Step.PRUNE):
@@ -182,6 +192,23 @@ class Core:
         attempt = self.state.attempts.get(fence)
         if attempt is not None and attempt.segment.widths:
             raise Refused(f"{trial.id} was to measure widths, and to train no epoch")
+
+    def check_draws(self, trial: Trial, digest: str, drawn: tuple[Suggestion, ...] = ()) -> None:
+        """Raise ``OtherDraws`` unless the trial's accepted draws and ``drawn`` have this digest.
+
+        With an empty ``digest`` only a draw that differs from an accepted one is refused.
+        """
+        accepted, params = {each.name: each.draw for each in trial.drawn}, dict(trial.params)
+        for each in drawn:
+            # Of a trial that began under 0.2 only the values are known.
+            same = params.get(each.name, each.value) == each.value
+            if not same or accepted.setdefault(each.name, each.draw) != each.draw:
+                raise OtherDraws(
+                    f"{each.name} = {each.value!r} was drawn for {trial.id}, which has"
+                    f" {each.name} = {params[each.name]!r}"
+                )
+        if digest and digest != digest_of(accepted.values()):
+            raise OtherDraws(f"{trial.id} has other parameters than those that this belongs to")
 
     def study(self, name: str) -> StudyState:
         if name not in self.state.studies:

@@ -52,6 +52,9 @@ class Report:
 class Function(ABC):
     """One trial's function in this process, from its start to its end."""
 
+    #: The digest of the draws under which it reports; empty where it draws nothing.
+    drawn = ""
+
     def __init__(self, kind: str, run: Run) -> None:
         self.reports: dict[int, Report] = {}
         self.done = False
@@ -127,6 +130,7 @@ class Function(ABC):
                 uri=report.uri,
                 joules=report.joules,
                 closes=closes,
+                drawn=self.drawn,
             )
         except TrialFailed as error:
             self.give_up(error)

@@ -9,9 +9,15 @@ same numbers whichever others ran in between.
 What a trial draws and writes is said to the worker at once, which sends it on. So it is known of a
 trial whose process crashes next.
 
-In another trainer an objective starts over. The parameters that were suggested and the attributes
-that were set before come with the history, and the reports accepted before are not sent again. A
-request that is repeated has the number that it had before, and is carried out once.
+In another trainer an objective starts over. The parameters that were suggested and accepted come
+with the task, the attributes that were set before with the history, and the reports accepted before
+are not sent again. A request that is repeated has the number that it had before, and is carried out
+once.
+
+Whatever is said of a trial carries the digest of all draws said of it so far, accepted ones
+included. The scheduler takes in nothing under other draws than it has accepted: the attempt ends
+then. A paused objective says its unaccepted draws again when it goes on, and one whose draws are
+not the accepted ones is unwound and starts over.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ from optuna.study import StudyDirection
 from optuna.study._tell import _tell_with_warning
 from optuna.trial import TrialState
 
+from ...profiling.base.draws import digest_of
 from ...profiling.base.errors import TrialFailed, UsageError
 from ..contracts import rng
 from ..contracts.suspended import Function, PausedFunctions, Report
@@ -66,6 +73,9 @@ class Objectives:
         """
         task = run.task
         session = self._paused.take(task.trial)
+        if session is not None and not session.agrees(task):
+            session.unwind()
+            session = None
         if session is None:
             run.preparing()
             session = RunningObjective(load, self._study(task, tools), run)
@@ -73,6 +83,7 @@ class Objectives:
         session.advance(run)
         if session.done:
             values = session.returned
+            drawn = {"drawn": session.drawn} if session.drawn else {}
             run.say(
                 "returned",
                 value=values[0] if values else None,
@@ -80,6 +91,7 @@ class Objectives:
                 constraints=session.constraints,
                 pruned=session.pruned,
                 unasked=session.unasked,
+                **drawn,
             )
             return
         self._paused.put(task.trial, session)
@@ -118,6 +130,8 @@ class RunningObjective(Function):
         self._saying = threading.Lock()
         self._waits = False
         self._unsaid = PendingWrite()
+        # Draws by name, in the form of messages: the accepted ones and what was said since.
+        self._draws = {name: (name, *rest) for name, *rest in run.task.drawn}
         #: The values that the objective returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
@@ -134,7 +148,8 @@ class RunningObjective(Function):
         self.run.prepared()
         self._begin()
         rng.seed(self._seed)
-        self._storage.begin(task.number, self, self._known_attributes())
+        accepted = [(name, text, internal) for name, _, text, internal in task.drawn]
+        self._storage.begin(task.number, self, self._known_attributes(), accepted)
         self.study.forget_cache()
         if self.study.take_over(task.number) and task.tools is not None:
             self.run.remarks(NEW_SAMPLER)
@@ -142,6 +157,27 @@ class RunningObjective(Function):
             self._call_and_tell(objective, ObjectiveTrial(self.study, task.number))
         finally:
             self._storage.end(task.number)
+
+    @property
+    def drawn(self) -> str:
+        """The digest of the draws that were said; empty where the scheduler samples."""
+        if self.run.task.tools is None:
+            return ""
+        return digest_of((name, text, float(i)) for name, _, text, i in self._draws.values())
+
+    def agrees(self, task: SegmentTask) -> bool:
+        """Return whether this objective has drawn all that is accepted of its trial, and as it is
+        accepted.
+        """
+        return all(self._draws.get(name) == (name, *rest) for name, *rest in task.drawn)
+
+    def advance(self, run: Run) -> None:
+        """As ``Function``'s. What was said and not accepted is said again first."""
+        accepted = {name for name, *_ in run.task.drawn}
+        left = [draw for name, draw in self._draws.items() if name not in accepted]
+        if left:
+            run.say("written", writing={"suggestions": left}, drawn=self.drawn)
+        super().advance(run)
 
     def _known_attributes(self) -> list[tuple[str, str]]:
         """The parameters that the scheduler has fixed, in the form in which Optuna keeps them."""
@@ -230,8 +266,9 @@ class RunningObjective(Function):
 
     def _say_written(self) -> None:
         if writing := self._unsaid.take():
+            self._draws |= {each[0]: each for each in writing.get("suggestions", ())}
             try:
-                self.run.say("written", writing=writing)
+                self.run.say("written", writing=writing, drawn=self.drawn)
             except TrialFailed as error:
                 self.give_up(error)
 
@@ -250,11 +287,9 @@ class RunningObjective(Function):
         self.reports[epoch] = Report(metrics, seconds, joules=joules)
         if epoch < run.task.first:
             run.replaying(epoch)
-        elif epoch == last:
-            self.send(epoch, closes=False)
         else:
             with self._saying:
-                self._waits = self.send(epoch)
+                self._waits = self.send(epoch, closes=False if epoch == last else None)
             if self._waits:
                 self._wait_for_turn()
         self._begin()

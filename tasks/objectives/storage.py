@@ -25,6 +25,7 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
+from ...profiling.base.errors import UsageError
 from ..process.messages import number_text
 from .history import History
 from .objects import StoredObject, with_objects, with_objects_of
@@ -87,14 +88,20 @@ class TrainerStorage(BaseStorage):
         self._uploaded: dict[int, list[str]] = {}
         self._synced_at = -FRESH
 
-    def begin(self, number: int, link: Uplink, system_attrs: Sequence[tuple[str, str]]) -> None:
+    def begin(
+        self,
+        number: int,
+        link: Uplink,
+        system_attrs: Sequence[tuple[str, str]],
+        drawn: Sequence[tuple[str, str, float]] = (),
+    ) -> None:
         """Trial ``number`` runs here from now on, and ``link`` serves it.
 
-        It has ``system_attrs`` besides what the history knows of it.
+        It has ``system_attrs`` and has ``drawn`` besides what the history knows of it.
         """
         self.link = link
         self.sync()
-        self.history.apply({"n": number, "system_attrs": system_attrs})
+        self.history.apply({"n": number, "system_attrs": system_attrs, "suggestions": drawn})
         trial = self.history.take(number)
         self._uploaded[number] = [key for key in trial.system_attrs if key.startswith(ARTIFACT)]
         trial.state = TrialState.RUNNING
@@ -184,6 +191,10 @@ class TrainerStorage(BaseStorage):
         trial = self._updatable(trial_id)
         check_compatible(param_name, distribution, self.history.trials)
         value = distribution.to_external_repr(param_value_internal)
+        if trial_id == self._running and param_name in trial.params:
+            before = trial.distributions[param_name].to_internal_repr(trial.params[param_name])
+            if (before, trial.distributions[param_name]) != (param_value_internal, distribution):
+                raise UsageError(f"{param_name} of trial {trial_id} was drawn already")
         if trial_id != self._running or self._told_of(param_name):
             found = suggestion(param_name, param_value_internal, distribution)
             self._write(trial_id, {"suggestions": [found]})

@@ -125,6 +125,7 @@ class Run:
         readers: int = 0,
         alone: float = 0.0,
         company: Sequence[tuple[int, float]] = (),
+        drawn: str = "",
     ) -> bool:
         """Report an epoch, whose state is durable if ``uri`` is given. True: the segment has ended.
 
@@ -133,7 +134,8 @@ class Run:
         included; 0: that does not pay. Else 2: other trainers of its node have read some of
         them. ``alone``: the seconds that it would have taken alone, if not these. ``company``: what
         an epoch is expected to take of each of so many trials together, over what it takes alone.
-        ``closes`` is what a gang has agreed on, None where there is no gang.
+        ``closes`` is what a gang has agreed on, None where there is no gang. ``drawn``: the digest
+        of the trial's draws; empty where none are drawn here.
         """
         if closes is None:
             closes = self.closes(epoch)
@@ -153,6 +155,7 @@ class Run:
             readers=readers,
             alone=alone,
             company=company,
+            **({"drawn": drawn} if drawn else {}),
         )
         return closes
 

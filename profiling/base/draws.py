@@ -1,0 +1,20 @@
+"""The digest of an objective's draws, which ties what is reported to the trial's parameters.
+
+An objective says which digest its own draws have; the scheduler compares that with the draws that
+it has accepted of the trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+#: A draw: its name, its distribution (Optuna's JSON), and its value in the internal representation
+#: of that distribution.
+Draw = tuple[str, str, float]
+
+
+def digest_of(draws: Iterable[Draw]) -> str:
+    """Return the digest of ``draws``, 16 hexadecimal digits; their order does not count."""
+    known = sorted((name, text, repr(float(internal))) for name, text, internal in draws)
+    return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
