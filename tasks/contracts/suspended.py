@@ -53,7 +53,7 @@ class Function(ABC):
     """One trial's function in this process, from its start to its end."""
 
     #: The digest of the draws under which it reports; empty where it draws nothing.
-    drawn = ""
+    drawn: str = ""
 
     def __init__(self, kind: str, run: Run) -> None:
         self.reports: dict[int, Report] = {}

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ from ...profiling.base.errors import TrialFailed, UsageError
 from ..contracts import rng
 from ..contracts.suspended import Function, PausedFunctions, Report
 from ..process import forks
-from ..process.messages import SegmentTask
+from ..process.messages import Scalar, SegmentTask
 from ..process.pipe import Run
 from . import objects
 from .pending import PendingWrite
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from ...profiling.counters.energy import Mark
 
 Objective = Callable[["ObjectiveTrial"], Any]
+#: A draw in the form of messages: its name, its value, its distribution, its internal value.
+_Draw = tuple[str, Scalar, str, float]
 #: What the story of a trial says that is the first one of a sampler which did not begin the study.
 NEW_SAMPLER = (
     "its sampler began anew here, with other random numbers: the one that drew earlier trials is on"
@@ -131,7 +133,7 @@ class RunningObjective(Function):
         self._waits = False
         self._unsaid = PendingWrite()
         # Draws by name, in the form of messages: the accepted ones and what was said since.
-        self._draws = {name: (name, *rest) for name, *rest in run.task.drawn}
+        self._draws: dict[str, _Draw] = {}
         #: The values that the objective returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
@@ -139,6 +141,7 @@ class RunningObjective(Function):
         #: Enqueued parameters that the objective did not ask for.
         self.unasked: list[str] = []
         super().__init__("objective", run)
+        self._note_draws(run.task.drawn)
 
     def call(self) -> None:
         task = self.run.task
@@ -158,18 +161,17 @@ class RunningObjective(Function):
         finally:
             self._storage.end(task.number)
 
-    @property
-    def drawn(self) -> str:
-        """The digest of the draws that were said; empty where the scheduler samples."""
-        if self.run.task.tools is None:
-            return ""
-        return digest_of((name, text, float(i)) for name, _, text, i in self._draws.values())
+    def _note_draws(self, draws: Iterable[_Draw]) -> None:
+        self._draws |= {each[0]: each for each in draws}
+        if self.run.task.tools is not None:  # else the scheduler samples
+            known = self._draws.values()
+            self.drawn = digest_of((name, text, internal) for name, _, text, internal in known)
 
     def agrees(self, task: SegmentTask) -> bool:
         """Return whether this objective has drawn all that is accepted of its trial, and as it is
         accepted.
         """
-        return all(self._draws.get(name) == (name, *rest) for name, *rest in task.drawn)
+        return all(self._draws.get(each[0]) == each for each in task.drawn)
 
     def advance(self, run: Run) -> None:
         """As ``Function``'s. What was said and not accepted is said again first."""
@@ -266,7 +268,7 @@ class RunningObjective(Function):
 
     def _say_written(self) -> None:
         if writing := self._unsaid.take():
-            self._draws |= {each[0]: each for each in writing.get("suggestions", ())}
+            self._note_draws(writing.get("suggestions", ()))
             try:
                 self.run.say("written", writing=writing, drawn=self.drawn)
             except TrialFailed as error:

@@ -1,0 +1,162 @@
+"""What an objective reports counts only under the draws that were accepted of its trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from local_world import Kept, local
+from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.profiling.base.draws import digest_of
+from penstock.scheduler.engine.engine import Engine, OtherDraws
+from penstock.scheduler.model.events import AttemptLost, TrialReturned
+from penstock.scheduler.model.writing import Suggestion, Writing
+
+NOTE = Writing(user_attrs=(("note", '"mine"'),))
+X, Y = Suggestion("x", 0.5, "{}", 0.5), Suggestion("y", 2, "{}", 2.0)
+OTHER_X = Suggestion("x", 0.7, "{}", 0.7)
+
+
+def digest(*drawn):
+    return digest_of(each.draw for each in drawn)
+
+
+class Objective(Kept):
+    """One trial after the other, whose objective draws and reports."""
+
+    @property
+    def at_work(self):
+        return self.open[min(self.open)]
+
+    def draw(self, *suggestions, drawn):
+        segment = self.at_work.segment
+        writing = Writing(suggestions=suggestions)
+        self.write(segment.trial, fence=segment.fence, writing=writing, drawn=drawn)
+
+    def report(self, epoch, drawn):
+        event = replace(self.epoch(self.at_work, epoch), drawn=drawn, closes=False)
+        self.send(event)
+
+    def return_under(self, drawn, **fields):
+        segment = self.at_work.segment
+        names = {"trial": segment.trial, "fence": segment.fence, "drawn": drawn}
+        self.send(TrialReturned(at=self.at, value=1.0, **names | fields))
+
+    def lose(self):
+        segment = self.at_work.segment
+        self.send(AttemptLost(at=self.at, trial=segment.trial, fence=segment.fence, reason="gone"))
+
+    @property
+    def trial(self):
+        return self.engine.state.trials["s-1-0000"]
+
+
+@pytest.fixture
+def world():
+    """One slot; the first trial has drawn x and reported an epoch under it."""
+    world = Objective()
+    world.submit(local())
+    world.join("cpu.a.0")
+    world.draw(X, drawn=digest(X))
+    world.report(1, digest(X))
+    yield world
+    replayed = Engine()
+    for event in world.journal:
+        replayed.handle(decode(*encode(event)))
+    assert state_to_json(replayed.state) == state_to_json(world.engine.state)
+
+
+def test_the_next_attempt_gets_what_was_accepted_with_its_task(world):
+    world.draw(Y, drawn=digest(X, Y))
+    assert world.at_work.drawn == (), "nothing was accepted when the first attempt began"
+    world.lose()
+    assert world.at_work.drawn == (X, Y)
+    assert world.at_work.segment.first == 2
+
+
+@pytest.mark.parametrize("other", [OTHER_X, replace(X, distribution="[]")])
+def test_a_draw_that_differs_from_an_accepted_one_is_refused(world, other):
+    with pytest.raises(OtherDraws, match=r"x = 0\.\d was drawn for s-1-0000, which has x = 0\.5"):
+        world.draw(other, Y, drawn=digest(other, Y))
+    assert world.trial.params == (("x", 0.5),)
+    assert world.trial.drawn == (X,)
+
+
+def test_an_older_worker_says_no_digest_and_its_draws_may_not_differ_either(world):
+    with pytest.raises(OtherDraws):
+        world.draw(OTHER_X, drawn="")
+    world.draw(X, Y, drawn="")
+    world.report(2, None)
+    assert world.trial.drawn == (X, Y)
+    assert world.trial.epoch == 2
+
+
+def test_a_draw_that_is_said_again_changes_nothing(world):
+    world.draw(X, drawn=digest(X))
+    assert world.trial.drawn == (X,)
+    world.report(2, digest(X))
+    assert world.trial.epoch == 2
+
+
+def test_an_epoch_under_draws_that_were_not_accepted_is_refused(world):
+    for drawn in (digest(), digest(OTHER_X), digest(X, Y)):
+        with pytest.raises(OtherDraws, match="s-1-0000 has other parameters"):
+            world.report(2, drawn)
+    assert world.trial.epoch == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"pruned": True}, {"constraints": (("c", 1.0),)}])
+def test_what_an_objective_returns_under_other_draws_is_refused(world, fields):
+    with pytest.raises(OtherDraws):
+        world.return_under(digest(X, Y), **fields)
+    assert (world.trial.state, world.trial.value) == ("running", 0.0)
+    world.return_under(digest(X), **fields)
+    assert world.trials["s-1-0000"].state in ("completed", "stopped")
+
+
+def test_attributes_of_an_objective_with_other_draws_are_refused(world):
+    fence = min(world.open)
+    with pytest.raises(OtherDraws):
+        world.write("s-1-0000", fence=fence, writing=NOTE, drawn=digest(OTHER_X))
+    world.write("s-1-0000", fence=fence, writing=NOTE, drawn=digest(X))
+
+
+def test_events_of_0_2_say_no_digest_and_replay_as_they_happened(world):
+    world.write("s-1-0000", fence=min(world.open), writing=Writing(suggestions=(OTHER_X,)))
+    assert world.trial.params == (("x", 0.7),)
+    world.report(2, None)
+
+
+def test_a_user_overwrites_a_parameter_of_a_trial_that_no_attempt_has_begun(world):
+    name = world.add("running", writing=Writing(suggestions=(X,)))
+    world.write(name, writing=Writing(suggestions=(OTHER_X,)))
+    world.write(name, state="complete", values=(1.0,))
+    assert world.trials[name].params == (("x", 0.7),)
+
+
+def test_a_trial_that_is_enqueued_with_parameters_has_them_in_its_first_task(world):
+    name = world.add("waiting", writing=Writing(suggestions=(X, Y)))
+    world.return_under(digest(X))
+    assert (world.at_work.segment.trial, world.at_work.drawn) == (name, (X, Y))
+
+
+def test_draws_are_kept_no_longer_than_their_trial_is_at_work(world):
+    world.return_under(digest(X))
+    assert world.trial.drawn == ()
+    assert world.trial.params == (("x", 0.5),)
+
+
+def test_where_the_scheduler_samples_nothing_is_compared():
+    world = Objective()
+    world.submit(local(sampler="random", tools=None))
+    world.join("cpu.a.0")
+    world.draw(X, drawn="")
+    world.draw(OTHER_X, drawn="")
+    assert world.trial.drawn == ()
+
+
+def test_the_order_of_draws_does_not_count_and_everything_else_does():
+    assert digest(X, Y) == digest(Y, X)
+    others = [replace(X, name="z"), replace(X, distribution="[]"), replace(X, internal=0.25)]
+    assert len({digest(each, Y) for each in (X, *others)}) == 4
+    assert digest_of([("n", "{}", 1)]) == digest_of([("n", "{}", 1.0)])
