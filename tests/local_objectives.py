@@ -117,3 +117,20 @@ def stops(trial):
     if trial.number == 2:
         trial.study.stop()
     return 1.0
+
+
+def draws_in_the_middle(trial):
+    """Reports six epochs; the second parameter is drawn before the fourth."""
+    x, y = trial.suggest_float("x", 0, 1), 0.0
+    for step in range(6):
+        if step == 3:
+            y = trial.suggest_float("y", 0, 1)
+        trial.report(x + y, step)
+    return x + y
+
+
+def draws_again(trial):
+    x, between = trial.suggest_float("x", 0, 1), optuna.distributions.FloatDistribution(0, 1)
+    trial.storage.set_trial_param(trial._trial_id, "x", x, between)
+    trial.storage.set_trial_param(trial._trial_id, "x", x / 2, between)
+    return x

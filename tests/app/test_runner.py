@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from desk import Curve, Desk, command, said, submit
@@ -16,12 +17,19 @@ from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.reports import to_events, to_question
 from penstock.app.runner.runner import SURVEY_EVERY, Runner
 from penstock.app.simulation.devices.transport import SimulatedTransport
+from penstock.profiling.base.draws import digest_of
 from penstock.profiling.base.errors import BackendError, IllegalTransition, LedgerDamaged
 from penstock.scheduler.engine.devices import Devices
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.engine.lifecycle import Lifecycle
-from penstock.scheduler.model.events import EpochReported, StudyCancelled, StudySubmitted
-from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.events import (
+    AttemptLost,
+    EpochReported,
+    StudyCancelled,
+    StudySubmitted,
+)
+from penstock.scheduler.model.study import Code, StrategySpec
+from penstock.scheduler.model.writing import Suggestion
 
 
 class Crashed(Exception):
@@ -128,6 +136,77 @@ def test_a_study_that_is_deleted_while_it_runs_leaves_no_history_on_the_broker(
     assert json.loads(dict(sent[-1].answers)["reply:c2"]) == {"ok": True}
     assert sent[-1].ended == ["s-1"]
     assert runner._ledger.studies["s-1"].status == "deleted"
+
+
+X = Suggestion("x", 0.5, "{}", 0.5)
+
+
+def drawn_digest(*draws):
+    return digest_of(each.draw for each in draws)
+
+
+def under(dispatch, kind, drawn, **body):
+    """A report of an objective whose draws have the digest ``drawn``."""
+    trial, fence = dispatch.segment.trial, dispatch.segment.fence
+    known = {"kind": kind, "trial": trial, "fence": fence, "cause": dispatch.id, "drawn": drawn}
+    return Message("9-0", "reports", known | body)
+
+
+@pytest.fixture
+def dispatches(runner, desk, monkeypatch):
+    """What is sent of a study whose sampler runs beside its objective; nobody runs it."""
+    sent = []
+    monkeypatch.setattr(
+        desk, "carry_out", lambda effects: sent.extend(d for d, _ in effects.dispatches)
+    )
+    fields = {"contract": "objective", "sampler": "optuna", "tools": Code("pickle:tools", "", "d")}
+    desk.inbox = [submit(1, spec(StrategySpec(), space=None, n_trials=1, **fields))]
+    runner.turn(0.0)
+    return sent
+
+
+EPOCH = {
+    "epoch": 1,
+    "metrics": {"v": 1.0, "step": 0.0},
+    "state_hash": "",
+    "signature": "",
+    "seconds": 0.1,
+    "closes": False,
+    "holder": "",
+    "uri": "",
+}
+OTHERS = {
+    "epoch": EPOCH,
+    "returned": {"value": 1.0},
+    "written": {"writing": {"suggestions": [["x", 0.7, "{}", 0.7]]}},
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_report_under_other_draws_is_not_written_and_ends_its_attempt(
+    runner, desk, dispatches, kind
+):
+    (first,) = dispatches
+    writing = {"suggestions": [["x", 0.5, "{}", 0.5]]}
+    desk.inbox = [under(first, "written", drawn_digest(X), writing=writing)]
+    runner.turn(0.0)
+    desk.inbox = [under(first, kind, drawn_digest(replace(X, internal=0.7)), **OTHERS[kind])]
+    runner.turn(0.0)
+    *_, (_, lost) = runner._ledger.events
+    assert isinstance(lost, AttemptLost)
+    assert (lost.trial, lost.fence) == (first.segment.trial, first.segment.fence)
+    assert "s-1-0000" in lost.reason
+    again = dispatches[-1]
+    assert again.segment.fence > first.segment.fence
+    assert again.drawn == (X,)
+    assert runner.engine.state.trials["s-1-0000"].params == (("x", 0.5),)
+    desk.inbox = [
+        under(again, "epoch", drawn_digest(X), **EPOCH),
+        under(again, "returned", drawn_digest(X), value=2.0),
+    ]
+    runner.turn(0.0)
+    trial = runner._ledger.trials["s-1-0000"]
+    assert (trial.state, trial.value, trial.params) == ("completed", 2.0, (("x", 0.5),))
 
 
 def test_a_name_that_another_study_has_is_refused(runner, desk):

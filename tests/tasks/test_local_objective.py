@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import local_objectives
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
+from penstock.profiling.base.draws import digest_of
 from penstock.tasks.contracts.code import refer_to_value
 from penstock.tasks.objectives.distributions import from_text, to_text
 from penstock.tasks.process.messages import CodeRef
@@ -153,6 +155,95 @@ def test_a_trial_that_starts_over_has_what_was_accepted_of_it_and_draws_the_rest
         again = ours.run(local_objectives.sphere, 0)
         assert drawn(again).keys() >= {"n", "kind"}
     assert from_text(text) == FloatDistribution(-5, 5)
+
+
+def values_of(said):
+    return [m["metrics"]["accuracy"] for m in said if m["op"] == "epoch"]
+
+
+def draws_of(said):
+    """What was drawn, as the task of the next attempt has it."""
+    written = (m.get("writing", {}) for m in said)
+    return tuple(tuple(each) for w in written for each in w.get("suggestions", ()))
+
+
+def digest(*draws):
+    return digest_of((name, text, internal) for name, _, text, internal in draws)
+
+
+@contextmanager
+def another_trainer(ours):
+    """A trainer that has seen nothing, and that finds no history either."""
+    ours.updates.clear()
+    before = ours.trainer
+    with TrainerProcess(ours.folder / "log", answers_history=False) as ours.trainer:
+        yield
+    ours.trainer = before
+
+
+def test_an_attempt_that_finds_no_history_draws_nothing_that_was_accepted_and_goes_on(scheduler):
+    with scheduler() as ours:
+        first = ours.run(local_objectives.draws_in_the_middle, 0)
+        x, y = draws_of(first)
+        with another_trainer(ours):
+            again = ours.run(local_objectives.draws_in_the_middle, 0, first=3, drawn=(x,))
+            assert [name for name, *_ in draws_of(again)] == ["y"]
+            assert values_of(again)[0] == x[1]
+            (y,) = draws_of(again)
+        with another_trainer(ours):
+            last = ours.run(local_objectives.draws_in_the_middle, 0, first=6, drawn=(x, y))
+            assert draws_of(last) == ()
+            assert values_of(last) == [x[1] + y[1]] == [last[-1]["value"]]
+
+
+def test_whatever_is_said_carries_the_digest_of_all_that_was_drawn(scheduler):
+    with scheduler() as ours:
+        said = ours.run(local_objectives.draws_in_the_middle, 0)
+        x, y = draws_of(said)
+        assert [(m["op"], m["drawn"]) for m in said] == [
+            *[("written", digest(x)), *[("epoch", digest(x))] * 3],
+            *[("written", digest(x, y)), *[("epoch", digest(x, y))] * 3],
+            ("returned", digest(x, y)),
+        ]
+
+
+def paused(ours, **changes):
+    """Run four epochs of a trial, which then waits in its report. Gives what it drew."""
+    ours.fence += 1
+    task = {"n": 4, "trial": "s-0000", "fence": ours.fence, "tools": ours.tools}
+    task |= {"define_by_run": True, "study_name": "mine", "store": f"file://{ours.folder}"}
+    ours.trainer.run(segment(local_objectives.draws_in_the_middle, **task | changes))
+    said = []
+    while not said or not said[-1].get("closes"):
+        said += ours._answered(ours.trainer.hear(), 0)
+    return draws_of(said)
+
+
+def test_a_paused_objective_says_what_was_not_accepted_of_its_draws_before_it_reports(scheduler):
+    with scheduler() as ours:
+        x, y = paused(ours)
+        said = ours.run(local_objectives.draws_in_the_middle, 0, first=2, drawn=(x,))
+        assert draws_of(said[:1]) == (y,)
+        assert {m["drawn"] for m in said} == {digest(x, y)}
+        assert values_of(said) == [x[1]] * 2 + [x[1] + y[1]] * 3
+
+
+def test_a_paused_objective_whose_draws_are_not_the_accepted_ones_starts_over(scheduler):
+    with scheduler() as ours:
+        x, _ = paused(ours)
+        other = ("x", 0.625, x[2], 0.625)
+        ours.updates.clear()
+        said = ours.run(local_objectives.draws_in_the_middle, 0, first=2, drawn=(other,))
+        (y,) = draws_of(said)
+        assert values_of(said) == [0.625] * 2 + [0.625 + y[1]] * 3
+        assert said[-1]["drawn"] == digest(other, y)
+
+
+def test_an_objective_cannot_draw_a_parameter_again_with_another_value(scheduler):
+    with scheduler() as ours:
+        last = ours.run(local_objectives.draws_again, 0)[-1]
+        assert last["op"] == "failed"
+        assert "x of trial 0 was drawn already" in last["message"]
 
 
 def remarks(said):
