@@ -76,8 +76,8 @@ NEW_FIELDS = {
     *((name, "spent") for name in ("StudyState", "StudyRecord", "StudyRow")),
     ("StudyCosts", "segments"),
     ("EngineState", "preemptions"),
-    *(("Trial", name) for name in ("peaks", "floors", "shortages", "passed", "drawn")),
-    ("Dispatch", "drawn"),
+    *(("Trial", name) for name in ("peaks", "floors", "shortages", "passed", "suggestions")),
+    ("Dispatch", "suggestions"),
 }
 
 #: Fields that hold sentences for people, under their recorded names.

@@ -76,7 +76,7 @@ def _dispatched(
             directions=tuple(each.direction for each in spec.objectives),
             max_epochs=spec.strategy.max_epochs,
             tools=_reference(spec.tools) if spec.local and spec.tools else None,
-            drawn=_drawn(dispatch) if dispatch.drawn else (),
+            suggestions=_suggestions(dispatch) if dispatch.suggestions else (),
             metric=spec.metric,
             also=spec.also,
             bounds=spec.constraints,
@@ -126,8 +126,8 @@ def _dispatched(
     return protocol.DISPATCH.command(keys, (segment.fence, *texts))
 
 
-def _drawn(dispatch: Dispatch) -> tuple[tuple[str, Scalar, str, float], ...]:
-    return tuple((d.name, d.value, d.distribution, d.internal) for d in dispatch.drawn)
+def _suggestions(dispatch: Dispatch) -> tuple[tuple[str, Scalar, str, float], ...]:
+    return tuple((d.name, d.value, d.distribution, d.internal) for d in dispatch.suggestions)
 
 
 def _refs(trials: Sequence[decisions.TrialRef]) -> tuple[TrialRef, ...]:

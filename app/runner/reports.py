@@ -132,7 +132,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         readers=_natural(body.get("readers", 0), "readers"),
         alone=_amount(body.get("alone", 0.0)),
         company=tuple(_company(each) for each in body.get("company", ())),
-        drawn=_text(body, "drawn") if "drawn" in body else None,
+        draws_digest=_text(body, "draws_digest") if "draws_digest" in body else None,
     )
 
 
@@ -267,13 +267,15 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
         pruned=bool(body.get("pruned", False)),
         unasked=tuple(str(name) for name in body.get("unasked", ())),
         left=_natural(body.get("left", 0), "left"),
-        drawn=_text(body, "drawn") if "drawn" in body else None,
+        draws_digest=_text(body, "draws_digest") if "draws_digest" in body else None,
     )
 
 
 def _written(body: Mapping[str, Any], at: float) -> Event:
     writing = writing_of(body["writing"])
-    return TrialWritten(**_attempt(body, at), writing=writing, drawn=_text(body, "drawn"))
+    return TrialWritten(
+        **_attempt(body, at), writing=writing, draws_digest=_text(body, "draws_digest")
+    )
 
 
 def _failed(body: Mapping[str, Any], at: float) -> Event:

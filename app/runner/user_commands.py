@@ -170,7 +170,7 @@ def _written(body: Mapping[str, Any], state: EngineState, study: StudyState, at:
         state=moved,
         values=_values(body.get("values", ()), study.spec),
         reason=str(body.get("reason", "")),
-        drawn="" if trial.begun else None,  # what an attempt has drawn stands
+        draws_digest="" if trial.begun else None,  # what an attempt has drawn stands
     )
 
 

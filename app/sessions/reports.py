@@ -52,7 +52,7 @@ class Reports:
     def written(self) -> None:
         """Report what the trial has written so far. It must come before what closes the attempt."""
         if writing := self.unsent.take():
-            body = {"kind": "written", "writing": writing, "drawn": self.unsent.drawn}
+            body = {"kind": "written", "writing": writing, "draws_digest": self.unsent.draws_digest}
             self.report(body, closes=False)
 
     def failed(self, failure: str, message: str, traceback: str = "") -> Result:

@@ -230,8 +230,8 @@ class Session:
         if self.task.rank == 0:
             self._reports.written()
             body = {name: line[name] for name in _EPOCH_FIELDS}
-            if "drawn" in line:
-                body["drawn"] = line["drawn"]
+            if "draws_digest" in line:
+                body["draws_digest"] = line["draws_digest"]
             claimed = round(self._before + self._clock() - self._sent_at, 6)
             report = {"kind": "epoch", "holder": trainer.identity, "claimed": claimed, **body}
             self._reports.report(report, closes=closes)
@@ -313,7 +313,7 @@ class Session:
         self._tell(trainer, "answer", value=found)
 
     def _on_written(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._reports.unsent.add(line["writing"], str(line.get("drawn", "")))
+        self._reports.unsent.add(line["writing"], str(line.get("draws_digest", "")))
 
     def _answer_of(self, trainer: Trainer, question: dict[str, Any]) -> dict[str, Any] | None:
         """The scheduler's answer; None if the attempt does not count any more."""
@@ -335,7 +335,7 @@ class Session:
     def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         if self.task.rank:
             return {"returned": line["value"]}
-        names = ("value", "further", "constraints", "pruned", "unasked", "drawn")
+        names = ("value", "further", "constraints", "pruned", "unasked", "draws_digest")
         fields = {name: line[name] for name in names if name in line}
         body = {
             "kind": "returned",

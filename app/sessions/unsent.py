@@ -29,14 +29,14 @@ class Unsent:
         #: When it is to be sent at the latest (monotonic seconds); 0: nothing is there.
         self.due = 0.0
         #: The digest of the trial's draws after what was added last.
-        self.drawn = ""
+        self.draws_digest = ""
         #: Parameters of which the other trials have not heard, as updates have them.
         self.unannounced: list[tuple[str, str, float | str]] = []
 
-    def add(self, writing: Mapping[str, Any], drawn: str) -> None:
-        """Add what was written. ``drawn`` is the digest of the trial's draws after it."""
+    def add(self, writing: Mapping[str, Any], draws_digest: str) -> None:
+        """Add what was written. ``draws_digest`` is that of the trial's draws after it."""
         self._writing.add(writing)
-        self.drawn = drawn
+        self.draws_digest = draws_digest
         if self._announces:
             self.unannounced += [
                 (name, distribution, internal)

@@ -64,8 +64,8 @@ class Attempts:
         trial = self._core.trial(event.trial)
         study = self._state.studies[trial.study]
         self._core.check_training(trial, event.fence)
-        if event.drawn:
-            self._core.check_draws(trial, event.drawn)
+        if event.draws_digest:
+            self._core.check_draws(trial, event.draws_digest)
         if event.value is not None and len(event.further) != len(study.spec.further):
             raise Refused(f"{trial.id} returned {1 + len(event.further)} values")
         if event.value is not None:

@@ -371,7 +371,7 @@ class Dispatcher:
             weights=self._turn_weights.enter(attempt),
             copies=() if widths else self._prefixes.copies(study, trial, segment),
             until=until,
-            drawn=trial.drawn,
+            suggestions=trial.suggestions,
         )
         self._core.out.append(dispatch)
 

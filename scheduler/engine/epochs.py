@@ -83,8 +83,8 @@ class Epochs:
         self._core.check_training(trial, event.fence)
         if event.epoch != trial.epoch + 1:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
-        if event.drawn:
-            self._core.check_draws(trial, event.drawn)
+        if event.draws_digest:
+            self._core.check_draws(trial, event.draws_digest)
         metrics = dict(event.metrics)
         value = metrics.get(study.spec.metric)
         missing = [name for name in study.spec.also if name not in metrics]

@@ -76,8 +76,8 @@ class UserTrials:
             raise Refused(f"{trial.id} is at work already")
         if event.state in _ENDS and trial.id not in study.handed_out:
             raise Refused(f"{trial.id} is not with its user")
-        if event.drawn is not None and study.spec.local:
-            self._core.check_draws(trial, event.drawn, event.writing.suggestions)
+        if event.draws_digest is not None and study.spec.local:
+            self._core.check_draws(trial, event.draws_digest, event.writing.suggestions)
         self._suggest(study, trial, event.writing.suggestions)
         if event.state == "running":
             self._take(study, trial)
@@ -111,8 +111,8 @@ class UserTrials:
         if suggestions:
             given = {each.name: each.value for each in suggestions}
             if study.spec.local:
-                drawn = {each.name: each for each in (*trial.drawn, *suggestions)}
-                trial.drawn = tuple(drawn.values())
+                known = {each.name: each for each in (*trial.suggestions, *suggestions)}
+                trial.suggestions = tuple(known.values())
             self._core.reparametrise(trial, tuple((dict(trial.params) | given).items()))
             self._core.changes.trials[trial.id] = trial
 

@@ -128,7 +128,7 @@ class Dispatch(Decision):
     #: no limit of its study is near.
     until: float | None = None
     #: What was drawn beside its objective and accepted: no attempt draws it again.
-    drawn: tuple[Suggestion, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -248,7 +248,7 @@ class TrialWritten(Event):
     #: The digest of the trial's draws after this (``profiling.base.draws``), where its sampler runs
     #: beside its objective; empty: not known, but no draw may differ from an accepted one. None:
     #: nothing is checked, as in ledgers of 0.2 and where its user trains the trial.
-    drawn: str | None = None
+    draws_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +367,7 @@ class EpochReported(Event):
     company: tuple[tuple[int, float], ...] = ()
     #: The digest of the draws under which an objective reports (``profiling.base.draws``); None:
     #: its sampler does not run beside it, or an older worker does not say.
-    drawn: str | None = None
+    draws_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,8 +569,8 @@ class TrialReturned(Event):
     unasked: tuple[str, ...] = ()
     #: How many processes that the objective had started were still running.
     left: int = 0
-    #: The digest of its draws; see ``EpochReported.drawn``.
-    drawn: str | None = None
+    #: The digest of its draws; see ``EpochReported.draws_digest``.
+    draws_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,7 +232,7 @@ class Trial:
     #: What the sampler keeps with it (JSON).
     notes: str = ""
     #: Its accepted draws, where its sampler runs beside its objective; empty once it is over.
-    drawn: tuple[Suggestion, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
     #: The system configuration that it runs with (``scheduler.tuning``).
     system: SystemConfig = ()
     #: The system configuration of its last accepted epoch.

@@ -90,7 +90,7 @@ class Core:
             self._count_waiting(trial, step)
         if trial.state in FINAL:
             trial.finished_at = self.at
-            trial.drawn = ()
+            trial.suggestions = ()
             if trial.id in self.state.ready:
                 self.state.ready.remove(trial.id)
         if step in (Step.REACH, Step.FINISH, Step.PRUNE):
@@ -193,13 +193,15 @@ class Core:
         if attempt is not None and attempt.segment.widths:
             raise Refused(f"{trial.id} was to measure widths, and to train no epoch")
 
-    def check_draws(self, trial: Trial, digest: str, drawn: tuple[Suggestion, ...] = ()) -> None:
-        """Raise ``OtherDraws`` unless the trial's accepted draws and ``drawn`` have this digest.
+    def check_draws(
+        self, trial: Trial, digest: str, suggestions: tuple[Suggestion, ...] = ()
+    ) -> None:
+        """Raise ``OtherDraws`` unless the trial's accepted draws and ``suggestions`` have it.
 
         With an empty ``digest`` only a draw that differs from an accepted one is refused.
         """
-        accepted, params = {each.name: each.draw for each in trial.drawn}, dict(trial.params)
-        for each in drawn:
+        accepted, params = {each.name: each.draw for each in trial.suggestions}, dict(trial.params)
+        for each in suggestions:
             # Of a trial that began under 0.2 only the values are known.
             same = params.get(each.name, each.value) == each.value
             if not same or accepted.setdefault(each.name, each.draw) != each.draw:

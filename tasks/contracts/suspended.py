@@ -53,7 +53,7 @@ class Function(ABC):
     """One trial's function in this process, from its start to its end."""
 
     #: The digest of the draws under which it reports; empty where it draws nothing.
-    drawn: str = ""
+    draws_digest: str = ""
 
     def __init__(self, kind: str, run: Run) -> None:
         self.reports: dict[int, Report] = {}
@@ -130,7 +130,7 @@ class Function(ABC):
                 uri=report.uri,
                 joules=report.joules,
                 closes=closes,
-                drawn=self.drawn,
+                draws_digest=self.draws_digest,
             )
         except TrialFailed as error:
             self.give_up(error)

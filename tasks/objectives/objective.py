@@ -85,7 +85,7 @@ class Objectives:
         session.advance(run)
         if session.done:
             values = session.returned
-            drawn = {"drawn": session.drawn} if session.drawn else {}
+            digest = {"draws_digest": session.draws_digest} if session.draws_digest else {}
             run.say(
                 "returned",
                 value=values[0] if values else None,
@@ -93,7 +93,7 @@ class Objectives:
                 constraints=session.constraints,
                 pruned=session.pruned,
                 unasked=session.unasked,
-                **drawn,
+                **digest,
             )
             return
         self._paused.put(task.trial, session)
@@ -141,7 +141,7 @@ class RunningObjective(Function):
         #: Enqueued parameters that the objective did not ask for.
         self.unasked: list[str] = []
         super().__init__("objective", run)
-        self._note_draws(run.task.drawn)
+        self._note_draws(run.task.suggestions)
 
     def call(self) -> None:
         task = self.run.task
@@ -151,7 +151,7 @@ class RunningObjective(Function):
         self.run.prepared()
         self._begin()
         rng.seed(self._seed)
-        accepted = [(name, text, internal) for name, _, text, internal in task.drawn]
+        accepted = [(name, text, internal) for name, _, text, internal in task.suggestions]
         self._storage.begin(task.number, self, self._known_attributes(), accepted)
         self.study.forget_cache()
         if self.study.take_over(task.number) and task.tools is not None:
@@ -165,20 +165,22 @@ class RunningObjective(Function):
         self._draws |= {each[0]: each for each in draws}
         if self.run.task.tools is not None:  # else the scheduler samples
             known = self._draws.values()
-            self.drawn = digest_of((name, text, internal) for name, _, text, internal in known)
+            self.draws_digest = digest_of(
+                (name, text, internal) for name, _, text, internal in known
+            )
 
     def agrees(self, task: SegmentTask) -> bool:
         """Return whether this objective has drawn all that is accepted of its trial, and as it is
         accepted.
         """
-        return all(self._draws.get(each[0]) == each for each in task.drawn)
+        return all(self._draws.get(each[0]) == each for each in task.suggestions)
 
     def advance(self, run: Run) -> None:
         """As ``Function``'s. What was said and not accepted is said again first."""
-        accepted = {name for name, *_ in run.task.drawn}
+        accepted = {name for name, *_ in run.task.suggestions}
         left = [draw for name, draw in self._draws.items() if name not in accepted]
         if left:
-            run.say("written", writing={"suggestions": left}, drawn=self.drawn)
+            run.say("written", writing={"suggestions": left}, draws_digest=self.draws_digest)
         super().advance(run)
 
     def _known_attributes(self) -> list[tuple[str, str]]:
@@ -270,7 +272,7 @@ class RunningObjective(Function):
         if writing := self._unsaid.take():
             self._note_draws(writing.get("suggestions", ()))
             try:
-                self.run.say("written", writing=writing, drawn=self.drawn)
+                self.run.say("written", writing=writing, draws_digest=self.draws_digest)
             except TrialFailed as error:
                 self.give_up(error)
 

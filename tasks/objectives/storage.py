@@ -93,15 +93,15 @@ class TrainerStorage(BaseStorage):
         number: int,
         link: Uplink,
         system_attrs: Sequence[tuple[str, str]],
-        drawn: Sequence[tuple[str, str, float]] = (),
+        suggestions: Sequence[tuple[str, str, float]] = (),
     ) -> None:
         """Trial ``number`` runs here from now on, and ``link`` serves it.
 
-        It has ``system_attrs`` and has ``drawn`` besides what the history knows of it.
+        It has ``system_attrs`` and has ``suggestions`` besides what the history knows of it.
         """
         self.link = link
         self.sync()
-        self.history.apply({"n": number, "system_attrs": system_attrs, "suggestions": drawn})
+        self.history.apply({"n": number, "system_attrs": system_attrs, "suggestions": suggestions})
         trial = self.history.take(number)
         self._uploaded[number] = [key for key in trial.system_attrs if key.startswith(ARTIFACT)]
         trial.state = TrialState.RUNNING

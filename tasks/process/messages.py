@@ -99,7 +99,7 @@ class SegmentTask(_Frozen):
     tools: CodeRef | None = None
     #: Where they do: what was drawn and accepted of the trial. Each has its name, its value, its
     #: distribution (Optuna's JSON), and its value in that distribution's internal representation.
-    drawn: tuple[tuple[str, Scalar, str, float], ...] = ()
+    suggestions: tuple[tuple[str, Scalar, str, float], ...] = ()
     #: The metric that the study optimises.
     metric: str
     #: Further metrics that must be reported: those of other objectives and of constraints.

@@ -125,7 +125,7 @@ class Run:
         readers: int = 0,
         alone: float = 0.0,
         company: Sequence[tuple[int, float]] = (),
-        drawn: str = "",
+        draws_digest: str = "",
     ) -> bool:
         """Report an epoch, whose state is durable if ``uri`` is given. True: the segment has ended.
 
@@ -134,7 +134,7 @@ class Run:
         included; 0: that does not pay. Else 2: other trainers of its node have read some of
         them. ``alone``: the seconds that it would have taken alone, if not these. ``company``: what
         an epoch is expected to take of each of so many trials together, over what it takes alone.
-        ``closes`` is what a gang has agreed on, None where there is no gang. ``drawn``: the digest
+        ``closes`` is what a gang has agreed on, None where there is no gang. ``draws_digest``: that
         of the trial's draws; empty where none are drawn here.
         """
         if closes is None:
@@ -155,7 +155,7 @@ class Run:
             readers=readers,
             alone=alone,
             company=company,
-            **({"drawn": drawn} if drawn else {}),
+            **({"draws_digest": draws_digest} if draws_digest else {}),
         )
         return closes
 

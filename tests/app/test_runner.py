@@ -148,7 +148,13 @@ def drawn_digest(*draws):
 def under(dispatch, kind, drawn, **body):
     """A report of an objective whose draws have the digest ``drawn``."""
     trial, fence = dispatch.segment.trial, dispatch.segment.fence
-    known = {"kind": kind, "trial": trial, "fence": fence, "cause": dispatch.id, "drawn": drawn}
+    known = {
+        "kind": kind,
+        "trial": trial,
+        "fence": fence,
+        "cause": dispatch.id,
+        "draws_digest": drawn,
+    }
     return Message("9-0", "reports", known | body)
 
 
@@ -198,7 +204,7 @@ def test_a_report_under_other_draws_is_not_written_and_ends_its_attempt(
     assert "s-1-0000" in lost.reason
     again = dispatches[-1]
     assert again.segment.fence > first.segment.fence
-    assert again.drawn == (X,)
+    assert again.suggestions == (X,)
     assert runner.engine.state.trials["s-1-0000"].params == (("x", 0.5),)
     desk.inbox = [
         under(again, "epoch", drawn_digest(X), **EPOCH),

@@ -31,15 +31,15 @@ class Objective(Kept):
     def draw(self, *suggestions, drawn):
         segment = self.at_work.segment
         writing = Writing(suggestions=suggestions)
-        self.write(segment.trial, fence=segment.fence, writing=writing, drawn=drawn)
+        self.write(segment.trial, fence=segment.fence, writing=writing, draws_digest=drawn)
 
     def report(self, epoch, drawn):
-        event = replace(self.epoch(self.at_work, epoch), drawn=drawn, closes=False)
+        event = replace(self.epoch(self.at_work, epoch), draws_digest=drawn, closes=False)
         self.send(event)
 
     def return_under(self, drawn, **fields):
         segment = self.at_work.segment
-        names = {"trial": segment.trial, "fence": segment.fence, "drawn": drawn}
+        names = {"trial": segment.trial, "fence": segment.fence, "draws_digest": drawn}
         self.send(TrialReturned(at=self.at, value=1.0, **names | fields))
 
     def lose(self):
@@ -68,9 +68,9 @@ def world():
 
 def test_the_next_attempt_gets_what_was_accepted_with_its_task(world):
     world.draw(Y, drawn=digest(X, Y))
-    assert world.at_work.drawn == (), "nothing was accepted when the first attempt began"
+    assert world.at_work.suggestions == (), "nothing was accepted when the first attempt began"
     world.lose()
-    assert world.at_work.drawn == (X, Y)
+    assert world.at_work.suggestions == (X, Y)
     assert world.at_work.segment.first == 2
 
 
@@ -79,7 +79,7 @@ def test_a_draw_that_differs_from_an_accepted_one_is_refused(world, other):
     with pytest.raises(OtherDraws, match=r"x = 0\.\d was drawn for s-1-0000, which has x = 0\.5"):
         world.draw(other, Y, drawn=digest(other, Y))
     assert world.trial.params == (("x", 0.5),)
-    assert world.trial.drawn == (X,)
+    assert world.trial.suggestions == (X,)
 
 
 def test_an_older_worker_says_no_digest_and_its_draws_may_not_differ_either(world):
@@ -87,13 +87,13 @@ def test_an_older_worker_says_no_digest_and_its_draws_may_not_differ_either(worl
         world.draw(OTHER_X, drawn="")
     world.draw(X, Y, drawn="")
     world.report(2, None)
-    assert world.trial.drawn == (X, Y)
+    assert world.trial.suggestions == (X, Y)
     assert world.trial.epoch == 2
 
 
 def test_a_draw_that_is_said_again_changes_nothing(world):
     world.draw(X, drawn=digest(X))
-    assert world.trial.drawn == (X,)
+    assert world.trial.suggestions == (X,)
     world.report(2, digest(X))
     assert world.trial.epoch == 2
 
@@ -117,8 +117,8 @@ def test_what_an_objective_returns_under_other_draws_is_refused(world, fields):
 def test_attributes_of_an_objective_with_other_draws_are_refused(world):
     fence = min(world.open)
     with pytest.raises(OtherDraws):
-        world.write("s-1-0000", fence=fence, writing=NOTE, drawn=digest(OTHER_X))
-    world.write("s-1-0000", fence=fence, writing=NOTE, drawn=digest(X))
+        world.write("s-1-0000", fence=fence, writing=NOTE, draws_digest=digest(OTHER_X))
+    world.write("s-1-0000", fence=fence, writing=NOTE, draws_digest=digest(X))
 
 
 def test_events_of_0_2_say_no_digest_and_replay_as_they_happened(world):
@@ -137,12 +137,12 @@ def test_a_user_overwrites_a_parameter_of_a_trial_that_no_attempt_has_begun(worl
 def test_a_trial_that_is_enqueued_with_parameters_has_them_in_its_first_task(world):
     name = world.add("waiting", writing=Writing(suggestions=(X, Y)))
     world.return_under(digest(X))
-    assert (world.at_work.segment.trial, world.at_work.drawn) == (name, (X, Y))
+    assert (world.at_work.segment.trial, world.at_work.suggestions) == (name, (X, Y))
 
 
 def test_draws_are_kept_no_longer_than_their_trial_is_at_work(world):
     world.return_under(digest(X))
-    assert world.trial.drawn == ()
+    assert world.trial.suggestions == ()
     assert world.trial.params == (("x", 0.5),)
 
 
@@ -152,7 +152,7 @@ def test_where_the_scheduler_samples_nothing_is_compared():
     world.join("cpu.a.0")
     world.draw(X, drawn="")
     world.draw(OTHER_X, drawn="")
-    assert world.trial.drawn == ()
+    assert world.trial.suggestions == ()
 
 
 def test_the_order_of_draws_does_not_count_and_everything_else_does():

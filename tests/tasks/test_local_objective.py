@@ -186,12 +186,12 @@ def test_an_attempt_that_finds_no_history_draws_nothing_that_was_accepted_and_go
         first = ours.run(local_objectives.draws_in_the_middle, 0)
         x, y = draws_of(first)
         with another_trainer(ours):
-            again = ours.run(local_objectives.draws_in_the_middle, 0, first=3, drawn=(x,))
+            again = ours.run(local_objectives.draws_in_the_middle, 0, first=3, suggestions=(x,))
             assert [name for name, *_ in draws_of(again)] == ["y"]
             assert values_of(again)[0] == x[1]
             (y,) = draws_of(again)
         with another_trainer(ours):
-            last = ours.run(local_objectives.draws_in_the_middle, 0, first=6, drawn=(x, y))
+            last = ours.run(local_objectives.draws_in_the_middle, 0, first=6, suggestions=(x, y))
             assert draws_of(last) == ()
             assert values_of(last) == [x[1] + y[1]] == [last[-1]["value"]]
 
@@ -200,7 +200,7 @@ def test_whatever_is_said_carries_the_digest_of_all_that_was_drawn(scheduler):
     with scheduler() as ours:
         said = ours.run(local_objectives.draws_in_the_middle, 0)
         x, y = draws_of(said)
-        assert [(m["op"], m["drawn"]) for m in said] == [
+        assert [(m["op"], m["draws_digest"]) for m in said] == [
             *[("written", digest(x)), *[("epoch", digest(x))] * 3],
             *[("written", digest(x, y)), *[("epoch", digest(x, y))] * 3],
             ("returned", digest(x, y)),
@@ -222,9 +222,9 @@ def paused(ours, **changes):
 def test_a_paused_objective_says_what_was_not_accepted_of_its_draws_before_it_reports(scheduler):
     with scheduler() as ours:
         x, y = paused(ours)
-        said = ours.run(local_objectives.draws_in_the_middle, 0, first=2, drawn=(x,))
+        said = ours.run(local_objectives.draws_in_the_middle, 0, first=2, suggestions=(x,))
         assert draws_of(said[:1]) == (y,)
-        assert {m["drawn"] for m in said} == {digest(x, y)}
+        assert {m["draws_digest"] for m in said} == {digest(x, y)}
         assert values_of(said) == [x[1]] * 2 + [x[1] + y[1]] * 3
 
 
@@ -233,10 +233,10 @@ def test_a_paused_objective_whose_draws_are_not_the_accepted_ones_starts_over(sc
         x, _ = paused(ours)
         other = ("x", 0.625, x[2], 0.625)
         ours.updates.clear()
-        said = ours.run(local_objectives.draws_in_the_middle, 0, first=2, drawn=(other,))
+        said = ours.run(local_objectives.draws_in_the_middle, 0, first=2, suggestions=(other,))
         (y,) = draws_of(said)
         assert values_of(said) == [0.625] * 2 + [0.625 + y[1]] * 3
-        assert said[-1]["drawn"] == digest(other, y)
+        assert said[-1]["draws_digest"] == digest(other, y)
 
 
 def test_an_objective_cannot_draw_a_parameter_again_with_another_value(scheduler):
