@@ -17,6 +17,8 @@ from ..common.validation import MAX_INT
 
 #: The most slots, and the most cores, that a device may have.
 MAX_SIZE = 4096
+#: Seconds: no worker reports a longer one.
+MAX_ROUND_TRIP = 60.0
 _DEVICE = TypeAdapter(Device)
 
 
@@ -30,6 +32,7 @@ def parse_device_record(name: str, text: str) -> LiveDevice:
     try:
         device = _DEVICE.validate_python(record["device"])
         incarnation, draining = record["incarnation"], record["draining"]
+        round_trip = record.get("round_trip", 0.0)  # workers of Penstock 0.2 do not measure it
     except (LookupError, TypeError, ValidationError) as error:
         raise Forged("form", f"it is not a device: {error!r}") from error
     sizes = (device.slots, device.seats, *device.cores, device.memory or 0)
@@ -39,7 +42,9 @@ def parse_device_record(name: str, text: str) -> LiveDevice:
         raise Forged("form", "it has more of something than there can be")
     if device.seats < 1 or device.slots % device.seats:
         raise Forged("form", "its slots are no whole number of lanes")
-    return LiveDevice(device, incarnation, draining)
+    if not isinstance(round_trip, float) or not 0 <= round_trip <= MAX_ROUND_TRIP:
+        raise Forged("form", f"round_trip = {round_trip!r} is not a time")
+    return LiveDevice(device, incarnation, draining, round_trip)
 
 
 def _fit(numbers: Iterable[int]) -> bool:

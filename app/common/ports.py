@@ -54,6 +54,8 @@ class LiveDevice:
     device: Device
     incarnation: str
     draining: bool
+    #: Seconds that a round trip to the broker takes from there, as its worker measured it.
+    round_trip: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ Leases expire on the broker's clock, so the workers' clocks do not matter. An at
 
 - when its fence is gone (the broker lost its data) or was never published (the scheduler died
   between the ledger's commit and the publication),
-- when no worker claimed it in time (the message was lost, or its worker hangs),
+- when no worker claimed it in time (the message was lost, or its worker hangs); a worker far from
+  the broker has longer,
 - when its lease expired (the worker died or was stopped), or
 - when it is marked done and its report never came.
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 #: Seconds after the ledger's commit in which a fence must be on the broker. It is published in the
 #: same turn of the loop, so this need only tell an earlier turn's dispatch from this one's.
 PUBLISH_TIMEOUT = 0.2
+#: Round trips of a worker to the broker for which a claim is waited beyond the limit. Celery makes
+#: most of them when it begins to read its queues, after the device is registered.
+CLAIM_TRIPS = 40
 #: Seconds in which the report of an attempt that is done must have been read.
 REPORT_TIMEOUT = 10.0
 #: ``DRAIN_GRACE`` if the end of what it runs is not in sight: no epoch of it was ever measured, an
@@ -47,6 +51,7 @@ class Reaper:
     """
 
     def __init__(self, claim_timeout: float) -> None:
+        """``claim_timeout`` is in seconds, for workers whose round trip takes no time."""
         self._claim_timeout = claim_timeout
         self._done_since: dict[int, float] = {}
         self._draining_since: dict[str, float] = {}
@@ -68,7 +73,7 @@ class Reaper:
             age = at - attempt.dispatched_at
             reason, ranks = _unpublished(seen, fence, age), tuple[int, ...]()
             if reason is None and seen is not None and seen.fence == fence and not blind:
-                reason, ranks = self._timed_out(seen, attempt, fence, at), seen.absent
+                reason, ranks = self._timed_out(seen, attempt, fence, at, survey), seen.absent
             if reason is None and self._endless(attempt, state, at):
                 reason = ENDLESS
             if reason is not None:
@@ -82,11 +87,12 @@ class Reaper:
                 )
 
     def _timed_out(
-        self, seen: AttemptStatus, attempt: Attempt, fence: int, at: float
+        self, seen: AttemptStatus, attempt: Attempt, fence: int, at: float, survey: Survey
     ) -> str | None:
         if seen.state == "dispatched":
-            late = at - attempt.dispatched_at > self._claim_timeout
-            return f"no worker claimed it in {self._claim_timeout:g} s" if late else None
+            limit = self._claim_timeout + CLAIM_TRIPS * _round_trip(attempt, survey)
+            late = at - attempt.dispatched_at > limit
+            return f"no worker claimed it in {limit:.3g} s" if late else None
         if seen.state == "running":
             return "its lease ran out" if seen.absent else None
         since = self._done_since.setdefault(fence, at)
@@ -103,6 +109,12 @@ class Reaper:
         if ends is None or ends > min(told_at) + DRAIN_GRACE:
             return True
         return at > ends + max(ENDLESS_GRACE, ends - attempt.began)
+
+
+def _round_trip(attempt: Attempt, survey: Survey) -> float:
+    """The longest round trip of the attempt's workers to the broker, in seconds."""
+    names = [member.device for member in attempt.segment.members]
+    return max(survey.devices[name].round_trip if name in survey.devices else 0.0 for name in names)
 
 
 def _unpublished(seen: AttemptStatus | None, fence: int, age: float) -> str | None:

@@ -29,6 +29,7 @@ import redis
 from ...profiling.base.errors import BackendError
 from ...profiling.devices.device import Device
 from ..broker import connection, protocol
+from ..broker.device_records import MAX_ROUND_TRIP
 from ..broker.dropped import Dropped
 from ..launching.variables import AGENT_VARIABLE
 from ..sessions.conversations import TrainerGone
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks for trainers that nothing needs.
 TIDY_INTERVAL = 1.0
+#: The part that is left of a long round trip at each beat after it, where those are shorter.
+DECAY = 0.8
 #: An idle trainer that says so many messages in a row is ended: none of our code does that.
 MAX_MESSAGES = 10_000
 
@@ -80,6 +83,8 @@ class Keeper(threading.Thread):
         self._outbox: deque[protocol.Command] = deque()
         self._seen_release = "0"
         self._away = False
+        #: Seconds: the longest of the last beats.
+        self._round_trip = 0.0
         self._over = False
         self._due = 0.0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -196,13 +201,15 @@ class Keeper(threading.Thread):
         for _ in range(posted):
             self._outbox.popleft()
         if beat:
+            took = min(time.monotonic() - started, MAX_ROUND_TRIP)
+            self._round_trip = round(max(took, DECAY * self._round_trip), 4)
             self._due = started + self._period()
             self._take(answers[posted:], sessions)
 
     def _record(self) -> str:
         device = asdict(self._device)
         fields = {"device": device, "incarnation": self.incarnation, "draining": self.draining}
-        return json.dumps(fields)
+        return json.dumps(fields | {"round_trip": self._round_trip})
 
     def _registration(self) -> list[protocol.Command]:
         alive = protocol.alive_key(self._device.name)

@@ -6,6 +6,7 @@ import pytest
 from drive_world import World, device, spec
 from penstock.app.common.ports import AttemptStatus, LiveDevice, Survey
 from penstock.app.runner.reaper import (
+    CLAIM_TRIPS,
     ENDLESS,
     ENDLESS_GRACE,
     PUBLISH_TIMEOUT,
@@ -98,6 +99,18 @@ def test_an_attempt_that_is_done_is_lost_only_when_its_report_stays_away(world):
     assert findings(world, done, at=AT + REPORT_TIMEOUT, reaper=reaper) == []
     [event] = findings(world, done, at=AT + REPORT_TIMEOUT + 1, reaper=reaper)
     assert event.reason == "its last report was lost"
+
+
+def test_a_worker_far_from_the_broker_has_longer_to_claim(world):
+    dispatched = AttemptStatus(fence(world), "dispatched", (0,))
+    far = LiveDevice(device("cpu.a.0"), "i1", draining=False, round_trip=0.5)
+    shown = replace(survey(world, dispatched), devices={"cpu.a.0": far})
+    limit = 6.0 + CLAIM_TRIPS * 0.5
+    reaper, state = Reaper(claim_timeout=6.0), world.engine.state
+    [sent] = [attempt.dispatched_at for attempt in state.attempts.values()]
+    assert list(reaper.findings(shown, state, sent + limit - 0.1)) == []
+    [event] = reaper.findings(shown, state, sent + limit + 0.1)
+    assert event.reason == f"no worker claimed it in {limit:g} s"
 
 
 def test_devices_come_go_and_drain(world):
