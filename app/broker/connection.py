@@ -100,6 +100,14 @@ def no_answer(url: str, error: Exception) -> BackendError:
     return BackendError(f"the broker at {hide_password(url)} does not answer: {why}")
 
 
+def may_pass(error: BackendError) -> bool:
+    """Whether waiting may end it: nobody listens, or answers. A password will not become right."""
+    cause = error.__context__
+    if isinstance(cause, redis.AuthenticationError) or "CERTIFICATE" in str(cause).upper():
+        return False
+    return isinstance(cause, (redis.ConnectionError, redis.TimeoutError, OSError))
+
+
 def is_wrong_type(answer: object) -> bool:
     """Whether a command failed because of the type of the value under its key."""
     return isinstance(answer, redis.ResponseError) and "WRONGTYPE" in str(answer)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "agent"
-#: Seconds that the agent waits for a broker that is being restarted before it gives up.
+#: Seconds for a private broker that is being restarted, and for a broker that refuses the agent.
 BROKER_TIMEOUT = 5.0
 #: Seconds that a scheduler may be away while workers drain. A scheduler that was stopped at the
 #: same time is back by then, if a survivor revives it.
@@ -65,8 +65,9 @@ class StopRequested(Exception):
 def main(settings: Settings) -> int:
     """Serve this machine's devices until told to stop; returns the exit status.
 
-    Raises UsageError (no such devices, no state folder, another agent here) and BackendError
-    (broker or checkpoint store does not answer), each before any worker is started.
+    Waits for a broker that does not answer. Raises UsageError (no such devices, no state folder,
+    another agent here) and BackendError (the broker refuses us, the checkpoint store does not
+    answer), each before any worker is started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
@@ -145,15 +146,20 @@ class Agent:
         store.check(installation.store, installation.key)
 
     def _reach_broker(self) -> redis.Redis:
-        deadline = time.monotonic() + BROKER_TIMEOUT
+        """Wait for the broker. One of several machines may come up after this one."""
+        began = say = time.monotonic()
         while True:
-            left = deadline - time.monotonic()
+            left = began + BROKER_TIMEOUT - time.monotonic()
             try:
-                return server.connect(self._settings, limit=max(0.1, left))
-            except BackendError:
-                if left < 0.2:
+                return server.connect(self._settings, limit=max(1.0, left))
+            except BackendError as error:
+                waits = self._settings.broker is not None and connection.may_pass(error)
+                if left < 0.2 and not waits:
                     raise
-            self._sleep(0.1)
+                if waits and time.monotonic() > say:
+                    log.info("waiting for the broker (Ctrl-C ends this): %s", error)
+                    say = time.monotonic() + _LOG_AGAIN_AFTER
+            self._sleep(0.1 if left > 0 else 1.0)
 
     def _installation(self, client: redis.Redis) -> presence.Installation:
         say = time.monotonic() + 1.0
