@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -134,3 +135,16 @@ def draws_again(trial):
     trial.storage.set_trial_param(trial._trial_id, "x", x, between)
     trial.storage.set_trial_param(trial._trial_id, "x", x / 2, between)
     return x
+
+
+def holds(folder, trial):
+    """Reports twice, and once more when ``folder`` has a file ``go``; the process is a note."""
+    x = trial.suggest_float("x", 0, 1)
+    trial.set_user_attr("pid", os.getpid())
+    for step in range(2):
+        trial.report(x + step, step)
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+    y = trial.suggest_float("y", 0, 1)
+    trial.report(x + y + 2, 2)
+    return x + y

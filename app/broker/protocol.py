@@ -40,6 +40,9 @@ SCHEDULER = f"{PREFIX}scheduler"
 RELEASES = f"{PREFIX}releases"
 #: What changes in a study of an objective, for the trainers that run it: a stream for each study.
 HISTORY = f"{PREFIX}history:"
+#: The text in that stream which says that so many texts before it are all that happened until then
+#: (``whole``). A stream without it lacks something, and is sent again to whoever asks.
+WHOLE = re.compile(r'\[\{"whole":([0-9]{1,9})\}\]')
 #: What its running trials have sampled, before it is committed: a stream for each study.
 ANNOUNCEMENTS = f"{PREFIX}announcements:"
 #: Studies that are over, for those who wait for one (``endings``).
@@ -95,6 +98,11 @@ def alive_key(device: str) -> str:
 def reply_name(asker: str) -> str:
     """The key of an answer for ``asker`` as messages contain it: without the prefix."""
     return f"reply:{asker}"
+
+
+def whole(texts: int) -> str:
+    """The text that follows a study's whole history, which was sent in so many texts."""
+    return f'[{{"whole":{texts}}}]'
 
 
 def queue_name(device: str, slot: int) -> str:

@@ -2,9 +2,14 @@
 
 Samplers and pruners that run beside an objective read the study's other trials. The trainers take
 them from a stream on the broker, to which the scheduler adds what it has committed. The stream can
-be lost with the broker, and ends with the study. The whole history is then sent again from the
-ledger; to apply an update twice changes nothing. What was sent before a whole history is removed
-from the stream after it, so that the stream never lacks anything: a trainer follows it by ids.
+be lost with the broker or alone, and ends with the study. The whole history is then sent again from
+the ledger; to apply an update twice changes nothing. What was sent before a whole history is
+removed from the stream after it, so that the stream never lacks anything: a trainer follows it by
+ids.
+
+A text after the whole history says so (``protocol.whole``), as at the beginning of a study, when it
+is empty. A worker that finds no such text, or not the entry that it read last, knows that the
+stream was lost, and asks for all of it (``ObjectiveQuestions``).
 """
 
 from __future__ import annotations
@@ -17,8 +22,10 @@ from ...scheduler.model.events import (
     EpochReported,
     StudyExtended,
     StudyReopened,
+    StudySubmitted,
 )
 from ...scheduler.state.state import EngineState
+from ..broker.protocol import whole
 from ..common.ports import Effects
 from ..ledger.codec import subject
 from ..ledger.writes import Batch
@@ -31,11 +38,12 @@ class Broadcast:
     def __init__(self, history: Callable[[str], Sequence[Mapping[str, Any]]]) -> None:
         """``history`` reads the whole history of a study from the ledger."""
         self._history = history
-        self._due: set[str] = set()
+        #: The studies whose whole history is sent with the next turn.
+        self.due: set[str] = set()
 
     def repeat(self, state: EngineState) -> None:
         """Send the history of every study that is not over with the next turn."""
-        self._due = {name for name in state.studies if _is_followed(state, name)}
+        self.due = {name for name in state.studies if _is_followed(state, name)}
 
     def collect(self, batch: Batch, state: EngineState, effects: Effects) -> None:
         """Add to ``effects`` what ``batch``, which is committed, has changed.
@@ -43,12 +51,15 @@ class Broadcast:
         Which studies are over is for all who wait for one, whatever its contract.
         """
         found: defaultdict[str, list[Update]] = defaultdict(list)
+        begun: dict[str, Sequence[Update]] = {}
         for _, event in batch.events:
             study, _ = subject(event)
             if study is None or not _is_followed(state, study):
                 continue
             if isinstance(event, StudyExtended | StudyReopened):
-                self._due.add(study)
+                self.due.add(study)
+            elif isinstance(event, StudySubmitted):
+                begun[study] = []
             elif isinstance(event, EpochReported):
                 if _counts(event, state):
                     found[study].append(of_report(event, state.studies[study].spec.metric))
@@ -60,9 +71,11 @@ class Broadcast:
         for record in batch.studies:
             if record.finished_at is not None:
                 effects.ended.append(record.spec.id)
-        due, self._due = self._due, set()
-        for study in due:
-            found[study] = [*self._history(study), *found[study]]
+        due, self.due = self.due, set()
+        due &= state.studies.keys()
+        for study, before in (begun | {study: self._history(study) for study in due}).items():
+            texts = to_texts(before)
+            effects.history += [(study, text) for text in (*texts, whole(len(texts)))]
         effects.repeated += due
         effects.history += [(study, text) for study in found for text in to_texts(found[study])]
 

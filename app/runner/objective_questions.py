@@ -17,11 +17,14 @@ from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
 from ..common.ports import Samplers
 from . import answers, user_commands
+from .broadcast import Broadcast
 from .commands import refusal
 from .reports import Question, Request
 
 log = logging.getLogger(__name__)
 
+#: The command of a worker that has found its study's history on the broker incomplete.
+HISTORY = "history"
 #: Where an answer belongs (a key without our prefix), and the answer as JSON text.
 Reply = tuple[str, str]
 
@@ -35,15 +38,18 @@ class ObjectiveQuestions:
         ask: Callable[[StudySpec, Question], None],
         apply: Callable[[Event], object],
         carry_out: Callable[[dict[str, Any], float], dict[str, Any]],
+        broadcast: Broadcast,
     ) -> None:
         """``ask`` asks a sampler of a user's class. ``apply`` has the engine handle an event.
 
         ``carry_out`` does at a time (seconds) what a command asks for, and gives its reply.
+        ``broadcast`` sends the history of a study to its trainers.
         """
         self._samplers = samplers
         self._ask = ask
         self._apply = apply
         self._carry_out = carry_out
+        self._broadcast = broadcast
 
     def suggest(self, question: Question, state: EngineState, at: float) -> Reply | None:
         """A parameter: known already, or drawn now and recorded.
@@ -67,10 +73,14 @@ class ObjectiveQuestions:
     def request(self, request: Request, state: EngineState, at: float) -> Reply | None:
         """A command, which is carried out once. A repeated one is answered as before.
 
-        Raises LedgerDamaged, for then a refusal cannot be written either.
+        Where the history of its study is asked for, that is sent ahead of the answer. Raises
+        LedgerDamaged, for then a refusal cannot be written either.
         """
         if _asking(request, state) is None:
             return None
+        if request.command["kind"] == HISTORY:
+            self._broadcast.due.add(request.command["study"])
+            return request.reply, json.dumps({"ok": True})
         try:
             if request.command["kind"] not in user_commands.KINDS:
                 raise UsageError(f"an objective cannot {request.command['kind']}")

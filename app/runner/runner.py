@@ -113,8 +113,10 @@ class Runner:
         self._transport = transport
         self._users_samplers = users_samplers or UsersSamplers("", lambda study: tuple)
         ask = self._users_samplers.ask
-        self._questions = ObjectiveQuestions(samplers, ask, self._apply, self._carry_out)
         self._broadcast = Broadcast(history)
+        self._questions = ObjectiveQuestions(
+            samplers, ask, self._apply, self._carry_out, self._broadcast
+        )
         self._collector = DecisionCollector(samplers, clock)
         self._policies = policies or PluginHost()
         self._advisor = Advisor()
@@ -365,7 +367,7 @@ class Runner:
 
     def _write(self, messages: Sequence[Message]) -> int:
         turn, self._turn = self._turn, Turn()
-        if turn.events or turn.replies or turn.history or turn.consults:
+        if turn.events or turn.replies or turn.history or turn.consults or self._broadcast.due:
             self.broken = True
             batch = self._batch(turn)
             self._ledger.commit(batch)

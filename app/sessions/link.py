@@ -197,27 +197,40 @@ class Link:
         args = (task.fence, owner, task.rank, text, seal(self._key, text))
         return protocol.ANNOUNCE.command(keys, (*args, protocol.ANNOUNCEMENTS_KEPT))
 
-    def history(self, study: str, after: str) -> tuple[str, list[str]]:
+    def history(self, study: str, after: str) -> tuple[str, list[str]] | None:
         """What has changed in a study since ``after``, an earlier answer: where it ends, and texts.
 
-        Raises BackendError if the broker stays away. What is not sealed by us is left out.
+        None if the broker has lost it, so that something may be missing: the scheduler sends all of
+        it to whoever asks. Raises BackendError if the broker stays away. What is not sealed by us
+        is left out.
         """
         # Announcements first: what commits one of them is not read before it.
         streams = (protocol.ANNOUNCEMENTS + study, protocol.HISTORY + study)
-        ends = after.split() or ["0", "0"]
-        commands = [
-            ("XRANGE", stream, f"({end}", "+") for stream, end in zip(streams, ends, strict=True)
-        ]
+        announced, end = after.split() or ["0", "0"]
+        commands = [("XRANGE", streams[0], f"({announced}", "+"), ("XRANGE", streams[1], end, "+")]
         found = self._retry(REPORT_TIMEOUT, lambda: self._answers(commands))
+        ahead, entries = found[0] or [], found[1] or []
+        goes_on = bool(entries) and entries[0][0] == end
+        if not goes_on and end != "0":  # what was read last is gone: all is read again
+            again = [("XRANGE", streams[1], "-", "+")]
+            [entries] = self._retry(REPORT_TIMEOUT, lambda: self._answers(again))
+        texts = self._sealed(streams[1], entries[goes_on:])
+        if not (goes_on or _is_whole(texts)):
+            return None
+        ends = (ahead[-1][0] if ahead else announced, entries[-1][0])
+        texts = [text for text in texts if not protocol.WHOLE.fullmatch(text)]
+        return " ".join(ends), [*self._sealed(streams[0], ahead), *texts]
+
+    def _sealed(self, stream: str, entries: Sequence[tuple[str, Any]]) -> list[str]:
+        """The texts in ``entries`` that are sealed by us."""
         texts = []
-        for k, (stream, entries) in enumerate(zip(streams, found, strict=True)):
-            for entry, raw in entries or ():
-                fields, ends[k] = protocol.pairs(raw), entry
-                try:
-                    texts.append(check_seal(self._key, fields.get("p"), fields.get("s")))
-                except Forged as error:
-                    self._dropped.note("keys", stream, error)
-        return " ".join(ends), texts
+        for _, raw in entries:
+            fields = protocol.pairs(raw)
+            try:
+                texts.append(check_seal(self._key, fields.get("p"), fields.get("s")))
+            except Forged as error:
+                self._dropped.note("keys", stream, error)
+        return texts
 
     def _answers(self, commands: Sequence[protocol.Command]) -> list[Any]:
         """The answers to ``commands``, in one round trip. Raises the first one that is an error."""
@@ -246,3 +259,9 @@ class Link:
                     raise
                 log.debug("%s; trying again", error)
                 pause = min(1.0, 2 * pause)
+
+
+def _is_whole(texts: Sequence[str]) -> bool:
+    """Whether ``texts``, read from where a stream begins, lack nothing of their study's history."""
+    marks = ((at, protocol.WHOLE.fullmatch(text)) for at, text in enumerate(texts))
+    return any(mark is not None and at >= int(mark[1]) for at, mark in marks)

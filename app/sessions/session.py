@@ -302,15 +302,23 @@ class Session:
             self._tell(trainer, "answer", value=answer)
 
     def _on_history(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Answer from the broker: the scheduler has put there what changes in the study."""
-        if self.fenced_off:
-            return
-        try:
-            found = self._link.history(self.task.study, str(line["after"]))
-        except BackendError as error:
-            log.warning("the history of %s cannot be read: %s", self.task.study, error)
-            found = (str(line["after"]), [])
-        self._tell(trainer, "answer", value=found)
+        """Answer from the broker: the scheduler has put there what changes in the study.
+
+        Where the broker has lost that, the scheduler is asked for it. No objective draws from a
+        history that lacks something: without one its attempt ends.
+        """
+        question = {"kind": "request", "command": "history", "body": {}}
+        while not self.fenced_off:
+            try:
+                found = self._link.history(self.task.study, str(line["after"]))
+            except BackendError as error:
+                log.warning("the history of %s cannot be read: %s", self.task.study, error)
+                self.on_beat(-1)
+                return
+            if found is not None:
+                self._tell(trainer, "answer", value=found)
+                return
+            self._answer_of(trainer, question)
 
     def _on_written(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._reports.unsent.add(line["writing"], str(line.get("draws_digest", "")))

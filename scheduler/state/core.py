@@ -196,7 +196,8 @@ class Core:
     def check_draws(
         self, trial: Trial, digest: str, suggestions: tuple[Suggestion, ...] = ()
     ) -> None:
-        """Raise ``OtherDraws`` unless the trial's accepted draws and ``suggestions`` have it.
+        """Raise ``OtherDraws`` unless the trial's accepted draws and ``suggestions`` have
+        this digest together.
 
         With an empty ``digest`` only a draw that differs from an accepted one is refused.
         """

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
+from penstock.app.broker.protocol import whole
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.ports import Message
 from penstock.app.ledger.codec import decode, encode, spec_to_json, state_to_json
@@ -22,6 +23,7 @@ from penstock.profiling.base.errors import BackendError, IllegalTransition, Ledg
 from penstock.scheduler.engine.devices import Devices
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.engine.lifecycle import Lifecycle
+from penstock.scheduler.model.decisions import Segment
 from penstock.scheduler.model.events import (
     AttemptLost,
     EpochReported,
@@ -171,6 +173,7 @@ def dispatches(runner, desk, monkeypatch):
     return sent
 
 
+OLD = Segment("s-1-0000", 1, 1, 99, ())
 EPOCH = {
     "epoch": 1,
     "metrics": {"v": 1.0, "step": 0.0},
@@ -213,6 +216,24 @@ def test_a_report_under_other_draws_is_not_written_and_ends_its_attempt(
     runner.turn(0.0)
     trial = runner._ledger.trials["s-1-0000"]
     assert (trial.state, trial.value, trial.params) == ("completed", 2.0, (("x", 0.5),))
+
+
+def test_a_worker_that_asks_for_a_history_gets_all_of_it_ahead_of_the_answer(
+    runner, desk, dispatches, monkeypatch
+):
+    sent = []
+    monkeypatch.setattr(desk, "carry_out", sent.append)
+    runner._broadcast._history = lambda study: [{"n": 0}, {"n": 1}]
+    fields = {"reply": "reply:w", "command": "history", "body": {}}
+    desk.inbox = [under(dispatches[0], "request", "", **fields)]
+    runner.turn(0.0)
+    (effects,) = sent
+    assert effects.history == [("s-1", '[{"n":0},{"n":1}]'), ("s-1", whole(1))]
+    assert effects.repeated == ["s-1"]
+    assert effects.answers == [("reply:w", '{"ok": true}')]
+    desk.inbox = [under(replace(dispatches[0], segment=OLD), "request", "", **fields)]
+    runner.turn(0.0)
+    assert not sent[-1].history, "an attempt that no longer counts gets none"
 
 
 def test_a_name_that_another_study_has_is_refused(runner, desk):

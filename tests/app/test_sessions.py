@@ -16,6 +16,7 @@ from penstock.app.host.launcher import Launcher
 from penstock.app.launching.fork_server import ForkServer
 from penstock.app.sessions.session import Session
 from penstock.app.worker.lanes import Lane
+from penstock.profiling.base.errors import BackendError
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import refer_to_value
 from penstock.tasks.process.messages import CodeRef
@@ -137,16 +138,21 @@ def test_only_the_run_at_work_is_blamed_for_the_end_of_its_trainer(trainer):
     assert lost["ranks"] == []
 
 
-def test_what_an_objective_has_sampled_is_announced_before_anything_waits_for_it(trainer, tmp_path):
-    (tmp_path / "code").mkdir()
+def task_with_tools(folder):
+    """A segment of an objective whose sampler runs beside it; the sampler is in ``folder``."""
+    (folder / "code").mkdir()
     tools = (optuna.samplers.RandomSampler(seed=1), optuna.pruners.NopPruner())
-    code = refer_to_value(tools, "tools", str(tmp_path))
-    (tmp_path / "code" / code.digest).write_bytes(code.content)
+    code = refer_to_value(tools, "tools", str(folder))
+    (folder / "code" / code.digest).write_bytes(code.content)
     reference = CodeRef(target=code.target, path=code.path, digest=code.digest)
     changes = {"tools": reference, "define_by_run": True, "study_name": "mine"}
     task = segment(local_objectives.waits_between_samples, **changes)
+    return task.model_copy(update={"store": f"file://{folder}"})
+
+
+def test_what_an_objective_has_sampled_is_announced_before_anything_waits_for_it(trainer, tmp_path):
     link = Link()
-    running = begin(trainer, link, task.model_copy(update={"store": f"file://{tmp_path}"}))
+    running = begin(trainer, link, task_with_tools(tmp_path))
     assert "returned" in running.ended()
     kinds = [each["kind"] for each in link.reports]
     assert kinds[0] == "announced"
@@ -158,6 +164,41 @@ def test_what_an_objective_has_sampled_is_announced_before_anything_waits_for_it
         for name, _, distribution, internal in each.get("writing", {}).get("suggestions", ())
     ]
     assert announced == accepted
+
+
+class LostHistory(Link):
+    """A broker without the study's history, until the scheduler is asked for it."""
+
+    def history(self, study, after):
+        return super().history(study, after) if self.of_kind("request") else None
+
+    def ask(self, task, owner, body, *, still):
+        self.reports.append(body)
+        return {"ok": True}
+
+
+def test_an_objective_draws_nothing_before_its_study_s_whole_history_is_there(trainer, tmp_path):
+    link = LostHistory()
+    running = begin(trainer, link, task_with_tools(tmp_path))
+    assert "returned" in running.ended()
+    kinds = [each["kind"] for each in link.reports]
+    assert kinds[:2] == ["request", "announced"]
+    assert link.reports[0]["command"] == "history"
+    assert kinds.count("request") == 1
+
+
+class AbsentBroker(Link):
+    """A broker that has been away for longer than a worker waits."""
+
+    def history(self, study, after):
+        raise BackendError("the broker does not answer")
+
+
+def test_an_objective_that_can_have_no_history_is_given_up(trainer, tmp_path):
+    link = AbsentBroker()
+    running = begin(trainer, link, task_with_tools(tmp_path))
+    assert running.ended() == {"dropped": "fenced off"}
+    assert not link.of_kind("announced")
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -146,21 +146,67 @@ def test_five_thousand_bad_entries_are_all_counted_and_few_are_said(at, redis, c
 def test_a_whole_history_takes_the_place_of_what_was_sent_and_followers_miss_nothing(at, redis):
     link = Link(at.url)
     link._key = KEY  # the bench's, which is not the installation's
+    at.transport.carry_out(Effects(history=[("st", protocol.whole(0))]))
     at.transport.carry_out(Effects(history=[("st", f'{{"n":{n}}}') for n in (1, 2, 3)]))
     behind = link.history("st", "")[0]
     at.transport.carry_out(Effects(history=[("st", '{"n":4}'), ("other", '{"n":1}')]))
     abreast = link.history("st", behind)[0]
     whole = [f'{{"n":{n}}}' for n in range(1, 6)]
     for _ in range(3):  # with each outage, and each start of a scheduler
-        history = [("st", text) for text in whole]
+        history = [("st", text) for text in (*whole, protocol.whole(len(whole)))]
         at.transport.carry_out(Effects(history=history, repeated=["st"]))
-    assert redis.xlen(protocol.HISTORY + "st") == len(whole)
+    assert redis.xlen(protocol.HISTORY + "st") == len(whole) + 1
     assert redis.xlen(protocol.HISTORY + "other") == 1
     for read in ("", behind, abreast):
         assert link.history("st", read)[1] == whole
     last = link.history("st", "")[0]
     at.transport.carry_out(Effects(history=[("st", '{"n":6}')]))
     assert link.history("st", last)[1] == ['{"n":6}']
+
+
+def sent(at, *texts):
+    at.transport.carry_out(Effects(history=[("st", text) for text in texts]))
+
+
+def repeated(at, *texts):
+    whole = (*texts, protocol.whole(len(texts)))
+    effects = Effects(history=[("st", text) for text in whole], repeated=["st"])
+    at.transport.carry_out(effects)
+
+
+FIRST, SECOND, THIRD = (f'[{{"n":{n}}}]' for n in (1, 2, 3))
+
+
+def test_a_history_that_was_lost_is_known_as_such_until_all_of_it_is_sent_again(at, redis):
+    link = Link(at.url)
+    link._key = KEY
+    assert link.history("st", "") is None, "nobody has begun it"
+    sent(at, protocol.whole(0), FIRST)
+    begun, texts = link.history("st", "")
+    assert texts == [FIRST]
+    assert link.history("st", begun) == (begun, [])
+    redis.delete(protocol.HISTORY + "st")
+    assert link.history("st", begun) is link.history("st", "") is None
+    sent(at, SECOND)  # by a scheduler that knows nothing of the loss
+    assert link.history("st", begun) is link.history("st", "") is None
+    repeated(at, FIRST, SECOND)
+    assert link.history("st", begun) == link.history("st", "")
+    end, texts = link.history("st", begun)
+    assert texts == [FIRST, SECOND]
+    sent(at, THIRD)
+    assert link.history("st", end)[1] == [THIRD]
+    assert link.history("st", "")[1] == [FIRST, SECOND, THIRD]
+
+
+def test_a_history_that_is_lost_while_it_is_sent_is_not_taken_for_a_whole_one(at, redis):
+    link = Link(at.url)
+    link._key = KEY
+    sent(at, FIRST)
+    redis.delete(protocol.HISTORY + "st")
+    sent(at, SECOND, protocol.whole(2), THIRD)
+    assert link.history("st", "") is None
+    repeated(at, FIRST, SECOND, THIRD)
+    assert link.history("st", "")[1] == [FIRST, SECOND, THIRD]
 
 
 def test_what_a_trial_has_sampled_is_announced_under_its_fence_and_is_gone_with_the_study(
@@ -171,7 +217,7 @@ def test_what_a_trial_has_sampled_is_announced_under_its_fence_and_is_gone_with_
     at.transport.carry_out(Effects(dispatches=[(at.dispatch(TRIAL, fence=2), SPEC)]))
     tasks = {fence: segment(trainees.Small, trial=TRIAL, fence=fence) for fence in (1, 2)}
     assert link.claim(tasks[2], "w.0") == "ok"
-    at.transport.carry_out(Effects(history=[("s", '[{"n":0}]')]))
+    at.transport.carry_out(Effects(history=[("s", protocol.whole(0)), ("s", '[{"n":0}]')]))
     link.announce(tasks[2], "w.0", [1])
     link.announce(tasks[1], "w.0", [2])
     link.announce(tasks[2], "w.1", [3])
