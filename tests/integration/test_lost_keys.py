@@ -40,7 +40,7 @@ def lose_history_and_trainer(site, study):
 def test_a_trial_whose_history_is_lost_with_its_trainer_goes_on_under_its_own_parameters(
     site, tmp_path
 ):
-    study = create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study = create_study(sampler=optuna.samplers.RandomSampler())
     study.enqueue_trial({"y": 0.125})
     study.submit(partial(local_objectives.holds, str(tmp_path)), 1)
     lose_history_and_trainer(site, study)
