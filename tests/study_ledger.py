@@ -7,10 +7,13 @@ import json
 from pathlib import Path
 
 from penstock.app.common.clock import SimulatedClock
+from penstock.app.exports.archive import to_event
+from penstock.app.ledger.codec import encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
 from penstock.app.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
@@ -119,3 +122,35 @@ def make_study(
         turns = None if turns is None else turns - 1
     ledger.close()
     return Reader(f"sqlite:///{home / 'ledger.db'}")
+
+
+class Here:
+    """A ledger of this machine, and the runner that writes it."""
+
+    def __init__(self, home):
+        self.url = f"sqlite:///{home / 'ledger.db'}"
+        self.reader = Reader(self.url)
+        self.open()
+
+    def open(self):
+        self.ledger, clock = SqlLedger.open(self.url), SimulatedClock(START + 1e6)
+        self.engine = restore(self.ledger)
+        devices = [Device("cpu.here.0", "here", "cpu", (0,), None)]
+        transport = SimulatedTransport(clock, devices, Curves())
+        self.runner = Runner(self.engine, self.ledger, transport, SamplerHost(), clock)
+
+    def restart(self, *, snapshot):
+        if snapshot:
+            self.runner.snapshot()
+        self.ledger.close()
+        self.open()
+
+    def take_in(self, archive):
+        """What the scheduler does with the command of ``penstock import``."""
+        body = {"kind": "import", "imported": encode(to_event(archive))[1]}
+        self.runner.start(command_to_event(body, self.engine.state, START + 1e6, {}.__getitem__))
+
+    def run(self, spec):
+        self.runner.start(StudySubmitted(at=START + 1e6, study=spec))
+        while self.engine.state.studies:
+            self.runner.turn(1.0)

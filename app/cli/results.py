@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ...profiling.base.errors import UsageError
-from ..common.text import in_shell
+from ..common.text import count, in_shell
 from .terminal import Json, Name, check_folder, client_of, present, reader_of, say, study_of
 
 
@@ -25,6 +25,7 @@ class Format(StrEnum):
 def best(
     name: Name = None,
     as_json: Json = False,
+    *,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -40,6 +41,23 @@ def best(
             "--trial", min=0, help="With --model: of the trial of this number, not of the best."
         ),
     ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            "--code",
+            metavar="FILE.py:NAME",
+            help="With --model: the class that makes it, instead of the one that the study names.",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            help="With --model: the folder that has the checkpoints, instead of where the ledger"
+            " says. Of an imported study --code and --store must be given.",
+        ),
+    ] = None,
 ) -> None:
     """Show a study's best trial: value, parameters, metrics, and where its checkpoint is."""
     from ..views.best import best_facts, best_view
@@ -47,8 +65,9 @@ def best(
     reader = reader_of()
     study = study_of(reader, name)
     if model is None:
-        if trial is not None:
-            raise UsageError.refuse("--trial", trial, "a number beside --model FOLDER")
+        for option, given in (("--trial", trial), ("--code", code), ("--store", store)):
+            if given is not None:
+                raise UsageError.refuse(option, given, "it beside --model FOLDER only")
         present(best_facts(reader, study), as_json, best_view)
         return
     if as_json:
@@ -56,7 +75,9 @@ def best(
     from ..nas.model_folder import write_model
     from ..nas.trained import trained_model
 
-    write_model(trained_model(reader, study, trial), model)
+    named = code is not None
+    found = trained_model(reader, study, trial, code_is_named=named, store=store)
+    write_model(found if code is None else found.of_code(code), model)
     say(model)
 
 
@@ -133,14 +154,21 @@ def import_study(
 ) -> None:
     """Import a finished study that was exported elsewhere, to read it here.
 
-    Its name and its id must not be taken. Its checkpoints stay where they are.
+    Its name and its id must not be taken. Its checkpoints stay where they are. Of the attributes
+    that Optuna's own code wrote, only those that are known to be plain data are kept.
     """
     from ..exports.archive import read_archive, to_event
+    from ..optuna_bridge.plain_attributes import only_listed
 
-    event = to_event(read_archive(file))
+    event, dropped = only_listed(to_event(read_archive(file)))
     client_of().import_study(event)
     spec = event.record.spec
     say(f"imported {spec.name}: penstock report {in_shell(spec.name, spec.id)}")
+    if dropped:
+        say(
+            f"{count(dropped, 'system attribute')} left out: only those that are known to be plain"
+            " data are imported (the state of CMA-ES, for instance, is code)"
+        )
 
 
 def _form_of(output: Path | None) -> Format:

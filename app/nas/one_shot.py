@@ -32,8 +32,8 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
     anew over ``batches`` batches of the training data, 1 or more, drawn as those of a first epoch.
     The state of the super-net stays in the store once there is a study of its candidates. Raises
     UsageError for a study without one best trial, for a trial whose state is not kept, and for a
-    study whose code makes no super-net. Where that code cannot be imported here, none is refused:
-    then candidates fail whose weights are not in the state.
+    study whose code makes no super-net, and for one that was imported. Where that code cannot be
+    imported here, none is refused: then candidates fail whose weights are not in the state.
     """
     from ..study.study import Study
 
@@ -44,6 +44,12 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
         raise UsageError.refuse("OneShot.supernet", supernet, allowed)
     study._handle.check_submitted()
     reader = study._handle.reader()
+    if reader.imported(study.id) is not None:
+        raise _refused(
+            study.study_name,
+            "it was imported, and every worker would read its weights from where its file says:"
+            " train the super-net here",
+        )
     try:
         found = trained_model(reader, reader.study(study.id), trial)
     except UsageError as error:

@@ -5,19 +5,24 @@ model is made as the trial made it: the study's class is imported from where it 
 is called with the trial's parameters and random numbers, and the log of its mutators is applied.
 Then the weights of the checkpoint are loaded. Code that a script or a notebook sent as a pickle is
 imported from the script's file or taken from ``__main__``: nothing is unpickled here.
+
+Of an imported study code and address are what its file says, which anybody can have written. They
+are not followed: whoever wants its model names the code and the store.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
+from ...profiling.base.urls import hide_password
 from ...profiling.base.wording import worded
 from ...scheduler.model.events import Derived
 from ...scheduler.model.study import number_of, replicate_of
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
 #: A last state is written beside training, and may be known only after the study's end. It is
 #: waited for (seconds) where that end is not longer ago than the second number.
 WAIT, RECENT = 20.0, 60.0
+#: A checkpoint's file: it is named by the SHA-256 of its bytes.
+_FILE = re.compile(r"[0-9a-f]{64}\.pt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,19 @@ class TrainedModel:
         weights: dict[str, Tensor] = load(self.uri, self.state_hash)["model"]
         return weights
 
+    def of_code(self, code: str) -> TrainedModel:
+        """The same with the code at ``FILE.py:NAME`` or ``MODULE:NAME``, from this folder.
+
+        Raises UsageError for another form, and where there is no such file.
+        """
+        where, _, name = code.rpartition(":")
+        file = Path(where).resolve()
+        if not where or not name or (where.endswith(".py") and not file.is_file()):
+            raise UsageError.refuse("--code", code, "FILE.py:NAME of a file here, or MODULE:NAME")
+        if where.endswith(".py"):
+            return replace(self, module=file.stem, folder=str(file.parent), name=name)
+        return replace(self, module=where, folder=str(Path.cwd()), name=name)
+
     def code(self) -> Any:
         """The class that makes it. Raises UsageError where it cannot be imported."""
         main = sys.modules["__main__"]
@@ -81,31 +101,46 @@ class TrainedModel:
             raise UsageError(
                 f"the code of study {self.trained['study']}, {self.name} of {script}, cannot be"
                 f" imported here: {why}: put the file back; have a script run its study under"
-                ' `if __name__ == "__main__":`; or give the class: nas.best_model(study, code=...)',
+                ' `if __name__ == "__main__":`; or give the class: nas.best_model(study, code=...),'
+                " penstock best --model FOLDER --code FILE.py:NAME",
                 "code",
             ) from error
 
 
-def best_model(study: Study, trial: int | None = None, *, code: Any = None) -> nn.Module:
+def best_model(
+    study: Study, trial: int | None = None, *, code: Any = None, store: str | None = None
+) -> nn.Module:
     """The model of a study's best trial, or of trial number ``trial``, with its trained weights.
 
     It is on the CPU, in evaluation mode, and made as the trial made it: of its parameters and,
     where mutators changed it, of their log. Of code with an ``encoder()`` it is what comes behind.
-    ``code`` is the study's class; None: it is imported from where it was. Raises UsageError for a
-    study without one best trial, whose code is no ``TorchTrainable`` or cannot be imported, for a
-    trial whose state is not kept, and where the code makes another model now; BackendError where
-    the state cannot be read.
+    ``code`` is the study's class; None: it is imported from where it was. ``store`` is the URL of
+    the folder that has the checkpoints; None: where the ledger says. Both must be given of a study
+    that was imported. Raises UsageError for a study without one best trial, whose code is no
+    ``TorchTrainable`` or cannot be imported, for a trial whose state is not kept, and where the
+    code makes another model now; BackendError where the state cannot be read.
     """
     from ...tasks.training.rebuilt import rebuilt
 
     study._handle.check_submitted()
     reader = study._handle.reader()
-    found = trained_model(reader, reader.study(study.id), trial)
+    row, named = reader.study(study.id), code is not None
+    found = trained_model(reader, row, trial, code_is_named=named, store=store)
     return rebuilt(code or found.code(), found.trained, found.weights())
 
 
-def trained_model(reader: Reader, study: StudyRow, number: int | None = None) -> TrainedModel:
-    """Where the model of the best trial, or of trial ``number``, is. Raises as ``best_model``."""
+def trained_model(
+    reader: Reader,
+    study: StudyRow,
+    number: int | None = None,
+    *,
+    code_is_named: bool = False,
+    store: str | None = None,
+) -> TrainedModel:
+    """Where the model of the best trial, or of trial ``number``, is. Raises as ``best_model``.
+
+    ``code_is_named``: the user has given the code, and the study's is not used.
+    """
     spec = spec_from_json(study.spec_json)
     if spec.contract != "torch":
         raise UsageError(
@@ -116,6 +151,8 @@ def trained_model(reader: Reader, study: StudyRow, number: int | None = None) ->
     trials = reader.trials(study.id)
     trial = _trial(study, trials, number)
     state = _state(reader, study, trial, _kept(study, spec, trials))
+    if (store is None or not code_is_named) and reader.imported(study.id) is not None:
+        raise _unnamed(study, spec, state)
     derived = [event for _, event in reader.events(trial.id) if isinstance(event, Derived)]
     module, _, name = spec.code.target.removeprefix(PREFIX).rpartition(":")
     trained = {
@@ -129,7 +166,28 @@ def trained_model(reader: Reader, study: StudyRow, number: int | None = None) ->
         "derivation": _derivation(derived[-1]) if derived else None,
     }
     module = Path(module).stem if module.endswith(".py") else module
-    return TrainedModel(module, spec.code.path, name, trained, state.uri, state.state_hash)
+    uri = state.uri if store is None else _in_store(store, state)
+    return TrainedModel(module, spec.code.path, name, trained, uri, state.state_hash)
+
+
+def _unnamed(study: StudyRow, spec: StudySpec, state: DurableRow) -> UsageError:
+    folder = hide_password(state.uri.rpartition("/")[0].rpartition("/")[0])
+    return UsageError(
+        f"{study.name} was imported: its code and the place of its checkpoints are what its file"
+        f" says, so nothing there is run or opened unless you name it. It says code"
+        f" {spec.code.target} in {spec.code.path} and checkpoints in {folder}. If you trust both:"
+        f" penstock best {study.id} --model FOLDER --code FILE.py:NAME --store URL, or"
+        " nas.best_model(study, code=Class, store=URL)",
+        "code",
+    )
+
+
+def _in_store(store: str, state: DurableRow) -> str:
+    """The checkpoint's place in ``store``. Only its file's name is taken from the ledger."""
+    name = state.uri.rpartition("/")[2]
+    if not _FILE.fullmatch(name):
+        raise UsageError.refuse("the checkpoint's name", name, "SHA-256.pt, as Penstock names them")
+    return f"{store.rstrip('/')}/{name[:2]}/{name}"
 
 
 def _derivation(event: Derived) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ...scheduler.model.events import (
     EpochReported,
     Event,
-    StudyImported,
     StudyWritten,
     Suggested,
     TrialAdded,
@@ -28,6 +27,7 @@ from ...scheduler.model.trial import FINAL, Trial, TrialState
 from ...scheduler.model.writing import Attributes, Writing
 from ...tasks.objectives.distributions import from_text
 from ...tasks.process.messages import number_text
+from .plain_attributes import listed_of_study, written_of
 
 if TYPE_CHECKING:
     from ..ledger.reader import Reader
@@ -59,7 +59,7 @@ def of_event(event: Event) -> Update | None:
         case TrialWritten():
             return {"n": number_of(event.trial), **_written(event.writing)}
         case StudyWritten():
-            return _of_study(event)
+            return _of_study(event.user_attrs, event.system_attrs)
         case Suggested():
             suggestion = suggested(event.name, event.value, event.distribution)
             return {"n": number_of(event.trial), "suggestions": [suggestion]}
@@ -129,8 +129,7 @@ def _written(writing: Writing) -> dict[str, Any]:
     return found
 
 
-def _of_study(event: StudyWritten | StudyImported) -> Update:
-    user, system = event.user_attrs, event.system_attrs
+def _of_study(user: Attributes, system: Attributes) -> Update:
     return _attributes("user_attrs", user) | _attributes("system_attrs", system)
 
 
@@ -193,7 +192,8 @@ class LedgerUpdates:
         if known is None:
             return []
         _, event = known
-        found = [_of_study(event), *(_past(trial) for trial in event.trials)]
+        of_study = _of_study(event.user_attrs, listed_of_study(event.system_attrs))
+        found = [of_study, *(_past(trial) for trial in event.trials)]
         return [_without_objects(update) for update in found]
 
 
@@ -219,7 +219,7 @@ def study_attributes(updates: Iterable[Update]) -> tuple[dict[str, str], dict[st
 
 
 def _past(trial: FinishedTrial) -> Update:
-    written = json.loads(trial.written or "{}")
+    written = written_of(trial)
     if "suggestions" not in written:
         params = dict(trial.params)
         known = [(name, text) for name, text in trial.drawn if name in params]

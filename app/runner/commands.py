@@ -47,6 +47,7 @@ from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY, reply_name
 from ..common.validation import finite, whole
 from ..ledger.codec import decode, spec_from_json
+from ..optuna_bridge.plain_attributes import only_listed
 from ..spec.amounts import (
     check_can_hold,
     check_limits,
@@ -270,7 +271,8 @@ def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     _check_name(record.spec, state)
     _check_known(record.spec)
     check_imported(event)
-    return replace(event, at=at)
+    listed, _ = only_listed(event)
+    return replace(listed, at=at)
 
 
 def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:

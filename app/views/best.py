@@ -35,9 +35,10 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     With replicates it is the first of the best configuration, ``mean`` is the mean of its values,
     and ``replicates`` has the value of each by its number.
     ``checkpoint`` is its newest state in the store: the epoch, the place, and whether the file is
-    ``gone`` (None if the store does not answer). It is None if there is no state (an objective has
-    none). A metric that is not a number is None. ``energy_j`` (joules) is None if an epoch of the
-    trial was not measured; ``energy`` says why.
+    ``gone`` (None if the store does not answer, and for an imported study: its file may name any
+    address, which is not asked). It is None if there is no state (an objective has none). A metric
+    that is not a number is None. ``energy_j`` (joules) is None if an epoch of the trial was not
+    measured; ``energy`` says why.
     """
     study, trials = reader.with_names(study), reader.trials(study.id)
     front = front_of(study, trials)
@@ -51,7 +52,7 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     devices = reader.devices()
     facts = [_trial(trial, epochs, durables, devices) for trial in front]
     states = [fact["checkpoint"] for fact in facts if fact["checkpoint"]]
-    gone = _gone([state["uri"] for state in states])
+    gone = {} if reader.imported(study.id) else _gone([state["uri"] for state in states])
     for state in states:
         state["gone"] = gone.get(state["uri"])
     several = {

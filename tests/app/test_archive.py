@@ -5,25 +5,18 @@ import math
 from dataclasses import replace
 
 import pytest
-from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.versioned_file import to_text
 from penstock.app.exports.archive import Archive, archive_of, read_archive, to_event
 from penstock.app.exports.tables import trial_table
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.ledger import SqlLedger
-from penstock.app.ledger.reader import Reader
-from penstock.app.ledger.restore import restore
 from penstock.app.ledger.writes import Batch
 from penstock.app.optuna_bridge.frozen_trials import Results
-from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.optuna_bridge.storage import LedgerStorage
 from penstock.app.report.report import write_report
 from penstock.app.runner.commands import to_event as command_to_event
-from penstock.app.runner.runner import Runner
-from penstock.app.simulation.devices.transport import SimulatedTransport
 from penstock.app.stories.story import render, trial_story
 from penstock.profiling.base.errors import UsageError
-from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Refused
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.events import (
@@ -35,7 +28,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.writing import Writing
 from rich.console import Console
-from study_ledger import START, Curves, make_study, study_spec
+from study_ledger import START, Here, make_study, study_spec
 
 ID = "digits-1a2b"
 
@@ -56,38 +49,6 @@ def there(tmp_path_factory):
 def exported(there):
     """The export as JSON, to be changed."""
     return json.loads(to_text(archive_of(there, ID)))
-
-
-class Here:
-    """A ledger of this machine, and the runner that writes it."""
-
-    def __init__(self, home):
-        self.url = f"sqlite:///{home / 'ledger.db'}"
-        self.reader = Reader(self.url)
-        self.open()
-
-    def open(self):
-        self.ledger, clock = SqlLedger.open(self.url), SimulatedClock(START + 1e6)
-        self.engine = restore(self.ledger)
-        devices = [Device("cpu.here.0", "here", "cpu", (0,), None)]
-        transport = SimulatedTransport(clock, devices, Curves())
-        self.runner = Runner(self.engine, self.ledger, transport, SamplerHost(), clock)
-
-    def restart(self, *, snapshot):
-        if snapshot:
-            self.runner.snapshot()
-        self.ledger.close()
-        self.open()
-
-    def take_in(self, archive):
-        """What the scheduler does with the command of ``penstock import``."""
-        body = {"kind": "import", "imported": encode(to_event(archive))[1]}
-        self.runner.start(command_to_event(body, self.engine.state, START + 1e6, {}.__getitem__))
-
-    def run(self, spec):
-        self.runner.start(StudySubmitted(at=START + 1e6, study=spec))
-        while self.engine.state.studies:
-            self.runner.turn(1.0)
 
 
 @pytest.fixture

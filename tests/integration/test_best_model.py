@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -147,6 +148,57 @@ def test_code_that_is_no_trainable_or_is_not_there_is_refused(site, tmp_path, mo
     error = site.penstock("best", study.id, "--model", tmp_path / "model", status=2)
     assert "put the file back" in error
     assert not (tmp_path / "model").exists()
+
+
+def test_of_an_imported_study_only_code_and_a_store_that_the_user_names_are_used(site, tmp_path):
+    study = studied(Fitted, "exported")
+    exported = tmp_path / "theirs.json"
+    site.penstock("export", study.id, "-o", exported)
+    body = json.loads(exported.read_text())
+    [store] = {state["uri"].rsplit("/", 2)[0] for t in body["trials"] for state in t["checkpoints"]}
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)
+    server = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    for trial in body["trials"]:
+        trial["written"] = json.dumps({"system_attrs": [["cma:optimizer:0", '"80"']]})
+        for state in trial["checkpoints"]:
+            state["uri"] = f"simplecache::{server}{state['uri'].removeprefix(store)}"
+    body["spec"] |= {"id": "theirs-1", "name": "theirs"}
+    # A file beside the export, under a name that whoever reads it may have.
+    body["spec"]["code"] = {"target": "beside:Fitted", "path": "/proc/self/cwd", "digest": "0" * 64}
+    exported.write_text(json.dumps(body))
+    (tmp_path / "beside.py").write_text("open('ran', 'w')\nfrom nas_code import Fitted\n")
+    said = site.penstock("import", exported)
+    assert "imported theirs: penstock report theirs\n6 system attributes left out: only" in said
+    folder = tmp_path / "model"
+    arguments = ("best", "theirs", "--model", folder)
+    of_code, of_store = ("--code", f"{nas_code.__file__}:Fitted"), ("--store", store)
+    for given in ((), of_code, of_store):
+        refused = site.penstock(*arguments, *given, status=2, cwd=tmp_path)
+        assert "theirs was imported" in refused
+        assert "--code FILE.py:NAME --store URL" in refused
+    theirs = load_study("theirs")
+    with pytest.raises(UsageError, match=r"nas.best_model\(study, code=Class, store=URL\)"):
+        nas.best_model(theirs)
+    with pytest.raises(UsageError, match="theirs was imported"):
+        nas.best_model(theirs, code=Fitted)
+    with pytest.raises(UsageError, match="it was imported, and every worker would read"):
+        nas.OneShot("theirs")
+    facts = json.loads(site.penstock("best", "theirs", "--json", cwd=tmp_path))
+    assert facts["checkpoint"]["gone"] is None
+    assert not (tmp_path / "ran").exists()
+    assert not folder.exists()
+    with pytest.raises(BlockingIOError):
+        listening.accept()
+    listening.close()
+
+    assert loss_of(nas.best_model(theirs, code=Fitted, store=store)) == study.best_value
+    site.penstock(*arguments, *of_code, *of_store)
+    program = site.python("-c", LOSS.format(folder=str(folder)), cwd="/")
+    assert float(site.finish(program)) == study.best_value
+    for given in ("nas_code.py", f"{tmp_path}/none.py:Fitted"):
+        refused = site.penstock(*arguments, "--code", given, *of_store, status=2)
+        assert "allowed is FILE.py:NAME of a file here" in refused
 
 
 SCRIPT = """
