@@ -30,12 +30,17 @@ LINE = 1 << 20
 
 @dataclass(frozen=True)
 class Served:
-    """The pages of an installation: the address that lets in, the port, and the cookie."""
+    """The pages of an installation: the address that lets in, the port, folder and cookie."""
 
     process: subprocess.Popen[str]
     url: str
     port: int
+    folder: str
     cookie: str
+
+    def at(self, path: str) -> str:
+        """The address of a page."""
+        return f"http://127.0.0.1:{self.port}{self.folder}{path}"
 
 
 @contextmanager
@@ -52,9 +57,11 @@ def served(home: Path) -> Iterator[Served]:
         port = urlsplit(url).port
         connection = http.client.HTTPConnection("127.0.0.1", port)
         connection.request("GET", f"/?{urlsplit(url).query}")
-        cookie = connection.getresponse().getheader("set-cookie").partition(";")[0]
+        answer = connection.getresponse()
+        cookie = answer.getheader("set-cookie").partition(";")[0]
+        folder = answer.getheader("location").removeprefix(".").rstrip("/")
         connection.close()
-        yield Served(process, url, port, cookie)
+        yield Served(process, url, port, folder, cookie)
     finally:
         process.terminate()
         process.wait()
@@ -177,7 +184,7 @@ class OpenPages:
     async def _ask(self, path: str, *headers: str):
         reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port, limit=LINE)
         lines = [
-            f"GET {path} HTTP/1.1",
+            f"GET {self._server.folder}{path} HTTP/1.1",
             f"Host: 127.0.0.1:{self._server.port}",
             f"Cookie: {self._server.cookie}",
             "Connection: close",

@@ -136,7 +136,7 @@ def restarts(settings: Settings, browser: Browser, rounds: int) -> dict[str, flo
     client, wrong, slowest = Client(settings), 0, 0.0
     with served(settings.home) as server:
         browser.open(server.url)
-        browser.open(f"http://127.0.0.1:{server.port}/study?id={study}")
+        browser.open(server.at(f"/study?id={study}"))
         paths = [f"/study?id={study}", "/"]
         with OpenPages(server, [paths[k % 2] for k in range(PAGES)]) as opened:
             for _ in range(rounds):

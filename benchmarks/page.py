@@ -74,7 +74,7 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
             with served(Path(folder)) as server:
                 listed = opened(browser, server.url, ROW)
             with served(Path(folder)) as server:
-                url = f"http://127.0.0.1:{server.port}/study?id={study.id}"
+                url = server.at(f"/study?id={study.id}")
                 first = opened(browser, f"{url}&{urlsplit(server.url).query}", CURVES)
                 again = [opened(browser, url, CURVES) for _ in range(2 if quick else 5)]
                 browser.value(NOTE)

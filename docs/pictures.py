@@ -103,9 +103,10 @@ def shoot_pages(home: Path, env: dict[str, str]) -> None:
     try:
         assert pages.stdout is not None
         browser.open(pages.stdout.readline().strip())  # it lets in
+        page = str(browser.value("location.href")).rstrip("/")  # the folder of all pages
         browser.send("Emulation.setScrollbarsHidden", hidden=True)
         study = Reader(f"sqlite:///{home / 'ledger.db'}").studies()[-1].id
-        report, page = f"file://{home / 'report.html'}", f"http://127.0.0.1:{port}"
+        report = f"file://{home / 'report.html'}"
         # In the dark they are shown further down: what is there is not in the other pictures.
         for name, address, height, below in (
             ("report", report, HEIGHT, ""),

@@ -7,6 +7,11 @@ another one. It has the token, which the printed address carries once; from then
 that scripts cannot read and that no other site's request carries. What changes something is a POST
 whose ``Origin`` is our own. And each answer says that its page may load and run nothing but what
 this server sends.
+
+A browser keeps cookies apart by host and path, not by port: what other programs and users serve at
+other ports of this machine gets them, too. So all pages are in one folder whose name is a secret of
+this server, and the cookie belongs to that folder. It holds no token but the name of a session,
+which is worth nothing anywhere else and ends with the server.
 """
 
 from __future__ import annotations
@@ -45,6 +50,9 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 READING = ("GET", "HEAD")
+COOKIE = "penstock"
+#: The key of a request's connection (``server.Connection``) in the state of its scope.
+CONNECTION = "penstock.connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +83,22 @@ class Proxy:
 
 
 class Gate:
-    """``app`` for those who have ``token``, at ``port`` of this machine or behind ``proxy``."""
+    """``app`` for those who have ``token``, on this machine or behind ``proxy``."""
 
-    def __init__(self, app: ASGIApp, token: str, port: int, proxy: Proxy) -> None:
+    def __init__(self, app: ASGIApp, token: str, proxy: Proxy) -> None:
         self._app = app
         self._token = token
         self._proxy = proxy
-        # Cookies are not kept apart by port.
-        self._cookie = f"penstock-{port}"
+        self._session = secrets.token_urlsafe(32)
+        #: The folder of all pages, behind the proxy's path.
+        self._folder = f"/{secrets.token_urlsafe(16)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or hand it to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = self._without_prefix(scope)
+        scope, is_inside = self._without_folder(self._without_prefix(scope))
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -99,7 +108,9 @@ class Gate:
                 headers.update(_HEADERS)
             await send(message)
 
-        refusal = self._refusal(scope)
+        refusal = self._refusal(scope, is_inside=is_inside)
+        if refusal is None and (connection := scope.get("state", {}).get(CONNECTION)) is not None:
+            connection.let_in()
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def _without_prefix(self, scope: Scope) -> Scope:
@@ -109,7 +120,16 @@ class Gate:
             return {**scope, "path": path[len(prefix) :]}
         return scope
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _without_folder(self, scope: Scope) -> tuple[Scope, bool]:
+        """``scope`` as if the folder of the pages were the root, and whether it is inside it."""
+        path = scope["path"]
+        if not secrets.compare_digest(
+            path[: len(self._folder) + 1].encode(), f"{self._folder}/".encode()
+        ):
+            return scope, False
+        return {**scope, "path": path[len(self._folder) :]}, True
+
+    def _refusal(self, scope: Scope, *, is_inside: bool) -> Response | None:
         """What is answered instead of the page; None if the request is let in."""
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
@@ -120,8 +140,9 @@ class Gate:
             return RedirectResponse(f"{self._proxy.path}/?{query}", 307)  # links are relative
         query = parse_qs(scope["query_string"].decode("latin-1"))
         if scope["method"] in READING and (given := query.pop("token", [])):
-            return self._enter(scope, given[0], query)
-        if not self._is_token(cookie_parser(headers.get("cookie", "")).get(self._cookie, "")):
+            return self._enter(scope, given[0], query, is_inside=is_inside)
+        session = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+        if not (is_inside and secrets.compare_digest(session.encode(), self._session.encode())):
             return _words(
                 401, "Open the address that <code>penstock ui</code> has printed: it lets you in."
             )
@@ -129,28 +150,28 @@ class Gate:
             return _words(403, "This request does not come from this page.")
         return None
 
-    def _enter(self, scope: Scope, given: str, query: dict[str, list[str]]) -> Response:
-        """Keep the token in a cookie, and go to the same page without it."""
-        if not self._is_token(given):
+    def _enter(
+        self, scope: Scope, given: str, query: dict[str, list[str]], *, is_inside: bool
+    ) -> Response:
+        """Set the session's cookie, and go to the same page without the token."""
+        if not secrets.compare_digest(given.encode(), self._token.encode()):
             return _words(
                 403, "This token is not the one that was printed: the server has a new one."
             )
         rest = urlencode(query, doseq=True)
         # Relative, since only the browser knows the path before it.
-        page = f"./{scope['path'].rpartition('/')[2]}"
+        folder = "." if is_inside else f".{self._folder}"
+        page = f"{folder}/{scope['path'].rpartition('/')[2]}"
         response = RedirectResponse(f"{page}?{rest}" if rest else page, 303)
         response.set_cookie(
-            self._cookie,
-            self._token,
-            path=self._proxy.path or "/",
+            COOKIE,
+            self._session,
+            path=f"{self._proxy.path}{self._folder}",
             secure=self._proxy.origin.startswith("https://"),
             httponly=True,
             samesite="strict",
         )
         return response
-
-    def _is_token(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self._token.encode())
 
     def _is_own(self, headers: Headers, host: str) -> bool:
         """Whether a page of this server sends the request, by this name or the proxy's."""

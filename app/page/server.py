@@ -1,25 +1,145 @@
-"""Serves the pages on this machine's loopback, to who has the token that is printed."""
+"""Serves the pages on this machine's loopback, to who has the token that is printed.
+
+Theory of operation. Whoever can connect may send half a request and wait, or connect again and
+again. So a connection *waits* until a request of it has passed the gate, and who waits costs
+little: so many wait at most, each for a short time, and the one that has waited longest makes room
+for the next. A browser sends its request with the connection, so it has passed before others push
+it out. Connections that have passed have a table of their own, which nobody else can fill. All
+come from this machine or its proxy, so no limit is by address: who floods would share it with who
+is let in.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
 import socket
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...profiling.base.errors import UsageError
 from ..optuna_bridge.dashboard import ADDRESS
 from .application import application
-from .gate import Gate, Proxy
+from .gate import CONNECTION, Gate, Proxy
 
 if TYPE_CHECKING:
     from ..host.settings import Settings
     from ..ledger.reader import Reader
 
+log = logging.getLogger(__name__)
+
 #: Seconds that open pages have to be told of the end.
 GRACE = 1
+#: Seconds in which a request of a new connection must pass the gate.
+WAIT = 10.0
+#: The most connections that wait, and the most that have passed. With the files of the process they
+#: are fewer than the descriptors that a process usually may have (1,024).
+MOST_WAITING, MOST_PASSED = 256, 512
+#: The most bytes of a request's head.
+HEAD_BYTES = 16 << 10
+#: The most connections that are accepted before those of them that are too many are closed.
+AT_ONCE = 64
+#: Seconds between two records of what fails below the pages.
+QUIET = 60.0
+
+
+class Door:
+    """The connections of a server."""
+
+    def __init__(self) -> None:
+        # Each in the order of its coming.
+        self._waiting: dict[Connection, None] = {}
+        self._passed: dict[Connection, None] = {}
+        self._said = -QUIET
+
+    def protocol(self, *, app_state: dict[str, Any], **arguments: Any) -> Connection:
+        """The protocol of a new connection, from what uvicorn gives to its own."""
+        return Connection(self, app_state, arguments)
+
+    def come(self, connection: Connection) -> None:
+        """Have a new connection wait."""
+        if len(self._waiting) >= MOST_WAITING:
+            next(iter(self._waiting)).close()
+        self._waiting[connection] = None
+
+    def pass_(self, connection: Connection) -> None:
+        """Note that a connection that has waited is let in."""
+        del self._waiting[connection]
+        if len(self._passed) >= MOST_PASSED:
+            next(iter(self._passed)).close()
+        self._passed[connection] = None
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection that is closed, or is being closed."""
+        self._waiting.pop(connection, None)
+        self._passed.pop(connection, None)
+
+    def say(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Record what failed outside all pages, such as accepting a connection, now and then."""
+        if time.monotonic() - self._said >= QUIET:
+            self._said = time.monotonic()
+            log.error(
+                "penstock ui: %s: %r (what else fails within %g s is not said)",
+                context["message"],
+                context.get("exception"),
+                QUIET,
+            )
+
+
+class Connection(asyncio.Protocol):
+    """One connection: HTTP as uvicorn speaks it, closed where no request passes the gate."""
+
+    def __init__(self, door: Door, app_state: dict[str, Any], arguments: dict[str, Any]) -> None:
+        self._door = door
+        self._http = H11Protocol(app_state={**app_state, CONNECTION: self}, **arguments)
+        self._transport: asyncio.BaseTransport | None = None
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._late = asyncio.get_running_loop().call_later(WAIT, self.close)
+        self._door.come(self)
+        self._http.connection_made(transport)  # type: ignore[arg-type]  # a stream's, always
+
+    def data_received(self, data: bytes) -> None:
+        self._http.data_received(data)
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        self._http.connection_lost(exc)
+
+    def let_in(self) -> None:
+        """Say that a request of it has passed the gate."""
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+            self._door.pass_(self)
+
+    def close(self) -> None:
+        """End it at once; what is not sent is dropped."""
+        self._forget()
+        assert isinstance(self._transport, asyncio.Transport)
+        self._transport.abort()
+
+    def _forget(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        self._door.leave(self)
 
 
 def serve(
@@ -42,10 +162,14 @@ def serve(
     with listening:
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(32)
-        gate = Gate(application(settings, reader), token, port, shown)
+        door = Door()
+        gate = Gate(application(settings, reader), token, shown)
         config = uvicorn.Config(
             gate,
+            http=door.protocol,  # type: ignore[arg-type]  # it is called as a class is
             ws="none",
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            backlog=AT_ONCE,
             log_config=None,
             log_level="critical",  # what goes wrong in a page, the application says itself
             access_log=False,  # the printed address holds the token
@@ -54,4 +178,6 @@ def serve(
             timeout_graceful_shutdown=GRACE,
         )
         tell(f"{shown.origin or f'http://{ADDRESS}:{port}'}{shown.path}/?token={token}")
-        uvicorn.Server(config).run(sockets=[listening])
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.get_loop().set_exception_handler(door.say)
+            runner.run(uvicorn.Server(config).serve(sockets=[listening]))

@@ -4,16 +4,20 @@ import asyncio
 import json
 import math
 import re
+import resource
 import signal
+import socket
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
+import uvicorn
 from ledger_batches import SPEC, epoch_batch, first_batch
 from page_server import PageServer, figures
 from patience import PATIENCE
@@ -26,7 +30,7 @@ from penstock.app.ledger.reader import Reader
 from penstock.app.page.follower import KEPT, REST, Follower, Pictures
 from penstock.app.page.forms import study_forms
 from penstock.app.page.gate import Proxy
-from penstock.app.page.server import serve
+from penstock.app.page.server import AT_ONCE, HEAD_BYTES, MOST_WAITING, Door, serve
 from penstock.app.page.study import CURVES, DOTS
 from penstock.app.page.trials import LISTED
 from penstock.app.report.page import mark
@@ -35,6 +39,7 @@ from penstock.app.study.control import Control
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, start_study, study_spec
+from uvicorn.server import ServerState
 
 NAME = '"><script>alert(1)</script>{{main}}</title>&amp;'
 HOSTILE = study_spec(NAME, n_trials=3, id="hostile-1a2b", metric="<b>acc</b>")
@@ -90,23 +95,156 @@ class Elements(HTMLParser):
 def test_nobody_is_let_in_without_the_token(opened):
     for path in (*PATHS, "/report?id=digits", "/events?seen=0", "/page.js"):
         assert opened.ask(path, Cookie="")[0] == 401, path
-        assert opened.ask(path, Cookie=f"penstock-{opened.port}=guess")[0] == 401, path
-    assert opened.ask("/?token=guess", Cookie="")[0] == 403
+        assert opened.ask(path, Cookie="penstock=guess")[0] == 401, path
+    for bare in (True, False):
+        assert opened.ask("/?token=guess", Cookie="", bare=bare)[0] == 403
     assert opened.ask("/act", "POST", "action=pause", Cookie="")[0] == 401
 
 
 def test_the_printed_address_gives_a_cookie_that_no_script_and_no_other_site_has(opened):
-    status, headers, _ = opened.ask(f"/study?id=digits&token={opened.token}", Cookie="")
-    assert (status, headers["location"]) == (303, "./study?id=digits")
+    entry = f"/study?id=digits&token={opened.token}"
+    status, headers, _ = opened.ask(entry, bare=True, Cookie="")
+    assert (status, headers["location"]) == (303, f".{opened.folder}/study?id=digits")
     name, *flags = headers["set-cookie"].split("; ")
-    assert name == f"penstock-{opened.port}={opened.token}"
-    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(flags)
+    assert {"HttpOnly", "SameSite=strict", f"Path={opened.folder}"} <= set(flags)
+    assert name.partition("=")[0] == "penstock"
+    inside = opened.ask(entry, Cookie="")[1]
+    assert (inside["location"], inside["set-cookie"]) == (
+        "./study?id=digits",
+        headers["set-cookie"],
+    )
+
+
+def test_the_cookie_holds_no_token_and_counts_in_the_secret_folder_only(opened):
+    value = opened.cookie.partition("=")[2]
+    assert len({value, opened.token, opened.folder[1:]}) == 3
+    assert min(map(len, (value, opened.folder[1:]))) >= 22, "128 bits and more"
+    assert opened.ask(f"/?token={value}", bare=True)[0] == 403
+    assert opened.ask("/", Cookie=f"penstock={opened.token}")[0] == 401
+    for path in (*PATHS, f"{opened.folder}x/", opened.folder, f"/x{opened.folder}/"):
+        assert opened.ask(path, bare=True)[0] == 401, path
+
+
+@pytest.fixture
+def fresh(home):
+    server = PageServer(home)
+    yield server
+    server.close()
+
+
+def test_another_server_has_another_folder_and_another_session(opened, fresh):
+    for folder in (opened.folder, fresh.folder):
+        assert fresh.ask(f"{folder}/", bare=True, Cookie=opened.cookie)[0] == 401
+    assert opened.folder != fresh.folder
+
+
+def half_open(server, count):
+    """Connections that have sent half a request each."""
+    begun = []
+    for _ in range(count):
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1")
+        begun.append(connection)
+    return begun
+
+
+def test_half_requests_without_a_token_keep_nobody_out_and_fill_no_log(fresh):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as closing_all:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        closing_all.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        stream = fresh.connect("/events?seen=0")
+        assert stream.readline().startswith(b"retry")
+        begun = half_open(fresh, 1_200)
+        for connection in begun:
+            closing_all.callback(connection.close)
+        # Those that waited longest made room: who is let in has a place, and keeps it.
+        assert begun[0].recv(1) == b""
+        assert opened_files(fresh) < MOST_WAITING + AT_ONCE + 100
+        for path in PATHS:
+            assert fresh.ask(path)[0] == 200
+        with suppress(BlockingIOError):
+            tail = fresh.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            assert tail, "the stream has not ended"
+    assert fresh.said() == ""
+
+
+def opened_files(server):
+    return len([*Path(f"/proc/{server.process.pid}/fd").iterdir()])
+
+
+def test_a_request_that_does_not_end_is_given_up(fresh):
+    [begun] = half_open(fresh, 1)
+    with begun:
+        assert begun.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "sent", [b"x" * (HEAD_BYTES + 1), b"GET / HTTP/1.1\r\na: " + b"x" * (1 << 20)]
+)
+def test_a_head_without_end_is_refused(opened, sent):
+    with socket.create_connection(("127.0.0.1", opened.port), timeout=PATIENCE) as connection:
+        with suppress(ConnectionError):
+            connection.sendall(sent)
+        with suppress(ConnectionResetError):
+            assert connection.recv(12) in (b"HTTP/1.1 400", b"")
+
+
+def test_who_answers_and_does_not_ask_again_is_sent_away_and_who_is_let_in_is_not():
+    """Connections under the loop of a test: the time is its own."""
+
+    class Transport(asyncio.Transport):
+        def __init__(self):
+            super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+            self.ended = False
+
+        def abort(self):
+            self.ended = True
+
+        def write(self, data):
+            pass
+
+        def close(self):
+            self.ended = True
+
+    async def connected():
+        async def nothing(scope, receive, send):
+            """An application that is never asked."""
+
+        door, config = Door(), uvicorn.Config(nothing, ws="none", lifespan="off")
+        config.load()
+        made = []
+        for number in range(MOST_WAITING + 2):
+            given = {"config": config, "server_state": ServerState(), "app_state": {}}
+            connection = door.protocol(**given)
+            connection.connection_made(transport := Transport())
+            made.append((connection, transport))
+            if number == 0:
+                connection.let_in()
+                connection.let_in()
+        assert [transport.ended for _, transport in made[:3]] == [False, True, False]
+        for connection, _ in made[2 : MOST_WAITING + 2]:
+            connection.let_in()
+        assert sum(transport.ended for _, transport in made) == 1
+        for connection, _ in made:
+            connection.connection_lost(None)
+
+    asyncio.run(connected())
+
+
+def test_what_fails_again_and_again_below_the_pages_is_said_now_and_then(caplog):
+    door = Door()
+    for number in range(1000):
+        door.say(None, {"message": f"accept {number}", "exception": OSError(24, "Too many")})
+    [record] = caplog.records
+    assert "accept 0" in record.getMessage()
+    assert "Too many" in record.getMessage()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil@localhost", ""])
 def test_a_name_that_was_pointed_here_is_refused(opened, host):
     assert opened.ask("/", Host=host)[0] == 400
-    assert opened.ask(f"/?token={opened.token}", Host=host)[0] == 400
+    assert opened.ask(f"/?token={opened.token}", Host=host, bare=True)[0] == 400
 
 
 def test_a_tunnel_from_another_port_is_let_in(opened):
@@ -128,10 +266,11 @@ def test_behind_a_proxy_with_a_path(home):
     try:
         assert server.url == f"https://example.org/a/penstock/?token={server.token}"
         cookie = server.enter(Host="example.org")["set-cookie"].split("; ")
-        assert {"Path=/a/penstock", "Secure"} <= set(cookie)
-        for path in ("/devices", "/a/penstock/devices"):
-            assert server.ask(path, Host="example.org")[0] == 200
-        assert server.ask("/a/penstock")[1]["location"].startswith("/a/penstock/?")
+        assert {f"Path=/a/penstock{server.folder}", "Secure"} <= set(cookie)
+        for path in ("", "/a/penstock"):
+            inside = f"{path}{server.folder}/devices"
+            assert server.ask(inside, bare=True, Host="example.org")[0] == 200
+        assert server.ask("/a/penstock", bare=True)[1]["location"].startswith("/a/penstock/?")
         for origin, status in (("https://example.org", 422), ("http://example.org", 403)):
             assert server.ask("/act", "POST", Origin=origin)[0] == status
     finally:

@@ -102,7 +102,7 @@ def test_a_person_presses_the_buttons_and_watches_the_page_follow(site, tmp_path
     with pages_of(site) as pages:
         try:
             browser.open(pages.url)
-            browser.open(f"http://127.0.0.1:{pages.port}/study?id=pressed")
+            browser.open(pages.at("/study?id=pressed"))
             browser.value(PRESS.format("pause"))
             browser.until(f"{SAID}.startsWith('pressed is paused')")
             browser.until(f"{STATUS} === 'paused'")
