@@ -29,6 +29,7 @@ from ._digits import SPACE, DigitsNet
 from ._hostile_damage import DAMAGES, damaged, flipped
 from ._hostile_door import alias_bomb, beside, imported, no_utf8, run_script
 from ._hostile_site import OVERCOME, Field, Wedged, field_in, kill
+from ._hostile_strangers import export_with_code
 from ._hostile_verdict import Attack, drawn, in_turn
 
 KIND = "files"
@@ -263,6 +264,7 @@ def attacks(rng: random.Random, n: int) -> list[Attack]:
         Attack("code edited while it runs", KIND, "it goes on, or says so", _edited),
         _of_state("trainers' logs", "a folder", "", 0),
         _of_state("key", "garbage", "scheduler", 0),
+        Attack("an export with code", KIND, "nothing of it runs or is fetched", export_with_code),
     ]
 
     def state() -> Attack:

@@ -33,6 +33,7 @@ from ._hostile_entries import (
     foreign_devices,
 )
 from ._hostile_site import OVERCOME, Field, Wedged
+from ._hostile_strangers import half_requests
 from ._hostile_verdict import Attack, drawn
 
 KIND = "wire"
@@ -222,6 +223,7 @@ def attacks(rng: random.Random, n: int) -> list[Attack]:
         _of_server("no memory for 2 s"),
         Attack("answers: poisoned", KIND, "the asker is told, or asks again", _reply),
         Attack("installation: no key", KIND, "clients are told", _key_changed),
+        Attack("pages: half requests", KIND, "who is let in is served", half_requests),
     ]
     # (weight of each sort of attack, how one is made)
     sorts: tuple[tuple[int, Callable[[], Attack]], ...] = (
