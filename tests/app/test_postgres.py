@@ -141,7 +141,7 @@ def test_a_killed_server_keeps_what_was_committed_and_readers_go_on_by_themselve
         ) as away:
             use()
         assert not any(secret in str(away.value) for secret in SECRETS)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE
     own.start()
     assert len(reader.trials(SPEC.id)) == 2
     with pytest.raises(BackendError):  # its lock is gone with its session
@@ -170,7 +170,7 @@ def test_a_stopped_server_is_waited_for_a_while_and_then_given_up(own, monkeypat
             ledger.commit(epoch_batch(2, first_seq=4, epoch=2))
         with pytest.raises(BackendError, match="timeout"):
             database_at(url).check()
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < PATIENCE
     monkeypatch.undo()
     # What was sent before it was given up may be written or not: whole, and before anyone else's.
     ledger.close()
@@ -202,7 +202,7 @@ def test_what_does_not_lead_to_a_database_is_said_within_seconds(postgres, what,
     began = time.monotonic()
     with pytest.raises(BackendError, match=words) as refused:
         database_at(url).check()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < PATIENCE
     assert "s3cret" not in str(refused.value)
 
 

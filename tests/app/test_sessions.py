@@ -116,9 +116,9 @@ def test_a_second_session_waits_its_turn_and_is_cut_and_ended_by_itself(trainer)
 def test_time_limits_begin_when_the_run_does(trainer):
     link = Link()
     first = begin(trainer, link, endless())
-    limit = segment(trainees.Small, 1, 1, trial="s-0001", fence=2, epoch_timeout=0.2)
+    limit = segment(trainees.Small, 1, 1, trial="s-0001", fence=2, epoch_timeout=5.0)
     second = begin(trainer, link, limit)
-    second.join(1.0)
+    second.join(6.0)
     assert second.is_alive()
     stop(first)
     assert second.ended()["epoch"] == 1

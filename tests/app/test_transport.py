@@ -477,8 +477,8 @@ def test_who_waits_for_a_study_is_told_of_its_end_and_of_no_other(at):
         at.transport.carry_out(Effects(ended=["other"]))
     at.transport.carry_out(Effects(ended=["mine"]))
     began = time.monotonic()
-    endings.wait(PATIENCE)
-    assert time.monotonic() - began < PATIENCE / 10
+    endings.wait(3 * PATIENCE)
+    assert time.monotonic() - began < PATIENCE
 
 
 def test_who_waits_already_is_told_too(at, redis):
@@ -486,12 +486,12 @@ def test_who_waits_already_is_told_too(at, redis):
     endings.wait(0.01)  # from here on it misses nothing
     with ThreadPoolExecutor() as pool:
         began = time.monotonic()
-        waiting = pool.submit(endings.wait, PATIENCE)
+        waiting = pool.submit(endings.wait, 3 * PATIENCE)
         while not redis.info("clients")["blocked_clients"]:
-            assert time.monotonic() - began < PATIENCE / 10
+            assert time.monotonic() - began < PATIENCE
         at.transport.carry_out(Effects(ended=["mine"]))
         waiting.result()
-    assert time.monotonic() - began < PATIENCE / 5
+    assert time.monotonic() - began < 2 * PATIENCE
 
 
 def test_a_broker_that_is_away_makes_a_watcher_wait_and_no_more():

@@ -170,7 +170,7 @@ def test_enqueued_configurations_are_tried_first_before_and_after_submitting(sit
 
 def test_cancel_frees_the_slots_and_keeps_what_has_run(site):
     study = create_study(study_name="cancelled", sampler="random")
-    study.submit(users_objectives.slow, SPACE, 400)
+    study.submit(users_objectives.slow, SPACE, 2000)
     site.until(lambda: len(epochs(site, study.id)) >= 4, "some epochs")
     assert "cancelled is cancelled" in site.penstock("cancel", "cancelled")
     site.wait(study.id)
@@ -181,8 +181,8 @@ def test_cancel_frees_the_slots_and_keeps_what_has_run(site):
     after = create_study(study_name="after the cancelled", sampler="random")
     began = time.monotonic()
     after.optimize(users_objectives.quick, SPACE, 4, show_progress=False)
-    # Not the 400 x 1 s / 2 slots that the cancelled one would have taken.
-    assert time.monotonic() - began < 100
+    # Not the 2000 x 1 s / 2 slots that the cancelled one would have taken.
+    assert time.monotonic() - began < PATIENCE
     assert {row.device + str(row.slot) for row in site.reader.epochs(after.id)} == {
         row.device + str(row.slot) for row in site.reader.epochs(study.id)
     }
@@ -191,11 +191,11 @@ def test_cancel_frees_the_slots_and_keeps_what_has_run(site):
 
 def test_after_a_time_limit_no_trial_begins_and_those_at_work_end_well(site):
     study = create_study(study_name="limited", sampler="random")
-    study.optimize(users_objectives.slow, SPACE, 40, timeout=1.0, show_progress=False)
+    study.optimize(users_objectives.slow, SPACE, 2000, timeout=1.0, show_progress=False)
     assert study.status == "complete"
     ended = Counter(row.state for row in site.reader.trials(study.id))
     assert ended.keys() == {"completed", "cancelled"}
-    assert 0 < ended["completed"] < 40
+    assert 0 < ended["completed"] < 2000, "a thousand seconds"
 
 
 def test_two_studies_at_once_share_the_slots_and_do_not_mix(site):

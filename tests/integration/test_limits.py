@@ -38,14 +38,18 @@ def test_at_a_limit_of_device_hours_each_trial_ends_its_epoch_and_the_study_is_o
 
 
 def test_of_short_epochs_too_each_trial_ends_no_more_than_one_after_the_deadline(site, tmp_path):
-    limits = Limits(deadline=4.0)
-    study = create_study(study_name="short epochs", limits=limits, **KIND | {"strategy": LONG})
-    study.optimize(Paced, space(tmp_path, 0.001), 4, show_progress=False)
-    end = site.reader.study("short epochs").created_at + 4.0
-    rows = site.reader.epochs(study.id)
-    assert len(rows) > 40, "epochs are short"
-    late = Counter(row.trial for row in rows if row.at > end)
-    assert max(late.values(), default=0) <= 1
+    for seconds in (4.0 * 2**n for n in range(8)):  # a busy machine needs longer to begin
+        name = f"short epochs, {seconds:g} s"
+        kind = KIND | {"strategy": LONG, "limits": Limits(deadline=seconds)}
+        study = create_study(study_name=name, **kind)
+        study.optimize(Paced, space(tmp_path, 0.001), 4, show_progress=False)
+        end = site.reader.study(name).created_at + seconds
+        rows = site.reader.epochs(study.id)
+        late = Counter(row.trial for row in rows if row.at > end)
+        assert max(late.values(), default=0) <= 1
+        if len(rows) > 40:
+            return
+    pytest.fail("epochs are not short")
 
 
 def test_a_deadline_pauses_a_study_that_nobody_watches_and_its_user_resumes_it(site, tmp_path):

@@ -23,7 +23,7 @@ from penstock.tasks.training import loop
 from torch import nn
 from torch.utils.data import TensorDataset
 from trainer_here import Trainer
-from trainer_process import alone_hashes, hashes, hear_all, segment
+from trainer_process import ENDLESS, alone_hashes, as_far, hashes, segment, train_until
 
 CPU = torch.device("cpu")
 
@@ -203,14 +203,11 @@ def epochs(heard):
 
 def test_trials_in_seats_are_trained_together_on_activations(alone, lane):
     tasks = [
-        segment(OnActivations, 1, 6, trial=f"s-{n:04}", fence=n + 1, seed=n, fuse=True)
+        segment(OnActivations, 1, ENDLESS, trial=f"s-{n:04}", fence=n + 1, seed=n, fuse=True)
         for n in range(4)
     ]
-    for each in tasks:
-        lane.run(each)
-    heard = hear_all(lane, tasks)
-    assert hashes(heard) == alone_hashes(alone, tasks)
-    assert max(m["together"] for m in epochs(heard)) > 1
+    heard = train_until(lane, tasks, lambda heard: any(m["together"] > 1 for m in epochs(heard)))
+    assert hashes(heard) == alone_hashes(alone, as_far(tasks, heard))
     assert not [m for m in heard if m["op"] == "remarked"]
 
 

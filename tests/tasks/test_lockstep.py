@@ -6,7 +6,15 @@ import time
 
 import trainees
 from patience import until
-from trainer_process import alone_hashes, hashes, hear_all, segment
+from trainer_process import (
+    ENDLESS,
+    alone_hashes,
+    as_far,
+    hashes,
+    hear_all,
+    segment,
+    train_until,
+)
 
 
 def task(n, code=trainees.Small, epochs=6, **changes):
@@ -18,18 +26,21 @@ def epochs(heard):
     return [m for m in heard if m["op"] == "epoch"]
 
 
+def together(heard):
+    """Whether some have been trained together."""
+    return any(m["together"] > 1 for m in epochs(heard))
+
+
 def begin(lane, tasks):
     for each in tasks:
         lane.run(each)
 
 
 def test_trials_of_one_structure_are_trained_together_to_the_same_bits(alone, lane):
-    tasks = [task(n) for n in range(4)]
-    begin(lane, tasks)
-    heard = hear_all(lane, tasks)
-    assert hashes(heard) == alone_hashes(alone, tasks)
+    tasks = [task(n, epochs=ENDLESS) for n in range(4)]
+    heard = train_until(lane, tasks, together)
+    assert hashes(heard) == alone_hashes(alone, as_far(tasks, heard))
     company = [m["together"] for m in epochs(heard)]
-    assert max(company) > 1
     assert 0 not in company, "two may be no faster than one: four are tried all the same"
     assert not [m for m in heard if m["op"] == "remarked"]
 
@@ -48,28 +59,41 @@ def test_one_of_another_structure_goes_on_beside_them(alone, lane):
 
 
 def test_one_that_is_stopped_leaves_the_others_alone(alone, large_lane):
-    tasks = [task(n, trainees.Long, 4, params={"steps": 200}) for n in range(8)]
-    begin(large_lane, tasks)
-    heard = large_lane.hear_until("epoch")
+    tasks = [task(n, trainees.Long, ENDLESS, params={"steps": 200}) for n in range(8)]
     gone, *others = tasks
-    large_lane.say(op="stop", trial=gone.trial, fence=gone.fence)
-    heard += hear_all(large_lane, tasks)
+    large_lane.run(gone)
+    heard = large_lane.hear_until("epoch")
+
+    def met(heard):
+        """The first one is stopped as soon as it has company, and the others go on together."""
+        if together(heard) and not stops:
+            stops.append(len(heard))
+            large_lane.say(op="stop", trial=gone.trial, fence=gone.fence)
+        return any(m["op"] == "stopped" for m in heard) and together(heard[stops[0] :])
+
+    stops = []
+    heard += train_until(large_lane, others, met)
     assert ("stopped", gone.trial) in {(m["op"], m["trial"]) for m in heard}
-    assert max(m["together"] for m in epochs(heard)) > 1
     kept = {key: value for key, value in hashes(heard).items() if key[0] != gone.trial}
-    assert kept == alone_hashes(alone, others)
+    assert kept == alone_hashes(alone, as_far(others, heard))
 
 
 def test_one_that_comes_in_the_middle_of_an_epoch_takes_part_in_the_next(alone, large_lane):
-    first = [task(n, trainees.Waits, 8, params={"steps": 50}) for n in range(7)]
-    begin(large_lane, first)
-    heard = large_lane.hear_until("epoch")
+    first = [task(n, trainees.Waits, ENDLESS, params={"steps": 50}) for n in range(7)]
     late = task(7, trainees.Waits, 2, params={"steps": 50})
-    large_lane.run(late)
-    heard += hear_all(large_lane, [*first, late])
+    begun = []
+
+    def met(heard):
+        """Seven are trained together, then one more comes and ends its two epochs."""
+        if not begun and any(m["together"] == len(first) for m in epochs(heard)):
+            begun.append(late)
+            large_lane.run(late)
+        return any(m["trial"] == late.trial and m["closes"] for m in epochs(heard))
+
+    heard = train_until(large_lane, first, met)
     company = [m["together"] for m in epochs(heard) if m["trial"] == late.trial]
     assert min(company) >= 7, "in one of them another trial may be timed alone"
-    assert hashes(heard) == alone_hashes(alone, [*first, late])
+    assert hashes(heard) == alone_hashes(alone, as_far([*first, late], heard))
 
 
 def test_one_that_comes_where_two_are_no_faster_leads_beside_the_other(alone, lane):
@@ -118,7 +142,7 @@ def test_those_that_are_stopped_at_any_moment_leave_nothing_behind(alone, lane):
     beside, steady = task(0, trainees.Paced, 1, params={"steps": 900}), task(99, epochs=200)
     begin(lane, [beside, steady])
     heard = []
-    for i, each in enumerate(task(n, epochs=200) for n in range(1, 13)):
+    for i, each in enumerate(task(n, epochs=ENDLESS) for n in range(1, 13)):
         lane.run(each)
         time.sleep(0.02 * i)  # a moment of loading, of rest, or of a step
         lane.say(op="stop", trial=each.trial, fence=each.fence)

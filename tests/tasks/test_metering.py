@@ -36,9 +36,10 @@ def test_who_works_has_joules_and_never_more_than_the_package(metering):
 
 def test_who_waits_beside_who_works_has_next_to_nothing(metering):
     """Where nobody works, the few ticks that are counted are anybody's."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+    program = "print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as busy:
         try:
-            time.sleep(0.2)
+            assert busy.stdout.readline(), "it works from now on"
             begin, began = metering.now(), time.monotonic()
             time.sleep(0.5)
             joules, seconds = metering.since(begin), time.monotonic() - began

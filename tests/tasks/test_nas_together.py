@@ -11,7 +11,15 @@ from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.sharing.streams import Streams
 from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
 from penstock.tasks.training import loop
-from trainer_process import alone_hashes, hashes, hear_all, segment
+from trainer_process import (
+    ENDLESS,
+    alone_hashes,
+    as_far,
+    hashes,
+    hear_all,
+    segment,
+    train_until,
+)
 
 #: Four of one structure, and two others.
 ALIKE = [
@@ -35,32 +43,40 @@ def tasks_of(code, epochs, **params):
     ]
 
 
-def seated(lane, alone, code, epochs=6):
-    """The epochs of those alike and of the others in a lane, with the bits of each alone."""
-    tasks = tasks_of(code, epochs)
-    for each in tasks:
-        lane.run(each)
-    heard = hear_all(lane, tasks)
-    expected = alone_hashes(alone, tasks)
-    assert hashes(heard) == expected
-    assert len(expected) == epochs * len(tasks)
-    found = [m for m in heard if m["op"] == "epoch"]
-    alike = {each.trial for each in tasks[: len(ALIKE)]}
-    return [m for m in found if m["trial"] in alike], [m for m in found if m["trial"] not in alike]
+def seated(lane, alone, code, met):
+    """The epochs of those alike and of the others in a lane, with the bits of each alone.
+
+    They go on until ``met`` holds for the epochs of both.
+    """
+    tasks = tasks_of(code, ENDLESS)
+    of_alike = {each.trial for each in tasks[: len(ALIKE)]}
+
+    def parts(heard):
+        found = [m for m in heard if m["op"] == "epoch"]
+        alike = [m for m in found if m["trial"] in of_alike]
+        return alike, [m for m in found if m["trial"] not in of_alike]
+
+    heard = train_until(lane, tasks, lambda heard: met(*parts(heard)))
+    assert hashes(heard) == alone_hashes(alone, as_far(tasks, heard))
+    return parts(heard)
 
 
 @pytest.mark.parametrize("code", [InMemory, Frozen])
 def test_those_of_one_structure_are_trained_together_and_the_others_in_turns(
     alone, large_lane, code
 ):
-    alike, others = seated(large_lane, alone, code)
-    assert max(m["together"] for m in alike) > 1
+    _, others = seated(
+        *(large_lane, alone, code),
+        lambda alike, others: others and any(m["together"] > 1 for m in alike),
+    )
     assert {m["together"] for m in others} == {1}
 
 
 def test_what_python_reads_is_read_once_for_different_architectures(alone, large_lane):
-    alike, others = seated(large_lane, alone, ReadByPython)
-    assert max(m["readers"] for m in others) > 1
+    alike, others = seated(
+        *(large_lane, alone, ReadByPython),
+        lambda alike, others: alike and any(m["readers"] > 1 for m in others),
+    )
     assert {m["together"] for m in alike + others} == {0}
 
 
