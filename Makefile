@@ -2,16 +2,16 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick test flaky slow check docs dist bench bench-peers gpu-check optuna-check deploy-check clean
+.PHONY: help run quick affected test flaky under-load slow check docs dist bench bench-peers gpu-check optuna-check deploy-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 # The tests start some thousand processes: each would compile Penstock anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Threads that spin while they wait hold the core that another test's processes need.
-test slow quick: export OMP_WAIT_POLICY := passive
+test slow quick affected under-load: export OMP_WAIT_POLICY := passive
 # Each use of the profiler of torch would write two lines.
-test slow quick: export KINETO_LOG_LEVEL := 6
+test slow quick affected under-load: export KINETO_LOG_LEVEL := 6
 # Tests also wait: three workers keep two cores busy.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # What says most within a minute: the core, the models, the map of the house.
@@ -28,11 +28,17 @@ quick: .venv/dev ## the inner loop: style, and the tests of the core, the models
 	@$(BIN)/ruff check
 	@$(BIN)/pytest -q -n logical --dist loadfile $(QUICK)
 
+affected: .venv/dev ## what a change reaches since SINCE=commit (or main), nearest first, for two minutes
+	@$(BIN)/python tests/affected.py $(SINCE)
+
 test: .venv/dev ## the tests, with a real broker and real workers
 	@$(PARALLEL) -m "not slow"
 
 flaky: ## note the flaky tests of a run, whose output is in LOG, in tests/flaky.txt
 	@sed -n "s/^flaky: /$$(date -u +%F) /p" $(LOG) | tee -a tests/flaky.txt
+
+under-load: .venv/dev ## each test that load could fail, TIMES times beside four endless loops
+	@$(BIN)/python tests/under_load.py $(or $(TIMES),50)
 
 slow: .venv/dev ## the tests that take long: faults of every kind, many devices, other databases
 	@$(PARALLEL) -m slow

@@ -1,0 +1,74 @@
+"""What a change reaches, and in which order; and that the list of load's tests names tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grimp
+import pytest
+from affected import ROOT, Reach
+from patience import PATIENCE
+from under_load import LISTED
+
+
+@pytest.fixture(scope="module")
+def reach():
+    return Reach(ROOT, grimp.build_graph("penstock"))
+
+
+def reached(reach, file):
+    found = reach.distances([Path(file)])
+    return {path.relative_to(ROOT / "tests").as_posix(): n for path, n in found.items()}
+
+
+def test_who_imports_what_changed_is_nearer_than_who_imports_that(reach):
+    found = reached(reach, "tasks/gangs/peers.py")
+    assert found["tasks/test_neighbours.py"] == 1
+    assert found["tasks/test_encoder.py"] > 1, "through a trainer"
+    assert found["integration/test_fused.py"] > 2, "through the services"
+
+
+def test_a_change_of_the_core_does_not_reach_who_starts_nothing_of_it(reach):
+    found = reached(reach, "tasks/fusion/known.py")
+    assert found["tasks/test_fusion.py"] == 2
+    assert "scheduler/test_engine.py" not in found
+
+
+@pytest.mark.parametrize(
+    ("file", "test", "distance"),
+    [
+        ("tests/tasks/test_lockstep.py", "tasks/test_lockstep.py", 0),
+        ("tests/holder.py", "tasks/test_neighbours.py", 1),
+        ("tests/tasks/conftest.py", "tasks/test_lockstep.py", 1),
+        ("app/spec/strategies.py", "integration/test_fused.py", 1),
+        ("benchmarks/chaos.py", "integration/test_chaos.py", 1),
+        ("tasks/trainer/__main__.py", "tasks/test_lockstep.py", 2),
+        ("docs/measured.md", "test_docs.py", 0),
+        ("app/exports/archive.py", "test_house.py", 1),
+    ],
+)
+def test_helpers_fixtures_public_names_benchmarks_processes_and_texts_count(
+    reach, file, test, distance
+):
+    assert reached(reach, file)[test] == distance
+
+
+def test_it_stops_when_the_time_is_over(tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: long\n")
+    file = tmp_path / "test_two.py"
+    file.write_text("def test_one(): pass\ndef test_other(): pass\n")
+    for moment, words in [(0.0, "1 passed"), (time.monotonic() + PATIENCE, "2 passed")]:
+        command = [sys.executable, ROOT / "tests" / "affected.py", "--until", str(moment), file]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert words in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_each_test_that_load_could_fail_is_there():
+    assert LISTED
+    for name in LISTED:
+        file, _, test = name.partition("::")
+        text = (ROOT / "tests" / file).read_text()
+        assert not test or f"def {test}(" in text, name
