@@ -19,11 +19,24 @@ from ...profiling.base.urls import hide_password
 #: Seconds after which a command counts as unanswered by the broker.
 SOCKET_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 2.0
+#: The only ``maxmemory-policy`` under which a full broker refuses writes and removes nothing.
+NO_EVICTION = "noeviction"
+EVICTION_ADVICE = (
+    f"CONFIG SET maxmemory-policy {NO_EVICTION} (with a managed broker: its parameter"
+    " maxmemory-policy), or give Penstock a broker of its own"
+)
 #: What to do about a value of the wrong type under a key.
 MISPLACED_ADVICE = (
     "a running scheduler repairs this; `penstock up` starts one. Something else writes to this"
     " broker: give Penstock one of its own"
 )
+
+
+class BrokerEvicts(BackendError):
+    """The broker removes keys when its memory is full. Nothing starts on it until that is changed.
+
+    Every key of ours can be made again, but studies would do that all the time.
+    """
 
 
 def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
@@ -106,6 +119,30 @@ def may_pass(error: BackendError) -> bool:
     if isinstance(cause, redis.AuthenticationError) or "CERTIFICATE" in str(cause).upper():
         return False
     return isinstance(cause, (redis.ConnectionError, redis.TimeoutError, OSError))
+
+
+def eviction_policy(client: redis.Redis, url: str) -> tuple[str, int]:
+    """Return the broker's ``maxmemory-policy``, and its ``maxmemory`` (bytes; 0: no limit).
+
+    From INFO, which also a managed broker answers that hides CONFIG. Where this user may not ask,
+    nothing is known against it: ``noeviction``. Raises BackendError if the broker does not answer.
+    """
+    with translate_errors(url):
+        try:
+            memory: Any = client.info("memory")
+        except redis.exceptions.NoPermissionError:
+            return NO_EVICTION, 0
+    return str(memory.get("maxmemory_policy", NO_EVICTION)), int(memory.get("maxmemory", 0))
+
+
+def check_eviction(client: redis.Redis, url: str) -> None:
+    """Raise BrokerEvicts if the broker evicts keys. Without a limit of memory none is evicted."""
+    policy, limit = eviction_policy(client, url)
+    if policy != NO_EVICTION and limit:
+        raise BrokerEvicts(
+            f"the broker at {hide_password(url)} removes keys when it has {limit} bytes"
+            f" (maxmemory-policy {policy}), and studies need all of theirs: {EVICTION_ADVICE}"
+        )
 
 
 def is_wrong_type(answer: object) -> bool:

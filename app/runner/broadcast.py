@@ -51,15 +51,13 @@ class Broadcast:
         Which studies are over is for all who wait for one, whatever its contract.
         """
         found: defaultdict[str, list[Update]] = defaultdict(list)
-        begun: dict[str, Sequence[Update]] = {}
+        begun: set[str] = set()
         for _, event in batch.events:
             study, _ = subject(event)
             if study is None or not _is_followed(state, study):
                 continue
-            if isinstance(event, StudyExtended | StudyReopened):
-                self.due.add(study)
-            elif isinstance(event, StudySubmitted):
-                begun[study] = []
+            if isinstance(event, StudyExtended | StudyReopened | StudySubmitted):
+                (begun if isinstance(event, StudySubmitted) else self.due).add(study)
             elif isinstance(event, EpochReported):
                 if _counts(event, state):
                     found[study].append(of_report(event, state.studies[study].spec.metric))
@@ -72,12 +70,16 @@ class Broadcast:
             if record.finished_at is not None:
                 effects.ended.append(record.spec.id)
         due, self.due = self.due, set()
-        due &= state.studies.keys()
-        for study, before in (begun | {study: self._history(study) for study in due}).items():
-            texts = to_texts(before)
+        if begun or due:
+            self._begin(begun - due, due, effects)
+        effects.history += [(study, text) for study in found for text in to_texts(found[study])]
+
+    def _begin(self, begun: set[str], due: set[str], effects: Effects) -> None:
+        """Send the whole history of studies: it is empty where one has just ``begun``."""
+        for study in (*begun, *due):
+            texts = to_texts(self._history(study)) if study in due else []
             effects.history += [(study, text) for text in (*texts, whole(len(texts)))]
         effects.repeated += due
-        effects.history += [(study, text) for study in found for text in to_texts(found[study])]
 
 
 def _is_followed(state: EngineState, study: str) -> bool:

@@ -21,6 +21,7 @@ from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import PolicyChosen, PricesChosen
 from ..advice.policy_host import check_policy
 from ..broker import installation, presence, server
+from ..broker.connection import BrokerEvicts, check_eviction
 from ..broker.ownership import BrokerTaken, check_free, owner
 from ..broker.transport import RedisTransport
 from ..common.clock import WallClock
@@ -114,7 +115,8 @@ class Scheduler:
                     log.error("%s", error)
                 last_error = str(error)
                 if not isinstance(error, BrokerTaken):  # else its clients are another's
-                    self._tell(last_error, lasts=isinstance(error, LASTING))
+                    lasts = isinstance(error, (*LASTING, BrokerEvicts))
+                    self._tell(last_error, lasts=lasts)
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
                     # A check reads all of it again, and only a person can repair it.
@@ -178,13 +180,14 @@ class Scheduler:
         return ledger, engine
 
     def _check_free(self) -> None:
-        """Raise Taken if the broker is another owner's; one that does not answer is no error."""
+        """Raise if the broker is another owner's, or evicts; one that is silent is no error."""
         try:
             client = server.connect(self._settings)
         except BackendError:
             return
         with client:
             check_free(self._settings, client)
+            check_eviction(client, server.broker_url(self._settings))
 
     def _tell(self, trouble: str, *, lasts: bool) -> None:
         """Tell clients that wait for a scheduler why there is none."""

@@ -318,7 +318,10 @@ class Session:
             if found is not None:
                 self._tell(trainer, "answer", value=found)
                 return
-            self._answer_of(trainer, question)
+            answer = self._answer_of(trainer, question)
+            if answer is not None and not answer.get("ok"):
+                log.warning("the history of %s is refused: %s", self.task.study, answer)
+                self.on_beat(-1)
 
     def _on_written(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._reports.unsent.add(line["writing"], str(line.get("draws_digest", "")))

@@ -217,6 +217,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     if settings.broker is not None:
         with server.connect(settings) as client:
             yield Finding("broker", "ok", f"{hide_password(settings.broker)} answers")
+            yield from _eviction(client, settings.broker)
             yield from _contents(client, settings.broker)
         return
     binary = server.program(settings)
@@ -231,12 +232,24 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     if locks.is_running(settings.run, server.NAME):
         with server.connect(settings) as client:
             yield Finding("broker", "ok", f"{words}: answers")
+            yield from _eviction(client, server.broker_url(settings))
             yield from _contents(client, server.broker_url(settings))
     else:
         yield Finding("broker", "ok", f"{words}: is not running (it is started when needed)")
     for aside in server.unreadable(settings):
         what = f"a log that it could not read was moved to {aside}"
         yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
+
+
+def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
+    """Whether the broker removes keys when its memory is full, or would with a limit of it."""
+    policy, limit = connection.eviction_policy(client, url)
+    if policy != connection.NO_EVICTION:
+        removes = f"keys are removed at maxmemory = {limit} bytes; no scheduler starts"
+        what = removes if limit else "no key is removed, as long as maxmemory is 0"
+        grade: Grade = "fail" if limit else "warn"
+        words = f"maxmemory-policy {policy}: {what}"
+        yield Finding("broker's memory", grade, words, connection.EVICTION_ADVICE)
 
 
 def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import penstock
 import pytest
 from ledger_batches import as_newer
 from patience import until
-from penstock.app.broker import installation, presence, protocol, server
+from penstock.app.broker import connection, installation, presence, protocol, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.host import locks
 from penstock.app.host.settings import load
@@ -21,6 +21,7 @@ from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.services.services import Service
 from penstock.app.status import doctor
 from penstock.app.status.doctor import diagnose
+from penstock.profiling.base.errors import BackendError
 from penstock.profiling.knobs.knobs import KNOBS
 from study_ledger import make_study, study_spec
 
@@ -237,6 +238,39 @@ def test_a_ledger_of_a_newer_version_is_said_with_what_to_do_and_nothing_else(se
     assert found.grade == "fail"
     assert found.what.endswith("upgrade Penstock")
     assert not found.advice
+
+
+def test_a_broker_that_would_remove_keys_is_said_and_one_that_does_gets_no_scheduler(settings):
+    settings.ensure_home()
+    server.start(settings)
+    assert "broker's memory" not in findings(settings)
+    url = server.broker_url(settings)
+    with server.connect(settings) as client:
+        client.config_set("maxmemory-policy", "volatile-ttl")
+        found = findings(settings)["broker's memory"]
+        assert found.grade == "warn"
+        assert "no key is removed, as long as maxmemory is 0" in found.what
+        connection.check_eviction(client, url)
+        client.config_set("maxmemory", 64_000_000)
+        found = findings(settings)["broker's memory"]
+        assert found.grade == "fail"
+        assert "CONFIG SET maxmemory-policy noeviction" in found.advice
+    # A managed broker hides CONFIG, and one may hide INFO as well.
+    for name, hidden in (("hides", "-config"), ("blind", "-info")):
+        with server.connect(settings) as client:
+            rules = ("on", "nopass", "~*", "&*", "+@all", hidden)
+            client.execute_command("ACL", "SETUSER", name, *rules)
+    scheduler = Scheduler(settings, lambda: True, cross_study=False)
+    with pytest.raises(BackendError, match=r"volatile-ttl\).* CONFIG SET maxmemory-policy noevic"):
+        scheduler._open(b"k")
+    assert not settings.home.joinpath("ledger.db").exists()
+    with (
+        connection.connect(url.replace("//", "//hides:word@", 1)) as client,
+        pytest.raises(BackendError, match="64000000 bytes"),
+    ):
+        connection.check_eviction(client, url)
+    with connection.connect(url.replace("//", "//blind:word@", 1)) as client:
+        connection.check_eviction(client, url)
 
 
 def test_what_lies_in_the_broker_and_should_not_is_said_with_what_to_do(settings):

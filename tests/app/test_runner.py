@@ -218,6 +218,17 @@ def test_a_report_under_other_draws_is_not_written_and_ends_its_attempt(
     assert (trial.state, trial.value, trial.params) == ("completed", 2.0, (("x", 0.5),))
 
 
+def test_the_history_of_a_study_is_whole_from_its_first_turn_on(runner, desk, monkeypatch):
+    sent = []
+    monkeypatch.setattr(desk, "carry_out", sent.append)
+    desk.inbox = [submit(1, spec(contract="objective", space=(), sampler="random"))]
+    runner.turn(0.0)
+    (begun, *updates) = sent[-1].history
+    assert begun == ("s-1", whole(0))
+    assert updates, "the trials that the same turn has made follow"
+    assert sent[-1].repeated == []
+
+
 def test_a_worker_that_asks_for_a_history_gets_all_of_it_ahead_of_the_answer(
     runner, desk, dispatches, monkeypatch
 ):
