@@ -23,6 +23,7 @@ from ..common.text import in_shell
 from ..common.validation import seconds, whole
 from ..host.tracebacks import to_the_user
 from ..mirroring.late_trials import keep
+from ..script_objects.changed import Changed
 from ..spec.space import check_params, parse_space
 from ..spec.warm_start import fitting, observation, of_frozen, of_study
 from .handle import DETACH, SENT_FOR, SUBMITTED, refuse_in_trainer
@@ -119,8 +120,9 @@ class Study(ReadableStudy):
             self._handle.reader()  # raises before anything starts if the ledger is elsewhere
         self._sync()
         ended = set() if DETACH.get() else self._ended(func, space)
+        changed = self._changed_by(func, space)
         try:
-            self._submit(func, n_trials, space, devices, catches=caught)
+            self._submit(func, n_trials, space, devices, catches=caught, changed=changed)
         except CannotTravel as error:
             if not self._made_by_optuna:
                 raise
@@ -150,6 +152,7 @@ class Study(ReadableStudy):
                 sys.stderr.write(f"\n{detached_message(self.study_name, self.id)}\n")
             raise
         self._sync()
+        self._hand_back(changed)
         if row.status == "failed" and not caught:
             raise failure_of(self._handle, row)
         if show_progress and SUBMITTED.get() is None:  # otherwise the command line says it
@@ -183,11 +186,12 @@ class Study(ReadableStudy):
         devices: str | None,
         *,
         catches: bool = False,
+        changed: Changed | None = None,
     ) -> None:
         refuse_in_trainer("optimize() and submit()")
         token = SENT_FOR.set(self.id)
         try:
-            self._send(func, n_trials, space, devices, catches=catches)
+            self._send(func, n_trials, space, devices, catches=catches, changed=changed)
         finally:
             SENT_FOR.reset(token)
         self._use_ledger()
@@ -200,12 +204,15 @@ class Study(ReadableStudy):
         devices: str | None,
         *,
         catches: bool,
+        changed: Changed | None,
     ) -> None:
         if is_local(self._handle, func, space):
             if space is not None:
                 raise UsageError(f"study {self.study_name} has an objective that needs no space")
             tools = (self.sampler, self.pruner)
-            submit_local(self._handle, func, n_trials, tools, devices, catches=catches)
+            submit_local(
+                self._handle, func, n_trials, tools, devices, catches=catches, changed=changed
+            )
         else:
             submit_scheduled(self._handle, func, space, n_trials, devices)
 
@@ -242,6 +249,17 @@ class Study(ReadableStudy):
         from .preparation import finished
 
         return {trial_id(self.id, each.number) for each in finished(self._handle.memory())}
+
+    def _changed_by(self, func: Any, space: Mapping[str, Any] | None) -> Changed | None:
+        """What an objective changes of this script's; None where nobody waits for its trials."""
+        if DETACH.get() or not is_local(self._handle, func, space):
+            return None
+        return Changed(func, [each.name.lower() for each in self.directions])
+
+    def _hand_back(self, changed: Changed | None) -> None:
+        """Give this script what the best trial has left of what was ``changed``."""
+        if changed is not None:
+            changed.hand_back(self.id, self.get_trials(deepcopy=False), self._open)
 
     # -- ask and tell ----------------------------------------------------------------------------
 

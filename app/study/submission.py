@@ -18,6 +18,7 @@ from ...scheduler.model.study import ENDLESS, Params, StudySpec
 from ...tasks.contracts.code import Reference, refer_to_value
 from ..common.validation import whole
 from ..host.devices import devices_of, metered
+from ..script_objects.changed import Changed
 from ..spec.amounts import check_metered
 from ..spec.build import make_asked_spec, make_local_spec, make_spec, new_id, refer_to
 from ..spec.changes import differences
@@ -57,10 +58,12 @@ def submit_local(
     devices: str | None,
     *,
     catches: bool,
+    changed: Changed | None,
 ) -> None:
     """Have ``n_trials`` more trials of the objective ``func`` run; None: until it is stopped.
 
-    ``tools`` are the sampler and the pruner. With ``catches`` its user expects exceptions, so the
+    ``tools`` are the sampler and the pruner. ``changed`` is what the objective changes of its
+    script, where that waits for the trials. With ``catches`` its user expects exceptions, so the
     study goes on however many trials fail. Raises UsageError as ``Study.optimize``.
     """
     check_one_replicate(handle.plan.replicates)
@@ -69,9 +72,13 @@ def submit_local(
         raise UsageError(f"study {handle.study_name} has trials of an objective: make a new study")
     try:
         code = refer_to(func)
-        pickled = refer_to_value(tools, type(tools[0]).__name__, code.path)
+        left = None if changed is None else changed.left
+        sent = tools if left is None else (*tools, left)
+        pickled = refer_to_value(sent, type(tools[0]).__name__, code.path)
     except UsageError as error:
         raise CannotTravel(str(error)) from error
+    if changed is not None:
+        changed.tell()
     if not code.content and (names := _studies_in(func)):
         sys.stderr.write(
             f"{code.target.rpartition(':')[2]} refers to {', '.join(names)}. In trainers, which"

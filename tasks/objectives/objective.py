@@ -22,6 +22,7 @@ not the accepted ones is unwound and starts over.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,13 +35,14 @@ from optuna.study._tell import _tell_with_warning
 from optuna.trial import TrialState
 
 from ...profiling.base.draws import digest_of
-from ...profiling.base.errors import TrialFailed, UsageError
+from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
 from ..contracts import rng
 from ..contracts.suspended import Function, PausedFunctions, Report
 from ..process import forks
 from ..process.messages import Scalar, SegmentTask
 from ..process.pipe import Run
 from . import objects
+from .left import Left, is_best, values_of
 from .pending import PendingWrite
 from .storage import TrainerStorage
 from .study import AskingSampler, ObjectiveTrial, TrainerStudy, guard_imports, running
@@ -109,9 +111,13 @@ class Objectives:
             storage = TrainerStorage(task.study_name, directions)
             sampler: Any = AskingSampler(storage)
             pruner: Any = optuna.pruners.NopPruner()
+            left: Left | None = None
             if tools is not None:
-                sampler, pruner = tools()
-            self._studies[key] = TrainerStudy(task.study_name, storage, sampler, pruner)
+                sampler, pruner, *further = tools()  # 0.2 sent two
+                left = further[0] if further else None
+            study = TrainerStudy(task.study_name, storage, sampler, pruner)
+            study.left = left
+            self._studies[key] = study
         return self._studies[key]
 
 
@@ -211,10 +217,24 @@ class RunningObjective(Function):
         if ended is TrialState.FAIL:
             kind = "nan" if why and "not acceptable" in why else "exception"
             raise TrialFailed(kind, f"what the objective returned is no result: {why}")
+        if self.study.left is not None and ended is TrialState.COMPLETE and values:
+            self._leave(objective, values[0], self.study.left)
         self.returned, self.pruned = list(values or ()), ended is TrialState.PRUNED
         self.constraints = trial.constraints
         if self.run.task.define_by_run and self.run.task.tools is None:
             self.unasked = sorted(self.run.task.params.keys() - trial.params.keys())
+
+    def _leave(self, objective: Objective, value: float, left: Left) -> None:
+        """Leave what the objective has assigned in names of its script, if this is the best."""
+        trials = self._storage.get_all_trials(0, deepcopy=False)
+        direction = self.run.task.directions[0]
+        if not is_best(value, trials, left, direction):
+            return
+        try:
+            text = self.keep(values_of(objective, left))
+        except (TypeError, PenstockError) as error:
+            text = json.dumps(str(error))
+        self.write({"system_attrs": [(left.key, text)]})
 
     # -- what the storage asks for ---------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from ...profiling.base.errors import UsageError
 from ...profiling.base.wording import worded
 from ..contracts.code import is_imported
 from .distributions import categorical, to_text
+from .left import Left
 from .storage import TrainerStorage
 from .wire import check_name, is_plain
 
@@ -43,6 +44,8 @@ class TrainerStudy(optuna.Study):
         super().__init__(name, storage, sampler, pruner)
         unbind(sampler)
         self.trainer_storage = storage
+        #: What its trials hand back to the script; None: nothing.
+        self.left: Left | None = None
         #: How far the study's history was read: an id that the worker gave.
         self.history_read = ""
         self._has_drawn = False

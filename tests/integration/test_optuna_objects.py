@@ -44,6 +44,65 @@ frame = study.trials_dataframe()
 print("frame", frame["user_attrs_model"][0].x == study.trials[0].params["x"])
 """
 
+GLOBAL_BEST = """
+import optuna
+
+class Model:
+    def __init__(self, x):
+        self.x = x
+
+best_model, best_score, COUNT, scores = None, 1.0, 0, []
+
+def objective(trial):
+    global best_model, best_score, COUNT
+    COUNT += 1
+    model = Model(trial.suggest_float("x", -1, 1))
+    score = model.x ** 2
+    scores.append(score)
+    if score < best_score:
+        best_model, best_score = model, score
+    return score
+
+def in_a_function():
+    found = None
+
+    def objective(trial):
+        nonlocal found
+        x = trial.suggest_float("x", -1, 1)
+        if found is None or x > found:
+            found = x
+        return x
+
+    study = optuna.create_study(direction="maximize")
+    study.optimize(objective, n_trials=5)
+    assert found == study.best_value
+
+class Objective:
+    best = None
+
+    def __call__(self, trial):
+        x = trial.suggest_float("x", -1, 1)
+        if self.best is None or x < self.best:
+            self.best = x
+        return x
+
+if __name__ == "__main__":
+    study = optuna.create_study(study_name="global")
+    study.optimize(objective, n_trials=6)
+    assert isinstance(best_model, Model)
+    assert best_model.x == study.best_params["x"]
+    assert best_score == study.best_value
+    study.optimize(objective, n_trials=6)
+    assert best_score == best_model.x ** 2 == study.best_value
+    in_a_function()
+    instance = Objective()
+    study = optuna.create_study()
+    study.optimize(instance, n_trials=5)
+    assert instance.best == study.best_value
+    print("all came back", len(study.trials))
+    print(max(scores))
+"""
+
 
 @pytest.fixture
 def run(site, tmp_path):
@@ -85,3 +144,16 @@ def test_an_export_that_names_objects_brings_none(run, site, tmp_path):
     found = penstock.load_study("brought")
     assert found.best_trial.user_attrs["model"]["penstock.object"] == "Model"
     assert found.user_attrs["model"]["bytes"] > 0
+
+
+def test_the_best_trials_globals_come_back_and_what_was_collected_is_said_to_be_elsewhere(run):
+    code, said = run(GLOBAL_BEST)
+    assert "all came back 5" in said, said
+    lines = said.splitlines()
+    told = [k for k, line in enumerate(lines) if line.startswith("scores is changed by the obj")]
+    first = next(k for k, line in enumerate(lines) if line.startswith("trial 0 "))
+    assert told[0] < first, "it is said before the first trial"
+    assert code == 2
+    assert lines[-1].startswith("penstock: scores is changed by the objective in trainers")
+    assert '`trial.set_user_attr("score", score)` there' in lines[-1]
+    assert lines[-1].endswith("(at s.py:57)")

@@ -1,0 +1,136 @@
+"""What one ``optimize`` does about the objects of its script that the objective changes.
+
+Theory of operation. Before the first trial the objective's syntax tree says what it changes
+(``tasks.contracts.shared_state``). What it collects of all trials (``scores.append(score)``) is
+said at once, with what to write instead. A name that it gives another value (``global best``) goes
+to the trainers as a slot: a trial that is the best so far leaves there what its slots have. When
+the study is over, the script's slots get what the best trial of this call has left, and what was
+collected is replaced by a guard, so that nobody takes an empty list for a result.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import PenstockError
+from ...tasks.contracts.shared_state import Change, Slot, changes_of
+from ...tasks.objectives.left import Left, best_with, opened_left
+from .guard import Guard, behind
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+log = logging.getLogger(__name__)
+
+#: The guards that stand in this process, each with the objective and the slot that it is in.
+_standing: list[tuple[Guard, object, Slot]] = []
+#: The trials of which this process has what they left, by study.
+_handed: dict[tuple[str, Left], int] = {}
+
+
+class Changed:
+    """The objects that the objective of one ``optimize`` changes."""
+
+    def __init__(self, objective: Any, directions: Sequence[str]) -> None:
+        lifted = _lift_guards()
+        self._objective = objective
+        self._direction = directions[0] if len(directions) == 1 else ""
+        try:
+            self._changes = changes_of(objective)
+        except Exception as error:  # an analysis of any code: what it cannot read stays unsaid
+            log.debug("the objective's source is not understood: %s", error)
+            self._changes = []
+        own = {(each.slot, id(_value(each.slot, objective))) for each in self._changes}
+        for guard, changer, slot in lifted:
+            if (slot, id(behind(guard))) not in own:  # another objective has changed it
+                _stand(guard, changer, slot)
+        self._before = [_seen(change.slot, objective) for change in self._changes]
+
+    @property
+    def left(self) -> Left | None:
+        """What trainers are to hand back; None: nothing."""
+        slots = tuple(each.slot for each in self._changes if each.rebinds)
+        return Left(slots) if slots and self._direction else None
+
+    def tell(self) -> None:
+        """Say on standard error, once for each object, what the script will not see."""
+        for change in self._changes:
+            if not change.rebinds or not self._direction:
+                sys.stderr.write(f"{_sentence(change)}\n")
+            elif change.always:
+                sys.stderr.write(
+                    f"{change.place} sets {change.slot.shown} in each trial: after optimize it is"
+                    " what the best trial has left\n"
+                )
+
+    def hand_back(
+        self, study: str, trials: Sequence[FrozenTrial], open_object: Callable[[Any], Any]
+    ) -> None:
+        """Give the script what the best of the study's ``trials`` has left, once.
+
+        What cannot be given is replaced by a guard.
+        """
+        if not trials:
+            return
+        left, why = self.left, ""
+        best = None if left is None else best_with(trials, left, self._direction)
+        if left is not None and best is not None and _handed.get((study, left)) != best.number:
+            _handed[study, left] = best.number
+            try:
+                for slot, value in opened_left(best, left, open_object).items():
+                    slot.set(self._objective, value)
+            except PenstockError as error:
+                why = f" ({error})"
+        for change, before in zip(self._changes, self._before, strict=True):
+            lost = not change.rebinds or not self._direction or why
+            if (
+                lost
+                and change.is_plain
+                and before
+                and _seen(change.slot, self._objective) == before
+            ):
+                guard = Guard(_sentence(change) + why, change.slot.get(self._objective))
+                _stand(guard, self._objective, change.slot)
+
+
+def _stand(guard: Guard, objective: object, slot: Slot) -> None:
+    slot.set(objective, guard)
+    _standing.append((guard, objective, slot))
+
+
+def _lift_guards() -> list[tuple[Guard, object, Slot]]:
+    """Put back what guards stand for, to be looked at; returns those that stood."""
+    lifted = []
+    while _standing:
+        guard, objective, slot = _standing.pop()
+        if _value(slot, objective) is guard:
+            slot.set(objective, behind(guard))
+            lifted.append((guard, objective, slot))
+    return lifted
+
+
+def _value(slot: Slot, objective: object) -> Any:
+    try:
+        return slot.get(objective)
+    except LookupError:
+        return None
+
+
+def _seen(slot: Slot, objective: object) -> tuple[int, int] | None:
+    """Which object a slot has, and how many things that holds; None: it has none."""
+    try:
+        value = slot.get(objective)
+    except LookupError:
+        return None
+    return id(value), len(value) if hasattr(value, "__len__") else 0
+
+
+def _sentence(change: Change) -> str:
+    return (
+        f"{change.slot.shown} is changed by the objective in trainers, each of which has a copy of"
+        f" its own ({change.place}: {change.line}); the script's stays as it was. Write"
+        f" `{change.write}` there, and read `{change.read}`"
+    )

@@ -1,0 +1,63 @@
+"""Stands in a script for an object that its objective changed in other processes only."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ...profiling.base.errors import UsageError
+
+#: The special methods by which an object is read, changed or shown.
+_USES = (
+    *("len", "iter", "next", "reversed", "contains", "getitem", "setitem", "delitem", "missing"),
+    *("bool", "int", "float", "complex", "index", "round", "trunc", "floor", "ceil", "abs"),
+    *("neg", "pos", "invert", "eq", "ne", "lt", "le", "gt", "ge", "str", "format", "bytes"),
+    *("call", "enter", "exit", "array", "length_hint"),
+    *(
+        f"{way}{name}"
+        for way in ("", "r", "i")
+        for name in (
+            *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
+            *("and", "or", "xor", "lshift", "rshift"),
+        )
+    ),
+)
+
+
+class Guard:
+    """Every use of it raises UsageError with one sentence. Pickled, it is what it stands for."""
+
+    __slots__ = ("_sentence", "_stands_for")
+
+    def __init__(self, sentence: str, stands_for: Any) -> None:
+        self._sentence = sentence
+        self._stands_for = stands_for
+
+    def __repr__(self) -> str:
+        return f"<{self._sentence}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)  # Python and its tools look for what an object can do
+        raise UsageError(self._sentence)
+
+    def __reduce__(self) -> Any:
+        return _same, (self._stands_for,)
+
+    __hash__ = object.__hash__
+
+
+def behind(guard: Guard) -> Any:
+    """The object for which ``guard`` stands."""
+    return object.__getattribute__(guard, "_stands_for")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _refuse(self: Guard, *args: Any, **kwargs: Any) -> NoReturn:
+    raise UsageError(object.__getattribute__(self, "_sentence"))
+
+
+for _use in _USES:
+    setattr(Guard, f"__{_use}__", _refuse)

@@ -1,0 +1,79 @@
+"""What the best trial leaves in names of its script, on its way from the trainer to the script.
+
+A trial that is complete and the best so far, as far as its trainer knows, pickles what the slots
+have (``contracts.shared_state``). That becomes a system attribute of the trial, kept as an object
+(``objects``). The script opens the one of the trial that is the best in the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ...profiling.base.errors import BackendError
+from ..contracts.shared_state import Slot
+from .objects import StoredObject
+
+#: The beginning of the system attribute.
+KEY = "penstock:left:"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The slots of an objective whose values its trials leave."""
+
+    slots: tuple[Slot, ...]
+
+    @property
+    def key(self) -> str:
+        """The name of the system attribute in which they are: the same for the same slots."""
+        return KEY + hashlib.sha256(repr(self.slots).encode()).hexdigest()[:12]
+
+
+def values_of(objective: object, left: Left) -> dict[Slot, Any]:
+    """What the slots have now, as far as they have something."""
+    found = {}
+    for slot in left.slots:
+        try:
+            found[slot] = slot.get(objective)
+        except LookupError:
+            continue
+    return found
+
+
+def best_with(trials: Sequence[FrozenTrial], left: Left, direction: str) -> FrozenTrial | None:
+    """The best complete trial that has left something; of equal ones the first."""
+    sign = 1.0 if direction == "maximize" else -1.0
+    found = [
+        trial
+        for trial in trials
+        if trial.state is TrialState.COMPLETE and trial.values and left.key in trial.system_attrs
+    ]
+    return max(found, key=lambda trial: sign * trial.values[0], default=None)
+
+
+def is_best(value: float, trials: Sequence[FrozenTrial], left: Left, direction: str) -> bool:
+    """Whether no other trial that has left something is better than ``value``."""
+    best = best_with(trials, left, direction)
+    if best is None:
+        return True
+    other = float(best.values[0])
+    return value >= other if direction == "maximize" else value <= other
+
+
+def opened_left(
+    trial: FrozenTrial, left: Left, open_object: Callable[[StoredObject], Any]
+) -> Mapping[Slot, Any]:
+    """What ``trial`` has left.
+
+    Raises BackendError with the reason where it could not be sent or is gone.
+    """
+    stored = trial.system_attrs[left.key]
+    if not isinstance(stored, StoredObject):
+        raise BackendError(f"trial {trial.number} could not hand it back: {stored}")
+    values: Mapping[Slot, Any] = open_object(stored)
+    return values

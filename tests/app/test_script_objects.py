@@ -1,0 +1,147 @@
+# ruff: noqa: PLW0603 - the objectives here do what users do
+"""What an optimize does about objects that its objective changes: said, handed back, guarded."""
+
+import copy
+import json
+import pickle
+
+import optuna
+import pytest
+from penstock.app.script_objects.changed import Changed
+from penstock.app.script_objects.guard import Guard
+from penstock.profiling.base.errors import UsageError
+from penstock.tasks.objectives.left import is_best, values_of
+from penstock.tasks.objectives.objects import StoredObject
+
+best, scores, last = None, [], None
+FIRST: list[int] = scores
+
+
+def objective(trial):
+    global best
+    if trial.number > 3:
+        best = trial.number
+    scores.append(trial.number)
+
+
+def sets_each_time(trial):
+    global last
+    last = trial.number
+
+
+def appends_alone(trial):
+    scores.append(trial.number)
+
+
+@pytest.fixture(autouse=True)
+def as_at_the_start():
+    yield
+    Changed(objective, ["minimize"])  # lifts what stands
+    globals().update(best=None, scores=FIRST, last=None)
+    FIRST.clear()
+
+
+def ended(number, value, left, stored):
+    trial = optuna.create_trial(value=value, system_attrs={left.key: stored})
+    trial.number = number
+    return trial
+
+
+def handed_back(changed, values, direction="minimize"):
+    """Hand back what trials with these values have left: each its own number."""
+    trials = [
+        ended(number, value, changed.left, StoredObject("dict", number, str(number)))
+        for number, value in enumerate(values)
+    ]
+    slot = changed.left.slots[0]
+    changed.hand_back(f"s-{values}-{direction}", trials, lambda stored: {slot: int(stored.digest)})
+
+
+@pytest.mark.parametrize(("direction", "number"), [("minimize", 1), ("maximize", 0)])
+def test_the_script_has_what_the_best_trial_has_left(direction, number):
+    handed_back(Changed(objective, [direction]), [2.0, 1.0, 1.0, 2.0], direction)
+    assert best == number
+
+
+def test_what_one_trial_has_left_is_given_once():
+    handed_back(Changed(objective, ["minimize"]), [3.0, 1.0])
+    globals().update(best="changed by the script")
+    handed_back(Changed(objective, ["minimize"]), [3.0, 1.0])
+    assert best == "changed by the script"
+
+
+def test_what_was_changed_in_place_is_said_and_guarded(capsys):
+    changed = Changed(objective, ["minimize"])
+    changed.tell()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "scores is changed by the objective in trainers" in said
+    assert 'trial.set_user_attr("scores", trial.number)' in said
+    handed_back(changed, [1.0])
+    for use in (len, list, str, bool, iter, sum, lambda it: it[0], lambda it: it.append(1)):
+        with pytest.raises(UsageError, match="scores is changed by the objective") as refused:
+            use(scores)
+    assert str(refused.value) in said
+
+
+def test_what_the_script_has_changed_itself_is_not_guarded():
+    changed = Changed(appends_alone, ["minimize"])
+    scores.append("by a callback")
+    changed.hand_back("s", [optuna.create_trial(value=1.0)], lambda stored: {})
+    assert scores == ["by a callback"]
+
+
+def test_before_the_next_optimize_of_an_objective_its_guards_are_lifted():
+    handed_back(Changed(objective, ["minimize"]), [1.0])
+    assert isinstance(scores, Guard)
+    Changed(sets_each_time, ["minimize"])
+    assert isinstance(scores, Guard), "that one has nothing to do with it"
+    Changed(objective, ["minimize"])
+    assert scores is FIRST
+
+
+def test_with_several_objectives_nothing_is_handed_back_and_that_is_said(capsys):
+    changed = Changed(objective, ["minimize", "maximize"])
+    assert changed.left is None
+    changed.tell()
+    assert capsys.readouterr().err.count("is changed by the objective in trainers") == 2
+    changed.hand_back("s", [], lambda stored: {})
+    assert best is None, "no trial has run"
+    changed.hand_back("s", [optuna.create_trial(values=[1.0, 2.0])], lambda stored: {})
+    with pytest.raises(UsageError, match="best is changed by the objective"):
+        f"{best}"
+
+
+def test_a_name_that_every_trial_sets_is_said_to_be_the_best_ones(capsys):
+    Changed(sets_each_time, ["minimize"]).tell()
+    assert "after optimize it is what the best trial has left" in capsys.readouterr().err
+
+
+def test_what_could_not_be_sent_is_guarded_with_the_reason():
+    changed = Changed(objective, ["minimize"])
+    changed.hand_back("s", [ended(0, 1.0, changed.left, "it has a lock")], lambda stored: {})
+    with pytest.raises(UsageError, match="trial 0 could not hand it back: it has a lock"):
+        best.predict()
+
+
+def test_a_trainer_sends_what_is_better_than_all_that_was_left():
+    left = Changed(objective, ["minimize"]).left
+    trials = [ended(0, 2.0, left, "x"), optuna.create_trial(value=0.0)]
+    assert is_best(2.0, trials, left, "minimize")
+    assert not is_best(2.5, trials, left, "minimize")
+    assert is_best(2.5, trials, left, "maximize")
+    assert values_of(objective, left) == {left.slots[0]: None}
+
+
+def test_python_and_its_tools_may_handle_a_guard():
+    guard = Guard("it is empty", [1])
+    assert repr(guard) == "<it is empty>"
+    assert pickle.loads(pickle.dumps(guard)) == [1]
+    assert copy.deepcopy([guard]) == [[1]]
+    assert len({guard}) == 1
+    assert isinstance(guard, Guard)
+    with pytest.raises(UsageError, match="it is empty"):
+        json.dumps({"scores": guard}, default=float)
+    for use in (lambda: guard + 1, lambda: guard > 1, guard, lambda: guard == 1):
+        with pytest.raises(UsageError, match="it is empty"):
+            use()
