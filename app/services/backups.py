@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
+
 from ...profiling.base.errors import BackendError, LedgerDamaged, PenstockError, UsageError
 from ..host import locks
 from ..host.settings import Settings
@@ -45,6 +47,8 @@ GONE_ADVICE = (
 )
 #: The files that belong to a ledger, by the suffix to its name.
 PARTS = ("", "-wal", "-shm", "-mark")
+#: The files of a copy that is being made: while it is, it has a rollback journal.
+OF_COPY = (*PARTS, "-journal")
 
 
 class Backups(threading.Thread):
@@ -116,13 +120,15 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
     settings.check_home()
     if not source.exists():
         raise BackendError(f"nothing has run here yet: there is no ledger at {source}")
+    kept = settings.backup_folder
     if to is None:
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%fZ")
-        to = settings.backup_folder / f"ledger-{moment}.db"
+        to = kept / f"ledger-{moment}.db"
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if to.exists():
         raise UsageError(f"{to} exists already: give another name")
     temporary = to.with_name(f".{to.name}.{os.getpid()}")
+    _remove_leftovers(to.parent, ".ledger-*Z.db.*" if to.parent == kept else f".{to.name}.*")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with database.translate_errors():
@@ -166,6 +172,7 @@ def restore_backup(settings: Settings, backup: Path) -> str:
     settings.ensure_home()
     with locks.hold(settings.run, "scheduler"):
         temporary = ledger_file.with_name(f".{ledger_file.name}.{os.getpid()}")
+        _remove_leftovers(ledger_file.parent, f".{ledger_file.name}.*")
         try:
             shutil.copyfile(backup, temporary)
             temporary.chmod(0o600)
@@ -247,7 +254,20 @@ def _move_aside(ledger_file: Path) -> Path | None:
     return aside
 
 
+def _remove_leftovers(folder: Path, pattern: str) -> None:
+    """Remove copies in ``folder`` whose process ended before they had their name.
+
+    ``pattern`` is of their names, which end with the number of the process and one of ``OF_COPY``.
+    """
+    for path in folder.glob(pattern):
+        process = path.name.rpartition(".")[2].partition("-")[0]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            log.info("a copy of the ledger that was not finished is removed: %s", path)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
 def _remove(temporary: Path) -> None:
-    for part in PARTS:
+    for part in OF_COPY:
         with suppress(OSError):
             Path(f"{temporary}{part}").unlink(missing_ok=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -83,6 +86,39 @@ def test_a_backup_while_batches_are_written_holds_whole_batches(settings, ledger
     for made, known in files:
         assert known.newest % 3 == 1
         assert len(Reader(f"sqlite:///{made}").epochs("digits-1")) == known.newest - 1
+
+
+@pytest.fixture
+def ended():
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait(PATIENCE)
+    return process.pid
+
+
+def test_what_an_interrupted_backup_has_left_goes_with_the_next_one(
+    settings, ledger, tmp_path, ended
+):
+    folder = settings.backup_folder
+    folder.mkdir()
+    name, other = ".ledger-2026-01-01T00-00-00-000000Z.db", tmp_path / "mine.db"
+    left = [folder / f"{name}.{ended}{part}" for part in ("", "-journal", "-wal")]
+    left += [tmp_path / f".mine.db.{ended}", tmp_path / f".mine.db.{ended}-journal"]
+    stays = [
+        folder / f"{name}.{os.getpid()}",  # it is being made
+        folder / "notes.1",
+        tmp_path / f".yours.db.{ended}",
+        tmp_path / ".mine.db.orig",
+    ]
+    for path in (*left, *stays):
+        path.write_bytes(b"half")
+    made = [back_up(settings)[0], back_up(settings, other)[0]]
+    assert [path for path in (*left, *stays, *made) if path.exists()] == [*stays, *made]
+    half = settings.home / f".ledger.db.{ended}"
+    half.write_bytes(b"half")
+    ledger.close()
+    restore_backup(settings, other)
+    assert not half.exists()
 
 
 def test_a_damaged_ledger_makes_no_backup_and_costs_none(settings, ledger):
