@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -18,6 +19,8 @@ OTHERS_WRITE = 0o022
 OTHERS = 0o077
 #: Our names in a state folder, besides the ledger's files.
 OWN = ("backups", "broker", "checkpoints", "flower.password", "key", "reports")
+#: Folders that a state folder has from its first use on.
+FIRST = ("run", "logs")
 #: Files for which it matters that others may have read them, and what to do then.
 SECRETS = {
     "key": "who has read it can sign tasks, which workers run. To change it take all services down,"
@@ -26,6 +29,10 @@ SECRETS = {
     " read where they are",
     "flower.password": "to change it end Flower and remove it: a new one is made",
 }
+
+
+class LedAway(Exception):
+    """A link is in the place of something of ours."""
 
 
 class OwnedByOther(Exception):
@@ -71,6 +78,22 @@ def check(home: Path, *inner: Path) -> None:
     for folder in (home, *inner):
         with contextlib.suppress(FileNotFoundError):
             _check_owner(folder, folder.stat())
+
+
+def check_new(home: Path) -> None:
+    """Raise LedAway if a state folder that has never been used has links in our places.
+
+    Whoever could write there would have us write, or make private, what they lead to. Once it is in
+    use only its owner can write to it, and a link is the owner's own.
+    """
+    run = home / "run"
+    if not home.exists() or (run.is_dir() and not run.is_symlink()):
+        return
+    for path in home.iterdir():
+        if path.name in (*OWN, *FIRST) or path.name.startswith("ledger.db"):
+            for part in itertools.chain((path,), path.rglob("*")):  # it enters no link
+                if part.is_symlink():
+                    raise LedAway(f"{part} is a link to {part.readlink()}")
 
 
 def unusable(error: OSError, home: Path) -> str | None:

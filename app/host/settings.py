@@ -239,6 +239,7 @@ class Settings(BaseSettings):
         """
         with self._of_home():
             permissions.check(self.home)  # nothing is put into another user's folder
+            permissions.check_new(self.home)
             self.home.parent.mkdir(parents=True, exist_ok=True)
             for folder in (self.home, self.run, self.logs):
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -258,6 +259,12 @@ class Settings(BaseSettings):
             raise UsageError.refuse(
                 f"{PREFIX}HOME", str(self.home), f"a folder that can be written ({why})"
             ) from error
+        except permissions.LedAway as error:
+            allowed = (
+                f"a new folder without links in the place of Penstock's own ({error}: remove it;"
+                f" checkpoints go elsewhere by {PREFIX}STORE)"
+            )
+            raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None
         except permissions.OwnedByOther as error:
             allowed = f"a folder that is yours ({error})"
             raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None

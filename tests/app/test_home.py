@@ -139,6 +139,36 @@ def test_a_link_in_the_folder_is_not_followed(settings, tmp_path):
     assert mode(outside) == 0o777
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["ledger.db", "ledger.db-wal", "key", "run", "logs", "logs/scheduler.log", "broker/a/b"],
+)
+def test_a_link_in_a_folder_that_is_new_is_refused_and_nothing_written_there(
+    settings, tmp_path, place
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = settings.home / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside / "file" if "." in place else outside)
+    for begin in (settings.ensure_home, settings.close_home):
+        with pytest.raises(UsageError, match=rf"PENSTOCK_HOME.*{place} is a link to {outside}"):
+            begin()
+    assert list(outside.iterdir()) == []
+    link.unlink()
+    settings.ensure_home()
+
+
+def test_links_of_its_owner_in_a_folder_that_is_used_and_others_in_a_new_one_stay(
+    settings, tmp_path
+):
+    settings.home.mkdir()
+    (settings.home / "notes").symlink_to(tmp_path)
+    settings.ensure_home()
+    (settings.home / "checkpoints").symlink_to(tmp_path)
+    settings.ensure_home()
+
+
 @as_root
 @pytest.mark.parametrize("part", ["home", "run", "logs"])
 def test_another_users_folder_is_refused_also_to_root(settings, part):
