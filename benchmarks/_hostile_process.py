@@ -21,6 +21,8 @@ from typing import Any
 
 from ._hostile_terms import IMPOSTOR, LIVES, MARKS, mark
 
+PTRACE_ATTACH = 16
+
 # -- ends of the process ---------------------------------------------------------------------------
 
 
@@ -35,6 +37,26 @@ def kill_own_group(_: Path) -> None:
 
 def stop_self(_: Path) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_parent(_: Path) -> None:
+    """Stop the process that starts the trainers of the node."""
+    os.kill(os.getppid(), signal.SIGSTOP)
+
+
+def trace_parent(_: Path) -> None:
+    """Attach to it as a debugger does, which stops it; where that is forbidden nothing happens."""
+    ctypes.CDLL(None, use_errno=True).ptrace(PTRACE_ATTACH, os.getppid(), None, None)
+
+
+def stop_all(_: Path) -> None:
+    """Stop every process of the node that can be seen: all that have its state folder."""
+    home = f"PENSTOCK_HOME={os.environ['PENSTOCK_HOME']}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            known = (process / "environ").read_bytes().split(b"\0")
+            if home in known and int(process.name) != os.getpid():
+                os.kill(int(process.name), signal.SIGSTOP)
 
 
 def overflow_stack(_: Path) -> None:

@@ -110,9 +110,16 @@ class Field:
         return importlib.import_module(name)
 
     def submit(
-        self, code: Any, space: Mapping[str, Any], n_trials: int | None = None, **options: Any
+        self,
+        code: Any,
+        space: Mapping[str, Any] | None,
+        n_trials: int | None = None,
+        **options: Any,
     ) -> str:
-        """Have a study run, with a grid one trial for each point of ``space``; its id."""
+        """Have a study run, with a grid one trial for each point of ``space``; its id.
+
+        Without a space its objective draws what it needs.
+        """
         objective = getattr(code, "__name__", "") == "objective"
         plan = make_plan(
             **{
@@ -127,7 +134,7 @@ class Field:
         )
         name = f"hostile-{next(_numbers)}"
         study = Study(StudyHandle(plan, name, new_id(name), self.settings))
-        study.submit(code, space, n_trials, devices=self.settings.devices)
+        study.submit(code, n_trials, space=space, devices=self.settings.devices)
         return study.id
 
     def over(self, study: str, seconds: float = PATIENCE) -> list[TrialRow]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
+import psutil
 from penstock.scheduler.model.retry import KINDS as FAILURES
 
 from ._hostile_acts import ACTS, Act
@@ -39,7 +40,12 @@ LISTED: tuple[Triple, ...] = (
     ("objective", "middle", "_exit(0)"),
     ("objective", "first", "100 MB of noise"),
     ("epochs", "first", "kills its group"),
+    ("objective", "middle", "stops its parent"),
+    ("epochs", "middle", "traces its parent"),
+    ("objective", "middle", "stops all it can see"),
 )
+#: What stops the services, too, and whoever could continue them: somebody else must look.
+STOPS_ALL = "stops all it can see"
 
 
 def attacks(rng: random.Random, n: int) -> list[Attack]:
@@ -85,6 +91,11 @@ def _run(site: Field, *, contract: str, moment: str, act: str, ends: str) -> Non
     code = module.Trained if contract == "torch" else getattr(module, contract)
     acts = [act] if at_import else [act, "nothing"]
     study = site.submit(code, {"act": acts, "moment": [moment], "x": [0.25]})
+    if act == STOPS_ALL:
+        scheduler = psutil.Process(site.pid("scheduler"))
+        site.until(lambda: scheduler.status() == psutil.STATUS_STOPPED, "all are stopped")
+        if (came := site.penstock("up"))[0]:
+            site.found("failed", f"penstock up: {came[1][-200:]}")
     trials = site.over(study)
     _check_values(site, study, contract)
     for trial in trials:

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 import redis
+from optuna.samplers import RandomSampler
 from penstock.app.broker import protocol
 
 from ._hostile_entries import (
@@ -32,11 +33,14 @@ from ._hostile_entries import (
     entry,
     foreign_devices,
 )
-from ._hostile_site import OVERCOME, Field, Wedged
+from ._hostile_site import OVERCOME, Field, Wedged, words_of
 from ._hostile_strangers import half_requests
 from ._hostile_verdict import Attack, drawn
+from ._objective_code import STEPS, reporting, value_at
 
 KIND = "wire"
+#: Trials of the study whose keys are lost, and the most seconds for which they are.
+LOST_TRIALS, LOST_FOR = 8, 15.0
 
 
 # -- what is done to keys --------------------------------------------------------------------------
@@ -205,10 +209,39 @@ def _key_changed(site: Field) -> None:
         client.hset(protocol.INSTALLATION, "key", key)
 
 
+def _histories_lost(site: Field) -> None:
+    """Lose histories, attempts and leases again and again while objectives draw parameters.
+
+    Each value follows from its trial's parameters, so all of them are computed again.
+    """
+    random_draws = RandomSampler(seed=1)
+    study = site.submit(
+        reporting, None, LOST_TRIALS, sampler=random_draws, metric=None, strategy=None
+    )
+    with site.redis() as client:
+        until = time.monotonic() + LOST_FOR
+        while time.monotonic() < until and not site.reader.study(study).finished_at:
+            for start in (protocol.HISTORY, protocol.attempt_key(""), f"{protocol.PREFIX}lease:"):
+                if keys := client.keys(f"{start}*"):
+                    client.delete(*keys)
+            time.sleep(0.3)
+    trials = {trial.id: trial for trial in site.over(study)}
+    for row in site.reader.epochs(study):
+        params, step = trials[row.trial].params, int(row.metrics["step"])
+        if not params.keys() >= {"x", "kind"} or row.value != value_at(params, step):
+            site.found("wrong", f"{row.trial}: {row.value} at step {step} of {params}")
+    for trial in trials.values():
+        if trial.state != "completed":
+            site.found("failed", f"trial {trial.number} {trial.state}: {words_of(trial)}")
+        elif trial.value != value_at(trial.params, STEPS):
+            site.found("wrong", f"{trial.id}: {trial.value} of {trial.params}")
+
+
 # -- the attacks -----------------------------------------------------------------------------------
 
 _DROPPED = "dropped, logged, acknowledged; the study at work ends as undisturbed"
 _ON = "the study at work ends as undisturbed"
+_OWN = "each value is of its trial's own parameters"
 
 
 def attacks(rng: random.Random, n: int) -> list[Attack]:
@@ -223,6 +256,7 @@ def attacks(rng: random.Random, n: int) -> list[Attack]:
         _of_server("no memory for 2 s"),
         Attack("answers: poisoned", KIND, "the asker is told, or asks again", _reply),
         Attack("installation: no key", KIND, "clients are told", _key_changed),
+        Attack("histories lost as parameters are drawn", KIND, _OWN, _histories_lost, cuts=True),
         Attack("pages: half requests", KIND, "who is let in is served", half_requests),
     ]
     # (weight of each sort of attack, how one is made)

@@ -43,7 +43,7 @@ from ._hostile_verdict import COUNTED, KINDS, SLOWER, Attack, Hung, Skip, Usual,
 
 MODULES = (_hostile_user, _hostile_wire, _hostile_files, _hostile_environment)
 #: Attacks that are drawn, of each kind; plain studies that say what is usual.
-DRAWN, USUAL = 11, 5
+DRAWN, USUAL = 12, 5
 #: So many of each kind are carried out in the short form, from the listed and the drawn ones.
 QUICK, QUICK_USUAL = 3, 3
 
