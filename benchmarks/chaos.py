@@ -35,6 +35,8 @@ the ledger on SQLite, and the tables are compared:
 - ``lost``: epochs that are missing
 - ``doubled``: epochs accepted twice, and epochs of an attempt that had been replaced
 - ``wrong``: other parameters, state hash, metrics, or an epoch that should not be there
+- ``longest_standstill_s``: the longest time between two epochs, of whatever trials
+- ``stuck``: how often that was longer than 60 s and the epoch at its end, though devices were free
 - ``left_in_memory``: files that are left in shared memory once the installation is down
 - ``recovery_s``: from a fault to the next accepted epoch of what it hit (the trial under the lease;
   a new attempt after agent, node or broker's data were lost; any epoch after scheduler, broker or
@@ -45,6 +47,7 @@ the ledger on SQLite, and the tables are compared:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -88,6 +91,8 @@ CHANCE = 30.0
 #: Kinds that may find none one after another.
 TRIES = 16
 QUICK, QUICK_GANGS = 14, 20
+#: Seconds, beside those of an epoch, in which one must come: a device is free while none does.
+STANDSTILL = 60.0
 
 Tell = Callable[[str], None]
 
@@ -170,6 +175,19 @@ def recoveries(hits: list[Hit], rows: list[EpochRow]) -> dict[str, list[float]]:
     return found
 
 
+def standstills(rows: list[EpochRow]) -> dict[str, float]:
+    """How long no trial had an epoch, at most and how often for too long.
+
+    ``rows`` are those of studies one after another, so that one was unfinished all the time.
+    """
+    rows = sorted(rows, key=lambda row: row.at)
+    gaps = [(after.at - row.at, after.seconds) for row, after in itertools.pairwise(rows)]
+    return {
+        "longest_standstill_s": max((gap for gap, _ in gaps), default=0.0),
+        "stuck": sum(gap > STANDSTILL + seconds for gap, seconds in gaps),
+    }
+
+
 def campaign(
     n: int,
     seed: int,
@@ -213,6 +231,7 @@ def campaign(
             tell(f"study {len(undisturbed.studies)}/{len(disturbed.studies)} undisturbed")
         figures |= compare(disturbed, undisturbed)
         rows = disturbed.epochs()
+        figures |= standstills(rows)
         company = {name: disturbed.company(name) for name in ("together", "readers")}
         recovered = recoveries(hits, rows)
         figures["seconds_in_all"] = time.monotonic() - began
@@ -320,6 +339,8 @@ def main() -> None:
         options.json.write_text(json.dumps(figures, indent=2))
     if any(figures.get(name) for name in ("lost", "doubled", "wrong", "stuck")):
         sys.exit("faults have changed results")
+    if figures.get("stuck"):
+        sys.exit("no epoch came for too long")
 
 
 if __name__ == "__main__":

@@ -172,6 +172,41 @@ class StoppedServices:
                 log.warning("%s (process %d) %s, a trainer's: that is killed", name, pid, stop)
 
 
+class Stillness:
+    """Says for how long a process has stood still, as one thread sees it. Load cannot fake that."""
+
+    def __init__(self) -> None:
+        self._seen: object = None
+        self._looked = 0.0
+        self._seconds = 0.0
+
+    def seconds(self, pid: int, *, asleep: bool = False) -> float:
+        """Return the seconds in which ``pid`` was stopped at look after look.
+
+        With ``asleep`` those, too, in which all its threads slept, and none ran meanwhile.
+        """
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, 2 * INTERVAL), now
+        before, self._seen = self._seen, _sleep_of(pid) if asleep else stop_of(pid)
+        same = self._seen is not None and self._seen == before
+        self._seconds = self._seconds + passed if same else 0.0
+        return self._seconds
+
+
+def _sleep_of(pid: int) -> dict[str, int] | None:
+    """Return how often each thread has switched contexts; None if one runs, or waits to run."""
+    tasks, found = f"/proc/{pid}/task", {}
+    try:
+        for thread in os.listdir(tasks):  # noqa: PTH208 - as above
+            if stat_fields(pid, thread)[0] in "RD":
+                return None
+            status = Path(tasks, thread, "status").read_text(errors="replace")
+            found[thread] = sum(map(int, _SWITCHES.findall(status)))
+    except OSError:
+        return None
+    return found
+
+
 def _is_trainers(pid: int) -> bool:
     """Return whether the process is a trainer, or was started by one."""
     with suppress(psutil.Error):

@@ -112,18 +112,32 @@ class Link:
 
         None if ``still`` becomes false before that.
         """
-        key = protocol.rendezvous_key(task.trial, task.fence, task.rank)
         while still() and not self.closing.is_set():
-            found: Any = self._retry(
-                REPORT_TIMEOUT, lambda: self.client.blpop([key], timeout=RENDEZVOUS_POLL)
-            )
-            if found:
+            found = self._retry(REPORT_TIMEOUT, lambda: self._meeting(task))
+            if found is not None:
                 try:
-                    return _IDENTITIES.validate_json(found[1])
+                    return _IDENTITIES.validate_json(found)
                 except ValidationError as error:
-                    log.warning("%s is not a list of trainers: %s", key, error)
+                    log.warning("%s: no list of its gang's trainers: %s", task.task_id, error)
                     return None
         return None
+
+    def _meeting(self, task: SegmentTask) -> str | None:
+        """The gang's trainers as JSON; None if not all ranks have claimed within a moment.
+
+        What was put down for this rank wakes it, but may be gone: its answer was lost on the way,
+        or the start of this rank's trainer has taken longer than it is kept. The attempt itself has
+        the trainers as long as it counts.
+        """
+        key = protocol.rendezvous_key(task.trial, task.fence, task.rank)
+        woken: Any = self.client.blpop([key], timeout=RENDEZVOUS_POLL)
+        if woken:
+            return str(woken[1])
+        names = (f"trainer{rank}" for rank in range(len(task.queues)))
+        words = ("HMGET", protocol.attempt_key(task.trial), "fence", "state", *names)
+        fence, state, *trainers = protocol.command(self.client, *words)
+        met = fence == str(task.fence) and state == "running" and None not in trainers
+        return dumps(trainers) if met else None
 
     def report(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...profiling.base.errors import BackendError
@@ -63,15 +63,20 @@ class Reports:
         return {"failed": failure}
 
     def lost(
-        self, reason: str, *, refused: bool = False, blamed: bool = True, **signatures: str
+        self,
+        reason: str,
+        *,
+        refused: bool = False,
+        ranks: Sequence[int] | None = None,
+        **signatures: str,
     ) -> Result:
-        """Report that the attempt is lost. ``blamed``: as far as is known by this rank's fault.
+        """Report that the attempt is lost. ``ranks`` are to blame, as far as is known.
 
-        Returns what Flower shows.
+        None: this one. Returns what Flower shows.
         """
         self.written()
-        ranks = [self._task.rank] if blamed else []
-        body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": ranks}
+        blamed = [self._task.rank] if ranks is None else [*ranks]
+        body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": blamed}
         self.report(body | signatures, closes=True)
         return {"lost": reason}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import SegmentTask, dumps
+from ..host.stopped import Stillness
 from ..launching.environments import CannotStart
 from .conversations import TrainerGone
 from .link import Link
@@ -27,6 +28,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds (plus the time of a step) after which a trainer that was told to stop is killed.
 STOP_GRACE = 2.0
+#: Seconds after which a trainer that stands still is replaced: one that has not become ready, or
+#: one of a gang, whose other members wait for it.
+STILL_LIMIT = 15.0
 #: Seconds in which a member of a broken gang may say what happened, before the others do.
 BROKEN_GRACE = 0.5
 #: What the trainer has measured beside an epoch, and its fields.
@@ -84,6 +88,7 @@ class Session:
         # Seconds from the claim until the trainer heard of it.
         self._before = 0.0
         self._limit = TimeLimit(task, self._clock)
+        self._stillness = Stillness()
         self._reports = Reports(task, owner, link, self.on_beat, lambda: self.fenced_off)
 
     def on_beat(self, beat: int) -> None:
@@ -182,6 +187,10 @@ class Session:
                 if not self._waiting and trainer.works_for(self.task.fence):
                     trainer.end()
             return {"dropped": "fenced off"}
+        if self._stands_still(trainer):
+            result = self._reports.lost(f"its trainer has stood still for {STILL_LIMIT:g} s")
+            trainer.end()  # may take long, and others wait for the report
+            return result
         if not self._limit.is_over(started=trainer.ready):
             return None
         self._stop_overdue(trainer)
@@ -190,6 +199,18 @@ class Session:
             words = f"its trainer{where} was not ready after {START_TIMEOUT:g} s"
             return self._reports.lost(words, refused=bool(where))
         return self._reports.failed("timeout", str(self._limit))
+
+    def _stands_still(self, trainer: Trainer) -> bool:
+        """Whether nothing will come of its trainer, which lives, but is stopped or hangs.
+
+        Code of a user may sleep for long, and users may stop a trainer to look at it. So of one
+        that is ready only that it is stopped counts, and only where others wait for it.
+        """
+        if self._waiting or (trainer.ready and len(self.task.queues) == 1):
+            return False
+        # Below a program that starts it, nobody knows which process it is.
+        asleep = not trainer.ready and not trainer.environment
+        return self._stillness.seconds(trainer.pid, asleep=asleep) > STILL_LIMIT
 
     def _stop_overdue(self, trainer: Trainer) -> None:
         """Stop the run, where others are in memory beside it; else, or if it goes on, end all."""
@@ -371,7 +392,8 @@ class Session:
     def _on_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         """The gang broke up. Gives the member that can say why the time to do so."""
         self._link.closing.wait(BROKEN_GRACE)
-        return self._reports.lost(str(line["reason"]), blamed=False)
+        ranks = [int(rank) for rank in line["ranks"]]
+        return self._reports.lost(str(line["reason"]), ranks=ranks)
 
     def _on_stopped(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         return (
@@ -412,7 +434,8 @@ class Session:
         others = self._waiting or (trainer.ready and not trainer.works_for(self.task.fence))
         if how.unfit or how.lost or others:
             beside = ", while it ran another trial" if others and not how.unfit else ""
-            return self._reports.lost(f"{how}{beside}", refused=how.unfit, blamed=how.unfit)
+            ranks = None if how.unfit else ()
+            return self._reports.lost(f"{how}{beside}", refused=how.unfit, ranks=ranks)
         if not trainer.ready:
             return self._reports.lost(f"its trainer did not start: {how}")
         if how.error:

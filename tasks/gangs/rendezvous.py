@@ -140,7 +140,7 @@ class RendezvousHandler:
                 raise Lost(str(error)) from error
             except BackendError as error:
                 if time.monotonic() > until:
-                    raise Lost(str(error)) from error
+                    raise Lost(str(error), ranks=[0]) from error
 
     def forget(self, leader: str) -> None:
         """Drop the connection to a store that does not answer."""
@@ -191,8 +191,10 @@ class Rendezvous:
             self.store.set(keys[self.rank], json.dumps(value))
             while not self.store.check(keys):
                 self._check()
-                if time.monotonic() > until:
-                    raise Lost(f"not all members reached {topic!r} in {TIMEOUT:g} s")
+                if time.monotonic() > until and (absent := self._absent(keys)):
+                    who = " and ".join(map(str, absent))
+                    words = f"not all members reached {topic!r} in {TIMEOUT:g} s: {who} did not"
+                    raise Lost(words, absent)
                 time.sleep(pause)
                 pause = min(0.01, 2 * pause)
             received = [_decoded(text) for text in self.store.multi_get(keys)]
@@ -202,6 +204,10 @@ class Rendezvous:
         if not all(_same_form(each, value) for each in received):
             raise Lost(f"a value for {topic!r} is not a member's")
         return received
+
+    def _absent(self, keys: list[str]) -> list[int]:
+        """The ranks that have not written their key."""
+        return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
 
 
 def _decoded(text: bytes) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 import traceback
+from collections.abc import Collection
 from contextlib import suppress
 from errno import ENOMEM
 from pathlib import Path
@@ -19,6 +20,11 @@ class Lost(BackendError):
 
     So it is when a member of the gang has left or does not answer: nobody can finish the epoch.
     """
+
+    def __init__(self, reason: str, ranks: Collection[int] = ()) -> None:
+        """``ranks`` are the members for whom the others have waited in vain, if that is known."""
+        super().__init__(reason)
+        self.ranks = ranks
 
 
 class MachineMismatch(BackendError):

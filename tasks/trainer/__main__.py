@@ -119,7 +119,7 @@ class TrainerProcess:
         except Infeasible as found:
             work.say("returned", value=None, constraints=found.excess, pruned=True)
         except Lost as error:
-            work.say("broken", reason=worded(error, str))
+            work.say("broken", reason=worded(error, str), ranks=[*error.ranks])
         except MachineMismatch as error:
             work.say(
                 "refused",

@@ -14,6 +14,7 @@ import trainees
 from patience import PATIENCE, until
 from penstock.app.host.launcher import Launcher
 from penstock.app.launching.fork_server import ForkServer
+from penstock.app.sessions import session as sessions
 from penstock.app.sessions.session import Session
 from penstock.app.worker.lanes import Lane
 from penstock.profiling.base.errors import BackendError
@@ -111,6 +112,45 @@ def test_a_second_session_waits_its_turn_and_is_cut_and_ended_by_itself(trainer)
     assert [each["closes"] for each in link.of("s-0001", "epoch")] == [True]
     assert not link.of("s-0002", "epoch")
     assert trainer.alive and not trainer.conversations.open
+
+
+def of_gang():
+    """A member's segment. It waits for its leader, which is another trainer."""
+    return segment(trainees.Small, 1, 1, queues=["cpu.s0", "cpu.s1"])
+
+
+def test_a_stopped_trainer_of_a_gang_is_ended_and_its_member_blamed(trainer, monkeypatch):
+    """The other members wait for it, and its worker keeps its lease."""
+    monkeypatch.setattr(sessions, "STILL_LIMIT", 1.0)
+    link = Link()
+    until(lambda: trainer.ready or trainer.receive(PATIENCE))
+    psutil.Process(trainer.pid).suspend()
+    member = begin(trainer, link, of_gang())
+    assert member.ended() == {"lost": "its trainer has stood still for 1 s"}
+    assert link.of_kind("lost")[0]["ranks"] == [0]
+    until(lambda: not trainer.alive)
+
+
+def test_a_trainer_that_stands_still_before_it_is_ready_is_ended(trainer, monkeypatch):
+    monkeypatch.setattr(sessions, "STILL_LIMIT", 1.0)
+    link = Link()
+    psutil.Process(trainer.pid).suspend()
+    assert begin(trainer, link, segment(trainees.Small)).ended()["lost"]
+    until(lambda: not trainer.alive)
+
+
+def test_a_stopped_trainer_that_nobody_waits_for_is_left_to_its_user(trainer, monkeypatch):
+    monkeypatch.setattr(sessions, "STILL_LIMIT", 0.0)
+    link = Link()
+    until(lambda: trainer.ready or trainer.receive(PATIENCE))
+    process = psutil.Process(trainer.pid)
+    process.suspend()
+    alone = begin(trainer, link, segment(trainees.Small))
+    looks = []
+    monkeypatch.setattr(alone.session._limit, "is_over", lambda **_: looks.append(1))
+    until(lambda: len(looks) > 3)
+    process.resume()
+    assert alone.ended()["epoch"] == 1
 
 
 def test_time_limits_begin_when_the_run_does(trainer):

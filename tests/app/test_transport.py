@@ -233,6 +233,24 @@ def test_what_a_trial_has_sampled_is_announced_under_its_fence_and_is_gone_with_
     assert not redis.exists(protocol.HISTORY + "s", protocol.ANNOUNCEMENTS + "s")
 
 
+def test_a_member_learns_who_its_gang_is_though_what_was_put_down_for_it_is_gone(at, redis):
+    """Its answer was lost on the way, or its trainer's start took longer than that is kept."""
+    link = Link(at.url)
+    queues = ["cpu.n.0.s0", "cpu.n.1.s0"]
+    tasks = [segment(trainees.Small, trial=TRIAL, queues=queues, rank=rank) for rank in (0, 1)]
+    redis.hset(protocol.attempt_key(TRIAL), mapping={"fence": 1, "state": "dispatched"})
+    looks = iter([True, False])
+    assert link.claim(tasks[0], "w.0", "first") == "ok"
+    assert link.rendezvous(tasks[0], lambda: next(looks)) is None
+    assert link.claim(tasks[1], "w.1", "second") == "ok"
+    for task in tasks:
+        assert redis.delete(protocol.rendezvous_key(TRIAL, 1, task.rank)) == 1
+        assert link.rendezvous(task, lambda: True) == ("first", "second")
+    redis.hset(protocol.attempt_key(TRIAL), "fence", 2)
+    looks = iter([True, False])
+    assert link.rendezvous(tasks[0], lambda: next(looks)) is None
+
+
 @pytest.mark.parametrize(
     "key",
     [

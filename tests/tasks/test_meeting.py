@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from penstock.tasks.gangs import rendezvous
 from penstock.tasks.gangs.peers import PeerServer
 from penstock.tasks.gangs.rendezvous import RendezvousHandler
 from penstock.tasks.process.failure import Lost
@@ -72,6 +73,15 @@ def test_a_member_that_is_no_longer_wanted_does_not_wait_for_the_others(members)
     meeting = leader.begin((leader.identity, members[0][1].identity), 1, check)
     with pytest.raises(Fenced):
         meeting.exchange("epoch", 1)
+
+
+def test_a_member_that_does_not_come_is_named(members, monkeypatch):
+    monkeypatch.setattr(rendezvous, "TIMEOUT", 0.05)
+    leader = members[0][0]
+    meeting = leader.begin((leader.identity, members[0][1].identity), 1, ignore)
+    with pytest.raises(Lost, match="not all members reached 'epoch'.*: 1 did not") as lost:
+        meeting.exchange("epoch", 1)
+    assert lost.value.ranks == [1]
 
 
 def test_a_leader_that_is_gone_is_told_at_once(members):
