@@ -79,7 +79,7 @@ def test_a_member_that_does_not_come_is_named(members, monkeypatch):
     monkeypatch.setattr(rendezvous, "TIMEOUT", 0.05)
     leader = members[0][0]
     meeting = leader.begin((leader.identity, members[0][1].identity), 1, ignore)
-    with pytest.raises(Lost, match="not all members reached 'epoch'.*: 1 did not") as lost:
+    with pytest.raises(Lost, match=r"not all members reached 'epoch'.*: 1 did not") as lost:
         meeting.exchange("epoch", 1)
     assert lost.value.ranks == [1]
 
