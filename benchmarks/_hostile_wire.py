@@ -226,14 +226,17 @@ def _histories_lost(site: Field) -> None:
                     client.delete(*keys)
             time.sleep(0.3)
     trials = {trial.id: trial for trial in site.over(study)}
+    reached = dict.fromkeys(trials, 0)
     for row in site.reader.epochs(study):
         params, step = trials[row.trial].params, int(row.metrics["step"])
+        reached[row.trial] = max(reached[row.trial], step)
         if not params.keys() >= {"x", "kind"} or row.value != value_at(params, step):
             site.found("wrong", f"{row.trial}: {row.value} at step {step} of {params}")
     for trial in trials.values():
-        if trial.state != "completed":
+        last = STEPS if trial.state == "completed" else reached[trial.id]
+        if trial.state not in ("completed", "stopped"):  # Optuna's own pruner may stop some
             site.found("failed", f"trial {trial.number} {trial.state}: {words_of(trial)}")
-        elif trial.value != value_at(trial.params, STEPS):
+        elif trial.value != value_at(trial.params, last):
             site.found("wrong", f"{trial.id}: {trial.value} of {trial.params}")
 
 
