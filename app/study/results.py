@@ -15,6 +15,7 @@ from ...tasks.objectives.objects import (
     with_objects,
     with_objects_of,
 )
+from ...tasks.objectives.optimizers import guard
 from ..host.tracebacks import to_the_user
 from ..mirroring.storage import MirroredStorage
 from ..spec.warm_start import shown
@@ -47,6 +48,7 @@ class ReadableStudy(optuna.Study):
         self._made_by_optuna = AS_OPTUNA.get()
         storage = handle.storage() if mirror is None else MirroredStorage(mirror)
         super().__init__(handle.name_in_storage, storage, sampler, pruner)
+        guard()  # what a mirrored study, or ask(), shows to the sampler here
         self.study_name = handle.study_name
 
     def __repr__(self) -> str:

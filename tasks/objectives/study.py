@@ -20,6 +20,7 @@ from ...profiling.base.wording import worded
 from ..contracts.code import is_imported
 from .distributions import categorical, to_text
 from .left import Left
+from .optimizers import guard
 from .storage import TrainerStorage
 from .wire import check_name, is_plain
 
@@ -43,6 +44,7 @@ class TrainerStudy(optuna.Study):
     def __init__(self, name: str, storage: TrainerStorage, sampler: Any, pruner: Any) -> None:
         super().__init__(name, storage, sampler, pruner)
         unbind(sampler)
+        guard()
         self.trainer_storage = storage
         #: What its trials hand back to the script; None: nothing.
         self.left: Left | None = None

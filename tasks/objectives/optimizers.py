@@ -1,0 +1,57 @@
+"""Opens the optimizer that CMA-ES keeps in attributes of trials, and nothing else in its place.
+
+Theory of operation. Optuna's ``CmaEsSampler`` pickles its optimizer into system attributes of a
+trial, and unpickles whatever stands there. An import brings no such attribute
+(``app.optuna_bridge.plain_attributes``), but a storage of Optuna's that its user names (a mirrored
+one, a copied study) may, and it may be a stranger's. So where users' samplers run, Optuna's module
+opens a pickle only if it names classes of optimizers and of their arrays: none of them does
+anything when it is made. Optuna has no place for such a check, so its module gets this one's
+``loads`` for that of ``pickle``.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+
+_OPTIMIZERS = {("cmaes._cma", "CMA"), ("cmaes._cmawm", "CMAwM"), ("cmaes._sepcma", "SepCMA")}
+#: Arrays and numbers; NumPy 1 has the inner module under its other name.
+_ARRAYS = {
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    *(
+        (f"numpy.{core}.multiarray", name)
+        for core in ("core", "_core")
+        for name in ("_reconstruct", "scalar")
+    ),
+}
+NAMES = frozenset(_OPTIMIZERS | _ARRAYS)
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what the pickle names, if it is one of ``NAMES``. Raises UsageError."""
+        if (module, name) not in NAMES:
+            raise UsageError(
+                f"the state of CMA-ES in an attribute names {module}.{name}, which is no part of an"
+                " optimizer, so it is not opened: leave the trial that brought it out of the study,"
+                " or take another sampler"
+            )
+        return super().find_class(module, name)
+
+
+def loads(content: bytes) -> Any:
+    """Return the optimizer in ``content``. Raises UsageError for a pickle that names others."""
+    return _Unpickler(io.BytesIO(content)).load()
+
+
+def guard() -> None:
+    """Have Optuna's CMA-ES open its optimizers by ``loads`` in this process from now on."""
+    module: Any = sys.modules.get("optuna.samplers._cmaes")
+    if module is not None:  # else no sampler here is CMA-ES
+        module.pickle = SimpleNamespace(loads=loads, dumps=pickle.dumps)
