@@ -142,3 +142,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_ADAPTERS})
+
+
+def load_ipython_extension(ipython: object) -> None:
+    """Make Optuna's studies Penstock's in a notebook: ``%load_ext penstock``."""
+    from .app.scripts.jupyter import load
+
+    load()
+
+
+def unload_ipython_extension(ipython: object) -> None:
+    """Make them Optuna's again: ``%unload_ext penstock``."""
+    from .app.scripts.jupyter import unload
+
+    unload()

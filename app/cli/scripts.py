@@ -27,15 +27,19 @@ from .terminal import (
 if TYPE_CHECKING:
     from ..study.handle import StudyHandle
 
-#: By how its name ends a file is known to be a study's, and not a script.
-STUDY_FILES = (".yaml", ".yml")
+#: By how its name ends a file is known to be a study's or a notebook, and not a script.
+STUDY_FILES, NOTEBOOKS = (".yaml", ".yml"), (".ipynb",)
 
 Script = Annotated[
     Path,
     typer.Argument(
         metavar="SCRIPT",
-        help="A Python file that calls study.optimize(...), or a study's YAML file.",
+        help="A Python file or a notebook that calls study.optimize(...), a module's name after"
+        " -m, or a study's YAML file.",
     ),
+]
+AsModule = Annotated[
+    bool, typer.Option("-m", help="SCRIPT is a module's name, which is run as `python -m` does.")
 ]
 Arguments = Annotated[
     list[str] | None,
@@ -67,8 +71,9 @@ def run(
     arguments: Arguments = None,
     environment: Environment = None,
     limits: LimitsText = None,
+    as_module: AsModule = False,
 ) -> None:
-    """Run a script or a study's YAML file, watch its studies, and print their results.
+    """Run a script, notebook, module or YAML file, watch its studies, and print their results.
 
     Ctrl-C ends the watching, not the study.
     """
@@ -78,8 +83,10 @@ def run(
     since = psutil.Process().create_time()
     studies: list[StudyHandle] = []
     try:
-        _run(script, arguments or [], studies, environment, limits, detach=False)
-        _check_any(script, studies)
+        _run(
+            script, arguments or [], studies, environment, limits, as_module=as_module, detach=False
+        )
+        _check_any(script, studies, as_module=as_module)
     finally:
         failed = _show_outcomes(studies, began, since)
     if failed:
@@ -91,13 +98,16 @@ def submit(
     arguments: Arguments = None,
     environment: Environment = None,
     limits: LimitsText = None,
+    as_module: AsModule = False,
 ) -> None:
-    """Submit a script's studies, or that of a YAML file, to run in the background."""
+    """Submit the studies of a script, notebook, module or YAML file to run in the background."""
     studies: list[StudyHandle] = []
     cut_short = ""
     try:
-        _run(script, arguments or [], studies, environment, limits, detach=True)
-        _check_any(script, studies)
+        _run(
+            script, arguments or [], studies, environment, limits, as_module=as_module, detach=True
+        )
+        _check_any(script, studies, as_module=as_module)
     except TrialFailed:
         if studies:  # as `study.best_trials[0]`, which is the script's own error
             note(f"{script.name} has results of what it submitted only under `penstock run`")
@@ -129,9 +139,10 @@ def _run(
     environment: str | None,
     limits: str | None,
     *,
+    as_module: bool,
     detach: bool,
 ) -> None:
-    """Run a user's script, or a study's file; ``studies`` fills with those it submits."""
+    """Run a user's program, or a study's file; ``studies`` fills with those it submits."""
     from ...scheduler.model.environment import check_environment
     from ..spec.options import parse_limits
     from ..study.handle import DETACH, ENVIRONMENT, LIMITS, SUBMITTED
@@ -139,7 +150,11 @@ def _run(
     check_environment(environment)
     given = None if limits is None else parse_limits(limits)
     runs: Callable[[Path, Sequence[str]], None]
-    if script.suffix in STUDY_FILES:
+    if as_module:
+        from ..scripts.modules import run_module as runs
+    elif script.suffix in NOTEBOOKS:
+        from ..scripts.notebooks import run_notebook as runs
+    elif script.suffix in STUDY_FILES:
         from ..nas.one_shot import OneShot
         from ..study.study_file import run_study_file
 
@@ -149,13 +164,23 @@ def _run(
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
     named, limited = ENVIRONMENT.set(environment), LIMITS.set(given)
     try:
-        with _services_ahead(script) if script.suffix == ".py" else nullcontext():
+        source = _source(script, as_module=as_module)
+        with _services_ahead(source) if source.suffix == ".py" else nullcontext():
             runs(script, arguments)
     finally:
         ENVIRONMENT.reset(named)
         LIMITS.reset(limited)
         DETACH.reset(detached)
         SUBMITTED.reset(collected)
+
+
+def _source(script: Path, *, as_module: bool) -> Path:
+    """The file of what is run: of a module, where it is found."""
+    if not as_module:
+        return script
+    from ..scripts.modules import source_of
+
+    return source_of(script) or script
 
 
 @contextmanager
@@ -172,12 +197,13 @@ def _services_ahead(script: Path) -> Iterator[None]:
         yield
 
 
-def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
+def _check_any(script: Path, studies: Sequence[StudyHandle], *, as_module: bool) -> None:
     """Raise UsageError where a script of ours that ran to its end has submitted nothing.
 
     One that does not name Penstock has run as under Python; that is said.
     """
-    if not studies and "penstock" not in script.read_text("utf-8", "replace"):
+    source = _source(script, as_module=as_module)
+    if not studies and "penstock" not in source.read_text("utf-8", "replace"):
         note(f"{script.name} ran no study on Penstock's devices")
     elif not studies:
         raise UsageError(

@@ -46,11 +46,12 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
     if not script.is_file():
         raise UsageError(f"there is no file {script}")
     file = str(script.absolute())  # as Python has it: the script may change its directory
-    with as_python(script, arguments), users_code(script.name, file), on_devices(_say):
+    with as_python(script, arguments), users_code(script.name, file), on_devices(say):
         runpy.run_path(file, run_name="__main__")
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Write ``line`` on standard error, as a remark of Penstock's."""
     PlainConsole(stderr=True).print(Text(line, style="dim"), soft_wrap=True)
 
 

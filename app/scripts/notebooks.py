@@ -1,0 +1,172 @@
+"""Runs the code cells of a Jupyter notebook one after another, for ``penstock run x.ipynb``.
+
+Theory of operation. The cells share one module ``__main__``, as in Jupyter, and the working
+directory is the notebook's folder. Each cell is compiled under a file name that says the notebook
+and the cell, so every traceback shows cell and line. Cells are numbered as Jupyter numbers them
+when all are run: those without code do not count. IPython is not needed. What is IPython's and not
+Python's, a line of ``%``, ``!`` or ``?``, is found where Python cannot read the cell: it is left
+out, which is said unless it is one that has no use outside Jupyter.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from ...profiling.base.errors import UsageError
+from ..study.optuna_scripts import on_devices
+from ..study.script import as_python, say, users_code
+
+#: Magics without use or meaning outside Jupyter, which are left out without a word.
+_NEEDLESS = {"matplotlib", "load_ext", "reload_ext", "unload_ext", "autoreload", "config"}
+#: Magics around a statement or a cell that is run without them.
+_TRANSPARENT = {"time", "capture", "prun"}
+_MAGIC = re.compile(r"(?P<indent>\s*)(?P<mark>%%?|!!?|\?)\s*(?P<name>\w*)(?P<rest>.*)")
+#: ``files = !ls`` and ``result = %magic``.
+_ASSIGNED = re.compile(r"\s*[\w.,\s]+=\s*[%!]")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A code cell: its number from 1, and its text."""
+
+    number: int
+    source: str
+
+
+def run_notebook(file: Path, arguments: Sequence[str]) -> None:
+    """Run the code cells of the notebook ``file``. Errors as ``run_script``.
+
+    Raises UsageError also for a file that is no notebook of Python in nbformat 4. The value of a
+    cell's last line is printed, as Jupyter shows it.
+    """
+    cells = list(read_cells(file))
+    name = str(file.absolute())
+    main = ModuleType("__main__")
+    vars(main)["display"] = print  # IPython has it among the builtins
+
+    def tell(words: str) -> None:
+        say(f"{file.name}, {words}")
+
+    with (
+        _in_folder_of(file),
+        as_python(Path(name), arguments),
+        _as_main(main),
+        users_code(file.name, name),
+        on_devices(say),
+    ):
+        for cell in cells:
+            _run(cell, name, main, tell)
+
+
+def read_cells(file: Path) -> Iterator[Cell]:
+    """Yield the cells with code. Raises UsageError for what is no notebook that can be run."""
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}")
+    try:
+        notebook = json.loads(file.read_text("utf-8"))
+        version, cells = notebook["nbformat"], notebook.get("cells", ())
+        language = notebook.get("metadata", {}).get("language_info", {}).get("name", "python")
+        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{file} is no Jupyter notebook: {error!r}") from error
+    if version != 4:
+        raise UsageError(
+            f"{file} has nbformat {version}, and 4 is read: `jupyter nbconvert --to notebook"
+            f" --inplace {file}` converts it"
+        )
+    if language != "python":
+        raise UsageError(f"{file} is a notebook of {language}, and Python's are run")
+    with_code = [source for source in sources if source.strip()]
+    yield from (Cell(number, source) for number, source in enumerate(with_code, 1))
+
+
+def python_of(cell: Cell, tell: Callable[[str], None]) -> str:
+    """Return the cell's Python; ``tell`` says which lines of IPython's are left out.
+
+    Lines keep their numbers. What is no Python after that stays, and fails as it is compiled.
+    """
+    lines = cell.source.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.strip())
+    if lines[first].startswith("%%"):
+        name = lines[first][2:].split()[0] if lines[first][2:].strip() else ""
+        if name not in _TRANSPARENT:
+            tell(f"cell {cell.number}: %%{name} is IPython's, the cell was not run")
+            return "\n" * len(lines)
+        lines[first] = ""
+    for _ in range(len(lines)):
+        try:
+            ast.parse("\n".join(lines))
+        except SyntaxError as error:
+            at = (error.lineno or 0) - 1
+            if not 0 <= at < len(lines) or not _leave_out(lines, at, cell.number, tell):
+                break
+        else:
+            break
+    return "\n".join(lines)
+
+
+def _leave_out(lines: list[str], at: int, cell: int, tell: Callable[[str], None]) -> bool:
+    """Replace line ``at`` if it is IPython's; returns whether it was."""
+    found = _MAGIC.fullmatch(lines[at])
+    indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+    if found is None and not lines[at].rstrip().endswith("?") and not _ASSIGNED.match(lines[at]):
+        return False
+    if found is not None and found["mark"] == "%" and found["name"] in _TRANSPARENT:
+        lines[at] = f"{indent}{found['rest'].strip() or 'pass'}"
+        return True
+    if found is None or found["mark"] != "%" or found["name"] not in _NEEDLESS:
+        tell(f"cell {cell}, line {at + 1} is IPython's and was not run: {lines[at].strip()}")
+    end = at
+    while lines[end].endswith("\\") and end + 1 < len(lines):
+        end += 1
+    lines[at : end + 1] = [f"{indent}pass", *[""] * (end - at)]
+    return True
+
+
+def _run(cell: Cell, notebook: str, main: ModuleType, tell: Callable[[str], None]) -> None:
+    """Run one cell in ``main``, and print the value of its last line."""
+    name, text = f"{notebook}, cell {cell.number}", python_of(cell, tell)
+    # Without a time of change the entry stays: no file of this name is looked for.
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    tree, last = ast.parse(text, name), None
+    final = tree.body[-1] if tree.body and not cell.source.rstrip().endswith(";") else None
+    if isinstance(final, ast.Expr):
+        tree.body.pop()
+        last = ast.Expression(final.value)
+    # Not with what this file imports from __future__.
+    exec(compile(tree, name, "exec", dont_inherit=True), vars(main))  # noqa: S102 - the user's
+    if last is not None:
+        value = eval(compile(last, name, "eval", dont_inherit=True), vars(main))  # noqa: S307 - the user's
+        if value is not None:
+            print(value)  # noqa: T201 - as Jupyter shows it
+
+
+@contextmanager
+def _as_main(module: ModuleType) -> Iterator[None]:
+    kept = sys.modules["__main__"]
+    sys.modules["__main__"] = module
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = kept
+
+
+@contextmanager
+def _in_folder_of(file: Path) -> Iterator[None]:
+    """Work in the folder of ``file`` meanwhile, as Jupyter does."""
+    kept = Path.cwd()
+    os.chdir(file.absolute().parent)
+    try:
+        yield
+    finally:
+        os.chdir(kept)
