@@ -146,13 +146,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython: object) -> None:
     """Make Optuna's studies Penstock's in a notebook: ``%load_ext penstock``."""
-    from .app.scripts.jupyter import load
+    from importlib import import_module
 
-    load()
+    import_module(".app.scripts.jupyter", __name__).load()
 
 
 def unload_ipython_extension(ipython: object) -> None:
     """Make them Optuna's again: ``%unload_ext penstock``."""
-    from .app.scripts.jupyter import unload
+    from importlib import import_module
 
-    unload()
+    import_module(".app.scripts.jupyter", __name__).unload()

@@ -52,9 +52,12 @@ class Client:
         spec: StudySpec,
         enqueued: Sequence[Params] = (),
         blobs: Mapping[str, bytes] | None = None,
+        *,
+        heard: bool = False,
     ) -> None:
         """Submit a study to the scheduler. ``enqueued`` configurations are tried first.
 
+        With ``heard`` its next trials wait until ``hear`` was called for those that have ended.
         ``blobs`` has its code by SHA-256 (hex), as far as it goes by value
         (``tasks.contracts.by_value``).
 
@@ -62,7 +65,7 @@ class Client:
         """
         study = json.loads(spec_to_json(spec))
         first = [dict(params) for params in enqueued]
-        self.send("submit", study=study, enqueued=first, **_encoded(blobs))
+        self.send("submit", study=study, enqueued=first, heard=heard, **_encoded(blobs))
 
     def cancel(self, study: str) -> None:
         """Stop a study by id. Errors as ``submit``."""
@@ -88,18 +91,19 @@ class Client:
         to: int | None = None,
         now: StudySpec | None = None,
         blobs: Mapping[str, bytes] | None = None,
+        heard: bool = False,
     ) -> int:
         """Let a study, over or not, have more trials; returns how many it then has in total.
 
         ``by`` that many more, or up to ``to``. ``now`` has the present code, command line and
-        working directory, ``blobs`` are as in ``submit``. A study that is over goes on with them,
-        and one that is not over goes on as it is; a local one takes all of ``now``. Errors as
-        ``submit``.
+        working directory, ``blobs`` and ``heard`` are as in ``submit``. A study that is over goes
+        on with them, and one that is not over goes on as it is; a local one takes all of ``now``.
+        Errors as ``submit``.
         """
         newest: dict[str, Any] = {}
         if now is not None:
             newest = {"spec": json.loads(spec_to_json(now)), **_encoded(blobs)}
-        answer = self.send("extend", study=study, by=by, to=to, **newest)
+        answer = self.send("extend", study=study, by=by, to=to, heard=heard, **newest)
         return int(_field(answer, "n_trials", int))
 
     def store(self) -> str:
@@ -111,6 +115,13 @@ class Client:
         if installation is None:
             raise BackendError(f"no scheduler has opened the broker {hide_password(self._url)}")
         return checkpoints(installation.store, installation.key)
+
+    def hear(self, study: str, trials: Sequence[str], *, over: bool = False) -> None:
+        """Say that a script's callbacks were called for ``trials``; with ``over``, the last time.
+
+        Errors as ``submit``.
+        """
+        self.send("hear", study=study, trials=list(trials), over=over)
 
     def close(self, study: str) -> None:
         """End an ask-and-tell study. Errors as ``submit``."""

@@ -3,11 +3,17 @@
 Theory of operation. The scheduler adds each study that ends to a short stream, once its end is in
 the ledger. A watcher blocks on the stream between two looks at the ledger. The stream is no more
 than a hint: where the broker does not answer, or the entry is lost, the next look finds the end.
+
+Trials that end are on a second stream where a script calls callbacks for them, because the next
+ones wait for that (``Listening``).
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import redis
 
@@ -15,6 +21,35 @@ from . import connection, protocol
 
 #: Seconds for which a broker that did not answer is not asked again.
 REST = 5.0
+_STREAMS = (protocol.ENDINGS, protocol.UNHEARD)
+#: Seconds between two signs of life of a script, and milliseconds that each counts.
+BEAT, ALIVE_MS = 1.0, 4000
+
+
+class Listening(threading.Thread):
+    """Shows that a script lives and calls callbacks, while it is used as a context manager."""
+
+    def __init__(self, url: str, study: Callable[[], str]) -> None:
+        """``study`` gives the id of the study, which may change until it is submitted."""
+        super().__init__(name="listening", daemon=True)
+        self._client = connection.connect(url)
+        self._study = study
+        self._over = threading.Event()
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        while True:
+            key = protocol.script_key(self._study())
+            with suppress(redis.RedisError):  # the broker is away: the next beat may reach it
+                protocol.command(self._client, "SET", key, "1", "PX", ALIVE_MS)
+            if self._over.wait(BEAT):
+                return
 
 
 class Endings:
@@ -23,35 +58,49 @@ class Endings:
     def __init__(self, url: str, study: str) -> None:
         self._client = connection.connect(url)
         self._study = study
-        #: The last entry that was seen; None before the first look.
-        self._seen: str | None = None
+        #: The last entry that was seen of each stream; empty before the first look.
+        self._seen: dict[str, str] = {}
         self._rests_until = 0.0
 
-    def wait(self, seconds: float) -> None:
-        """Return when the study ends, at the latest after ``seconds``. Never raises.
+    def begin(self) -> None:
+        """Notice what ends from now on; without this call, from the first ``wait`` on."""
+        with suppress(redis.RedisError):  # then the first wait begins
+            for key in _STREAMS:
+                newest = protocol.command(self._client, "XREVRANGE", key, "+", "-", "COUNT", 1)
+                self._seen.setdefault(key, str(newest[0][0]) if newest else "0")
 
-        An end before the first call is not noticed.
+    def wait(self, seconds: float) -> Sequence[str]:
+        """Return when the study ends, or trials whose callbacks are due, with their ids in order.
+
+        Returns at the latest after ``seconds``. Never raises.
         """
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if time.monotonic() < self._rests_until:
                 time.sleep(left)
-                return
+                break
             try:
-                if self._is_over(left):
-                    return
+                is_over, trials = self._next(left)
             except redis.RedisError:
                 self._rests_until = time.monotonic() + REST
+            else:
+                if is_over or trials:
+                    return trials
+        return ()
 
-    def _is_over(self, wait: float) -> bool:
-        """Whether the stream names the study within ``wait`` seconds, or before the next entry."""
-        key = protocol.ENDINGS
-        if self._seen is None:
-            newest = protocol.command(self._client, "XREVRANGE", key, "+", "-", "COUNT", 1)
-            self._seen = str(newest[0][0]) if newest else "0"
-        block = max(1, int(wait * 1000))
-        found = protocol.command(self._client, "XREAD", "BLOCK", block, "STREAMS", key, self._seen)
-        entries = [entry for _, each in protocol.by_stream(found) for entry in each]
-        if entries:
-            self._seen = entries[-1][0]
-        return any(protocol.pairs(fields).get("s") == self._study for _, fields in entries)
+    def _next(self, wait: float) -> tuple[bool, list[str]]:
+        """Whether the study has ended, and its trials that have, by the next entries."""
+        if len(self._seen) < len(_STREAMS):
+            self.begin()
+        block = ("BLOCK", max(1, int(wait * 1000)))
+        after = [self._seen.get(key, "$") for key in _STREAMS]
+        found = protocol.command(self._client, "XREAD", *block, "STREAMS", *_STREAMS, *after)
+        is_over, trials = False, list[str]()
+        for key, entries in protocol.by_stream(found):
+            for entry, raw in entries:
+                self._seen[key] = entry
+                fields = protocol.pairs(raw)
+                if fields.get("s") == self._study:
+                    is_over = is_over or key == protocol.ENDINGS
+                    trials += [fields["t"]] if "t" in fields else []
+        return is_over, trials

@@ -47,6 +47,8 @@ WHOLE = re.compile(r'\[\{"whole":([0-9]{1,9})\}\]')
 ANNOUNCEMENTS = f"{PREFIX}announcements:"
 #: Studies that are over, for those who wait for one (``endings``).
 ENDINGS = f"{PREFIX}endings"
+#: Trials that have ended, for the scripts that call callbacks for them (``endings``).
+UNHEARD = f"{PREFIX}unheard"
 GROUP = "scheduler"
 #: The keys at which an answer may be put (``reply_name``).
 REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")
@@ -59,7 +61,7 @@ LOCATIONS = (
 #: The type of value under each of our keys, by the beginning of its name. The first match counts.
 _TYPES = {
     **dict.fromkeys((REPORTS, COMMANDS, RELEASES, HISTORY), "stream"),
-    **dict.fromkeys((ANNOUNCEMENTS, ENDINGS), "stream"),
+    **dict.fromkeys((ANNOUNCEMENTS, ENDINGS, UNHEARD), "stream"),
     **dict.fromkeys((DEVICES, INSTALLATION, DROPPED, f"{PREFIX}attempt:"), "hash"),
     **dict.fromkeys((f"{PREFIX}meeting:", f"{PREFIX}reply:"), "list"),
     PREFIX: "string",
@@ -93,6 +95,11 @@ def rendezvous_key(trial: str, fence: int, rank: int) -> str:
 
 def alive_key(device: str) -> str:
     return f"{PREFIX}alive:{device}"
+
+
+def script_key(study: str) -> str:
+    """The key that lives as long as a script that calls callbacks for the study's trials."""
+    return f"{PREFIX}script:{study}"
 
 
 def reply_name(asker: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import Any
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 RELEASES_KEPT = 10_000
 #: How many studies' ends are kept for those who wait for them.
 ENDINGS_KEPT = 100
+#: How many ends of trials are kept for scripts that call callbacks for them.
+UNHEARD_KEPT = 1000
 #: Milliseconds after which a hold on the broker expires if the scheduler does not renew it.
 HOLD_MS = 10_000
 _STREAMS = (protocol.REPORTS, protocol.COMMANDS)
@@ -148,6 +150,9 @@ class RedisTransport:
             commands.append(("XADD", protocol.RELEASES, "MAXLEN", "~", kept, "*", *fields))
             # A copy of an old message then finds no attempt, and is stale.
             commands.append(("DEL", protocol.attempt_key(release.trial)))
+        for study, trial in effects.unheard:
+            fields = ("s", study, "t", trial)
+            commands.append(("XADD", protocol.UNHEARD, "MAXLEN", "~", UNHEARD_KEPT, "*", *fields))
         for study in effects.ended:
             keys = (protocol.HISTORY + study, protocol.ANNOUNCEMENTS + study)
             commands.append(("DEL", *keys))
@@ -186,6 +191,11 @@ class RedisTransport:
         alive = {record.device.name: record for record in self._records(devices)}
         stopped = frozenset(r.device.name for r in self._records(gone) if r.draining)
         return Survey(alive, states, boot, stopped)
+
+    def scripts(self, studies: Collection[str]) -> Collection[str]:
+        """Those of ``studies`` whose scripts live and call callbacks."""
+        known = self._execute([("EXISTS", protocol.script_key(study)) for study in studies])
+        return [study for study, alive in zip(studies, known, strict=True) if alive]
 
     def close(self) -> None:
         """Leave the broker to the next scheduler. If it does not answer, nothing is done."""

@@ -6,7 +6,7 @@ The real ones are ``app.broker.transport.RedisTransport`` and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -102,6 +102,8 @@ class Effects:
     history: list[tuple[str, str]] = field(default_factory=list)
     #: Studies whose whole history is in ``history``: nothing that was sent before is needed.
     repeated: list[str] = field(default_factory=list)
+    #: (study, trial): trials that have ended, whose script is to call its callbacks.
+    unheard: list[tuple[str, str]] = field(default_factory=list)
     #: Studies that are over: no trainer needs their history, and somebody may wait for their end.
     ended: list[str] = field(default_factory=list)
     #: Messages to acknowledge.
@@ -125,6 +127,9 @@ class Transport(Protocol):
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         """The devices that answer, and the state of each open attempt."""
+
+    def scripts(self, studies: Collection[str]) -> Collection[str]:
+        """Those of ``studies`` whose scripts live and call callbacks."""
 
 
 class Answer(NamedTuple):

@@ -48,6 +48,7 @@ KINDS: dict[str, type[Event]] = {
     "StudyFailed": events.StudyFailed,
     "StudyStopped": events.StudyStopped,
     "StudyReopened": events.StudyReopened,
+    "CallbacksCalled": events.CallbacksCalled,
     "StudyDeleted": events.StudyDeleted,
     "StudyWritten": events.StudyWritten,
     "StudyImported": events.StudyImported,

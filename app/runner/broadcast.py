@@ -66,6 +66,8 @@ class Broadcast:
         for trial in batch.trials:
             if _is_followed(state, trial.study):
                 found[trial.study].append(of_trial(trial))
+            if trial.finished_at is not None and _is_heard(state, trial.study):
+                effects.unheard.append((trial.study, trial.id))
         for record in batch.studies:
             if record.finished_at is not None:
                 effects.ended.append(record.spec.id)
@@ -86,6 +88,12 @@ def _is_followed(state: EngineState, study: str) -> bool:
     """Whether the study has trainers that follow it."""
     known = state.studies.get(study)
     return known is not None and known.spec.contract == "objective"
+
+
+def _is_heard(state: EngineState, study: str) -> bool:
+    """Whether a script calls callbacks for the study's trials."""
+    known = state.studies.get(study)
+    return known is not None and known.heard
 
 
 def _counts(event: EpochReported, state: EngineState) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...profiling.base.errors import PenstockError, UsageError
 from ...scheduler.model.events import (
+    CallbacksCalled,
     DevicesGivenBack,
     DevicesTakenOut,
     Event,
@@ -64,7 +65,7 @@ from . import user_commands
 from .imports import check_imported
 
 KINDS = (
-    "submit, cancel, pause, resume, weigh, extend, enqueue, close, import, drain,"
+    "submit, cancel, pause, resume, weigh, extend, enqueue, close, hear, import, drain,"
     " undrain, free, remember, add, write, annotate, stop, delete"
 )
 #: How many names of devices are listed when one is not found.
@@ -284,6 +285,9 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
         if known.spec.contract != "ask":
             raise UsageError(f"{known.spec.name} was not made by ask(): cancel it")
         return StudyClosed(at=at, study=study)
+    if kind == "hear":
+        trials = tuple(map(str, body["trials"]))
+        return CallbacksCalled(at=at, study=study, trials=trials, over=bool(body["over"]))
     if kind in ("pause", "resume"):
         if known.spec.contract == "ask":
             raise UsageError(f"nothing of {known.spec.name} runs here: it cannot be paused")

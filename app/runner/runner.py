@@ -36,6 +36,7 @@ from ...scheduler.engine.engine import Engine, OtherDraws, Refused
 from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import (
     AttemptLost,
+    CallbacksCalled,
     Event,
     LedgerRestored,
     StudyExtended,
@@ -59,6 +60,7 @@ from . import answers, commands, user_commands
 from .broadcast import Broadcast
 from .code_by_value import take_in
 from .decision_collector import DecisionCollector, Turn
+from .listeners import Listeners
 from .objective_questions import ObjectiveQuestions, Reply
 from .reaper import Reaper
 from .reports import to_events, to_question, to_request
@@ -122,6 +124,7 @@ class Runner:
         self._advisor = Advisor()
         self._clock = clock
         self._reaper = Reaper(claim_timeout)
+        self._listeners = Listeners()
         self._survey_every = survey_every
         self._discard = discard
         self._code = code
@@ -272,6 +275,8 @@ class Runner:
         if self._code is not None:
             take_in(event, body, self._code)
         fault = self._apply(event)
+        if body.get("heard") and isinstance(event, StudySubmitted | StudyExtended):
+            self._apply(CallbacksCalled(at=now, study=event.study.id))
         if isinstance(fault, IllegalTransition):
             raise BackendError(f"the scheduler failed over this command, which is a bug: {fault}")
         if fault is not None and isinstance(event, TrialEnqueued):
@@ -325,6 +330,8 @@ class Runner:
             self._broadcast.repeat(self.engine.state)
         blind = now < self._blind_until
         for event in list(self._reaper.findings(survey, state, now, blind=blind)):
+            self._apply(event)
+        for event in self._listeners.findings(state, self._transport.scripts, now, blind=blind):
             self._apply(event)
 
     # -- deciding --------------------------------------------------------------------------------

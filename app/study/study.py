@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,14 @@ from ..spec.warm_start import fitting, observation, of_frozen, of_study
 from .handle import DETACH, SENT_FOR, SUBMITTED, refuse_in_trainer
 from .results import ReadableStudy
 from .submission import CannotTravel, begin, is_local, submit_local, submit_scheduled
-from .watching import detached_message, failure_of, show_failures, sort_callbacks, watch
+from .watching import (
+    detached_message,
+    failure_of,
+    listening,
+    show_failures,
+    sort_callbacks,
+    watch,
+)
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -93,7 +101,8 @@ class Study(ReadableStudy):
             n_jobs: accepted as it is.
             catch: exceptions of an objective that fail their trial only. With any, a study in which
                 all trials fail does not raise.
-            callbacks: each called as ``callback(study, trial)`` when a trial has ended. Logs
+            callbacks: each called as ``callback(study, trial)`` when a trial has ended. While the
+                script lives the next trials wait for that, unless a strategy compares trials. Logs
                 (``TensorBoardCallback``, ``MLflowCallback``) hear of each accepted epoch instead.
                 An exception of one ends the watching, not the study.
             gc_after_trial: accepted as it is.
@@ -121,36 +130,40 @@ class Study(ReadableStudy):
         self._sync()
         ended = set() if DETACH.get() else self._ended(func, space)
         changed = self._changed_by(func, space)
-        try:
-            self._submit(func, n_trials, space, devices, catches=caught, changed=changed)
-        except CannotTravel as error:
-            if not self._made_by_optuna:
+        heard = bool(trial_callbacks) and not DETACH.get()
+        with listening(self._handle) if heard else nullcontext():
+            try:
+                self._submit(func, n_trials, space, devices, catches=caught, heard=heard, changed=changed)
+            except CannotTravel as error:
+                if not self._made_by_optuna:
+                    raise
+                why = "So the study runs in this process, as plain Optuna's."
+                sys.stderr.write(f"{error}. {why}\n")
+                self._prepare()
+                classes = tuple(catch) if isinstance(catch, Iterable) else (catch,)
+                calls: Any = trial_callbacks
+                super().optimize(func, n_trials, timeout, n_jobs, classes, calls, gc_after_trial)
+                return
+            if DETACH.get():
+                return
+            try:
+                row = self._watch(
+                    trial_callbacks,
+                    logs,
+                    timeout=timeout,
+                    at_timeout=self._stop_beginning,
+                    show=show_progress or show_progress_bar,
+                    caught=caught,
+                    heard=heard,
+                    # A script that runs again takes a study up where it is if the scheduler samples
+                    # for it. Then its callbacks hear of all trials.
+                    before=ended if self._handle.spec and self._handle.spec.local else (),
+                    unwritten=ended,
+                )
+            except KeyboardInterrupt:
+                if SUBMITTED.get() is None:  # otherwise the command line says so
+                    sys.stderr.write(f"\n{detached_message(self.study_name, self.id)}\n")
                 raise
-            sys.stderr.write(f"{error}. So the study runs in this process, as plain Optuna's.\n")
-            self._prepare()
-            classes = tuple(catch) if isinstance(catch, Iterable) else (catch,)
-            calls: Any = trial_callbacks
-            super().optimize(func, n_trials, timeout, n_jobs, classes, calls, gc_after_trial)
-            return
-        if DETACH.get():
-            return
-        try:
-            row = self._watch(
-                trial_callbacks,
-                logs,
-                timeout=timeout,
-                at_timeout=self._stop_beginning,
-                show=show_progress or show_progress_bar,
-                caught=caught,
-                # A script that runs again takes a study up where it is if the scheduler samples for
-                # it. Then its callbacks hear of all trials.
-                before=ended if self._handle.spec and self._handle.spec.local else (),
-                unwritten=ended,
-            )
-        except KeyboardInterrupt:
-            if SUBMITTED.get() is None:  # otherwise the command line says so
-                sys.stderr.write(f"\n{detached_message(self.study_name, self.id)}\n")
-            raise
         self._sync()
         self._hand_back(changed)
         if row.status == "failed" and not caught:
@@ -187,11 +200,12 @@ class Study(ReadableStudy):
         *,
         catches: bool = False,
         changed: Changed | None = None,
+        heard: bool = False,
     ) -> None:
         refuse_in_trainer("optimize() and submit()")
         token = SENT_FOR.set(self.id)
         try:
-            self._send(func, n_trials, space, devices, catches=catches, changed=changed)
+            self._send(func, n_trials, space, devices, catches=catches, heard=heard, changed=changed)
         finally:
             SENT_FOR.reset(token)
         self._use_ledger()
@@ -205,16 +219,16 @@ class Study(ReadableStudy):
         *,
         catches: bool,
         changed: Changed | None,
+        heard: bool,
     ) -> None:
         if is_local(self._handle, func, space):
             if space is not None:
                 raise UsageError(f"study {self.study_name} has an objective that needs no space")
             tools = (self.sampler, self.pruner)
-            submit_local(
-                self._handle, func, n_trials, tools, devices, catches=catches, changed=changed
-            )
+            given = (self._handle, func, n_trials, tools, devices)
+            submit_local(*given, catches=catches, heard=heard, changed=changed)
         else:
-            submit_scheduled(self._handle, func, space, n_trials, devices)
+            submit_scheduled(self._handle, func, space, n_trials, devices, heard=heard)
 
     def _prepare(self) -> None:
         """Have the study in the ledger, perhaps without an objective."""

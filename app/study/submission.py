@@ -59,12 +59,14 @@ def submit_local(
     *,
     catches: bool,
     changed: Changed | None,
+    heard: bool,
 ) -> None:
     """Have ``n_trials`` more trials of the objective ``func`` run; None: until it is stopped.
 
     ``tools`` are the sampler and the pruner. ``changed`` is what the objective changes of its
     script, where that waits for the trials. With ``catches`` its user expects exceptions, so the
-    study goes on however many trials fail. Raises UsageError as ``Study.optimize``.
+    study goes on however many trials fail. With ``heard`` trials wait for the script's callbacks.
+    Raises UsageError as ``Study.optimize``.
     """
     check_one_replicate(handle.plan.replicates)
     n = ENDLESS if n_trials is None else whole("n_trials", n_trials, low=1)
@@ -98,11 +100,11 @@ def submit_local(
     blobs = _blobs(code, pickled)
     handle.ensure_up(devices)
     if handle.spec is None and handle.is_untouched():
-        spec = _submit_new(handle, spec, blobs=blobs)
+        spec = _submit_new(handle, spec, blobs=blobs, heard=heard)
     else:
         begin(handle)
         spec = replace(spec, id=handle.id, name=handle.study_name)  # begin may have renamed it
-        handle.client().extend(handle.id, by=n, now=spec, blobs=blobs)
+        handle.client().extend(handle.id, by=n, now=spec, blobs=blobs, heard=heard)
     handle.note_submitted(spec)
 
 
@@ -118,6 +120,8 @@ def _submit_new(
     spec: StudySpec,
     enqueued: Sequence[Params] = (),
     blobs: Mapping[str, bytes] | None = None,
+    *,
+    heard: bool = False,
 ) -> StudySpec:
     """Submit a study that is new; returns what was submitted.
 
@@ -126,7 +130,7 @@ def _submit_new(
     """
     for _ in range(_NAMES_TRIED):
         try:
-            handle.client().submit(spec, enqueued, blobs)
+            handle.client().submit(spec, enqueued, blobs, heard=heard)
         except UsageError as error:
             if handle.next_name is None or not str(error).startswith("study_name = "):
                 raise
@@ -163,8 +167,13 @@ def submit_scheduled(
     space: Mapping[str, Any] | None,
     n_trials: Any,
     devices: str | None,
+    *,
+    heard: bool,
 ) -> None:
-    """Submit a study that the scheduler samples for; one that exists goes on to ``n_trials``."""
+    """Submit a study that the scheduler samples for; one that exists goes on to ``n_trials``.
+
+    ``heard`` is as in ``submit_local``.
+    """
     known = handle.spec
     code, sampler = refer_to(func), handle.plan.optuna_sampler
     tools = None
@@ -192,9 +201,11 @@ def submit_scheduled(
         check_metered(spec.energy_weight, here)
     handle.ensure_up(devices)
     if known is None:
-        spec = _submit_new(handle, spec, enqueued, _blobs(code, *([tools] if tools else [])))
+        blobs = _blobs(code, *([tools] if tools else []))
+        spec = _submit_new(handle, spec, enqueued, blobs, heard=heard)
     elif spec.n_trials > known.n_trials:
-        handle.client().extend(handle.id, to=spec.n_trials, now=spec, blobs=_blobs(code))
+        blobs = _blobs(code)
+        handle.client().extend(handle.id, to=spec.n_trials, now=spec, blobs=blobs, heard=heard)
     if known is None:
         _send_attributes(handle)
     handle.note_submitted(spec)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import TrialFailed, UsageError
+from ...profiling.base.errors import BackendError, TrialFailed, UsageError
 from ...scheduler.model.retry import ENDS_STUDY
 from ...scheduler.model.trial import FINAL, TrialState
 from ..common.text import in_shell
@@ -15,10 +15,54 @@ from .handle import SUBMITTED, StudyHandle
 if TYPE_CHECKING:
     from ..exports.epoch_callbacks import EpochCallback
     from ..ledger.reader import Reader
-    from ..ledger.rows import StudyRow, TrialRow
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+    from ..views.progress import View
 
+#: Seconds in which the scheduler takes what is said of callbacks, before the watching goes on.
+ACCEPTED_WITHIN = 5.0
 #: What ``penstock run`` says where its first study begins to be watched.
 IN_THE_BROWSER = "live in the browser: penstock ui"
+
+
+class HeardTrials:
+    """Tells the scheduler for which trials callbacks were called: the next ones wait for that.
+
+    What the scheduler did not take is said again with the next trial, or at the next look.
+    """
+
+    def __init__(self, handle: StudyHandle) -> None:
+        from ..broker.client import Client
+
+        self._client, self._study = Client(handle.settings, timeout=ACCEPTED_WITHIN), handle.id
+        self._unsaid: list[str] = []
+
+    def add(self, trial: str) -> None:
+        """Note that the callbacks of ``trial`` have returned, and say so."""
+        self._unsaid.append(trial)
+        self.say()
+
+    def say(self) -> None:
+        """Say what the scheduler has not taken yet. A study that is over needs it no more."""
+        if self._unsaid:
+            with suppress(BackendError):
+                with suppress(UsageError):
+                    self._client.hear(self._study, self._unsaid)
+                self._unsaid.clear()
+
+    def end(self) -> None:
+        """Say that no more callbacks are called, though the study may go on."""
+        with suppress(BackendError, UsageError):
+            self._client.hear(self._study, (), over=True)
+
+
+@contextmanager
+def listening(handle: StudyHandle) -> Iterator[None]:
+    """Show the scheduler that this script lives and calls callbacks for the study's trials."""
+    from ..broker.endings import Listening
+    from ..broker.server import broker_url
+
+    with Listening(broker_url(handle.settings), lambda: handle.id):
+        yield
 
 
 def watch(
@@ -26,12 +70,13 @@ def watch(
     logs: Sequence[EpochCallback],
     *,
     on_trial: Callable[[TrialRow], None] | None,
+    heard: bool = False,
     **options: Any,
 ) -> StudyRow:
     """Watch a study to its end, and return it as it then stands.
 
-    ``on_trial`` is called for each trial that ends, ``logs`` receive its epochs. ``options`` are
-    those of ``views.live.follow``.
+    ``on_trial`` is called for each trial that ends, ``logs`` receive its epochs. With ``heard`` the
+    study's next trials wait until it has returned. ``options`` are those of ``views.live.follow``.
     """
     from ..broker.endings import Endings
     from ..broker.server import broker_url
@@ -49,18 +94,38 @@ def watch(
         # ``penstock run`` says it of its first study.
         PlainConsole(stderr=True).print(Text(IN_THE_BROWSER, style="dim"), soft_wrap=True)
     # A watcher also revives the services that the study needs.
+    trials = HeardTrials(handle) if heard and on_trial is not None else None
+
+    def tell(trial: TrialRow) -> None:
+        assert on_trial is not None
+        on_trial(trial)
+        if trials is not None:
+            trials.add(trial.id)
+
+    def look(view: View, epochs: Sequence[EpochRow]) -> None:
+        feed.update(view, epochs)
+        if trials is not None:
+            trials.say()
+
+    endings = Endings(broker_url(settings), handle.id)
+    endings.begin()
     with closing(Feed(logs, settings.run)) as feed, Supervisor(settings) as supervisor:
         monitor = StallMonitor(settings, reader, supervisor.trouble)
-        return follow(
-            reader,
-            handle.id,
-            on_trial=on_trial,
-            on_poll=feed.update if logs else None,
-            why=monitor.reason,
-            still=monitor.still,
-            wait=Endings(broker_url(settings), handle.id).wait,
-            **options,
-        )
+        try:
+            return follow(
+                reader,
+                handle.id,
+                on_trial=on_trial and tell,
+                on_poll=look if logs or trials is not None else None,
+                why=monitor.reason,
+                still=monitor.still,
+                wait=endings.wait,
+                **options,
+            )
+        except BaseException:  # Ctrl-C and what a callback raises end the watching alone
+            if trials is not None:
+                trials.end()
+            raise
 
 
 def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) -> None:

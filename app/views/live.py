@@ -13,7 +13,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -128,7 +128,7 @@ def follow(
     unwritten: Collection[str] = (),
     why: Callable[[StudyRow], str] = lambda study: "",
     still: Callable[[], bool] = lambda: False,
-    wait: Callable[[float], object] = time.sleep,
+    wait: Callable[[float], Sequence[str] | None] = time.sleep,
 ) -> StudyRow:
     """Watch a study until it is over, or for ``timeout`` seconds, and return it as it then stands.
 
@@ -139,7 +139,8 @@ def follow(
     is called for each look at the ledger, with all epochs so far in the order of their acceptance.
     ``why`` says what keeps the study from making progress (``app.status.stall_monitor``); this is
     shown even if nothing else is. ``still`` says whether it stands still because no scheduler runs.
-    ``wait`` is called between two looks with the longest time to wait.
+    ``wait`` is called between two looks with the longest time to wait. It may return earlier, with
+    the ids of trials that have ended: ``on_trial`` is called for these at once.
 
     A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
     if it never answered, and LedgerRefused or LedgerDamaged at once.
@@ -152,6 +153,14 @@ def follow(
     shown: AbstractContextManager[Screen] = (
         _screen(PlainConsole(stderr=True), unwritten) if show else nullcontext(Quiet())
     )
+
+    def report(trials: Sequence[TrialRow]) -> None:
+        for trial in trials:
+            if trial.state in FINAL and trial.id not in reported:
+                reported.add(trial.id)
+                if on_trial is not None:
+                    on_trial(trial)
+
     with shown as screen:
         while True:
             trouble = ""
@@ -170,11 +179,7 @@ def follow(
                 if on_poll is not None:
                     on_poll(view, watcher.epochs)
             finished = not trouble and view is not None and view.study.finished_at is not None
-            for trial in view.trials if view and not trouble else ():
-                if trial.state in FINAL and trial.id not in reported:
-                    reported.add(trial.id)
-                    if on_trial is not None:
-                        on_trial(trial)
+            report(view.trials if view and not trouble else ())
             screen.draw(view, trouble or ("" if view is None else why(view.study)))
             if view is not None and finished:
                 return view.study
@@ -183,7 +188,12 @@ def follow(
                 if at_timeout is None and view is not None:
                     return view.study
                 limit.carry_out()
-            wait(min(MAX_PERIOD, max(MIN_PERIOD, (time.monotonic() - begun) / 10)))
+            period = min(MAX_PERIOD, max(MIN_PERIOD, (time.monotonic() - begun) / 10))
+            until = time.monotonic() + period
+            while (left := until - time.monotonic()) > 0 and (ended := wait(left)):
+                with suppress(BackendError):  # the next look says it
+                    rows = {row.id: row for row in reader.trials_of(ended)}
+                    report([rows[name] for name in ended if name in rows])
 
 
 class Limit:

@@ -24,6 +24,7 @@ from typing import Any, cast
 
 from ...profiling.devices.signature import machine_of
 from ..model.events import (
+    CallbacksCalled,
     StudyCancelled,
     StudyExtended,
     StudyFailed,
@@ -51,6 +52,8 @@ from .attempts import Attempts
 from .dispatch import Dispatcher
 from .proposals import ORDER_FREE, Proposals
 
+#: The message of a study whose script has gone while its callbacks counted.
+UNHEARD = "its script has gone: its callbacks are called no more"
 #: Strategies to which trials can be added at any time.
 EXTENSIBLE = (FullBudget, Asha, Stopping)
 
@@ -144,6 +147,29 @@ class Lifecycle:
         study.message = event.message
         if event.status not in OVER:
             self._changed(study)
+
+    def on_callbacks_called(self, event: CallbacksCalled) -> None:
+        """Let the study begin as many more trials as callbacks were called for.
+
+        A strategy that compares trials pauses them, so callbacks hear of them when all is decided.
+        It cannot be stopped either, only cancelled: its trials are not held up.
+        """
+        study = self._core.study(event.study)
+        if not isinstance(study.strategy, FullBudget):
+            raise Refused(f"{event.study} does not wait for callbacks")
+        if event.over and not study.heard:
+            raise Refused(f"{event.study} has no callbacks")
+        study.heard = not event.over
+        called = {*(study.unheard if event.over else event.trials)}
+        study.unheard = [name for name in study.unheard if name not in called]
+        if event.over and not study.message:
+            study.message = UNHEARD
+            self._core.touch_study(study)
+        elif study.heard and study.message == UNHEARD:
+            study.message = ""
+            self._core.touch_study(study)
+        self._proposals.settle(study)
+        self._dispatcher.fill()
 
     def on_study_stopped(self, event: StudyStopped) -> None:
         study = self._core.study(event.study)

@@ -176,6 +176,10 @@ class Proposals:
         if study.ending or len(study.companions) >= MAX_COMPANIONS:
             return Pull()
         ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
+        if study.heard:  # the callbacks of what has ended may stop it
+            free, ahead = free - len(study.unheard), 0
+            if free <= 0:
+                return Pull()
         pull = study.strategy.pull(free, ahead, early)
         self.enter(study, pull.group)
         if pull.ask and study.spec.local:
@@ -236,7 +240,7 @@ class Proposals:
         if study.ending:
             self._settle_ending(study)
             return
-        if study.at_work or study.asks or study.spec.contract == "ask":
+        if study.at_work or study.asks or study.unheard or study.spec.contract == "ask":
             return
         free = max(1, len(free_slots(self._state)))
         pull = self.pull_study(study, free)

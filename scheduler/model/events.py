@@ -129,6 +129,20 @@ class StudyStopped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallbacksCalled(Event):
+    """A script has called its callbacks for ``trials`` that have ended.
+
+    From the first such event on, no more trials begin than free slots that this accounts for, so a
+    callback that stops the study is in time. With ``over`` the script calls none any more, and the
+    study goes on without it.
+    """
+
+    study: str
+    trials: tuple[str, ...] = ()
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyReopened(Event):
     """A study that was over takes trials from its user again. ``past`` as in ``StudyExtended``.
 

@@ -123,6 +123,10 @@ class StudyState:
     singles: int = 0
     #: What it has had of devices (``scheduler.state.spending``).
     spent: Spent = NOTHING_SPENT
+    #: Whether a script calls callbacks for its trials, which may stop it.
+    heard: bool = False
+    #: The trials that have ended and whose callbacks were not called yet, while ``heard``.
+    unheard: list[str] = field(default_factory=list)
     #: Whether it has reached a limit at which it ends: no trial but ``finishes`` goes on.
     ending: bool = False
     #: The trial that goes on to its target all the same; empty if none does.

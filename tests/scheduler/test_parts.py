@@ -96,6 +96,8 @@ SETTERS = {
     "companions": {"proposals"},
     "apart": {"prefixes"},
     "ending": {"lifecycle", "limits"},
+    "heard": {"lifecycle"},
+    "unheard": {"core", "lifecycle"},
     "taken": {"prefixes"},
 }
 

@@ -52,7 +52,15 @@ def test_the_engine_does_what_it_did(theme, counts):
 #: Kinds of event that are younger than the record.
 SINCE = {
     *("StudyStopped", "StudyReopened", "StudyDeleted", "StudyWritten"),
-    *("TrialAdded", "TrialWritten", "Remarked", "Derived", "Described", "FootprintReported"),
+    *(
+        "CallbacksCalled",
+        "TrialAdded",
+        "TrialWritten",
+        "Remarked",
+        "Derived",
+        "Described",
+        "FootprintReported",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -131,6 +131,10 @@ class SimulatedTransport:
     def drop(self, message: Message, why: Forged) -> None:
         """Raise, because a forged message can only be a bug of the simulator."""
         raise why
+
+    def scripts(self, studies: Collection[str]) -> Collection[str]:
+        """All ``studies``: a simulation has no scripts that could go."""
+        return studies
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         devices = {d.name: LiveDevice(d, "simulated", draining=False) for d in self.devices}
