@@ -74,6 +74,10 @@ bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tu
 	@echo "== peers"
 	@$(BIN)/python -m benchmarks.peers --json build/bench/peers.json
 
+bench-strangers: .venv-strangers/installed .venv/dev ## other people's scripts, plainly and by `penstock run`; an environment of 3 GB
+	@mkdir -p build/bench
+	@$(BIN)/python -m benchmarks.strangers --json build/bench/strangers.json
+
 gpu-check: .venv/dev ## on a GPU: bits at every width, what determinism, a resize and lanes cost
 	@mkdir -p build/bench
 	@$(BIN)/python -m benchmarks.gpu --json build/bench/gpu.json
@@ -88,7 +92,7 @@ deploy-check: .venv/dev ## what deploy/ ships, run for real; what is not install
 	@$(BIN)/python -m benchmarks.deploy_check --json build/bench/deploy_check.json
 
 clean: ## remove what these commands made, .venv included; studies are kept
-	@rm -rf .venv .venv-peers .typing build dist *.egg-info
+	@rm -rf .venv .venv-peers .venv-strangers .typing build dist *.egg-info
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -113,4 +117,12 @@ clean: ## remove what these commands made, .venv included; studies are kept
 	@echo "Installing the peers into .venv-peers (once; some minutes)"
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-strangers/installed: benchmarks/peers/strangers.txt benchmarks/peers/strangers-no-deps.txt
+	@echo "Installing what the strangers' scripts import into .venv-strangers (once; some minutes)"
+	@test -x .venv-strangers/bin/python || $(PYTHON) -m venv .venv-strangers
+	@.venv-strangers/bin/python -m pip install -qq --disable-pip-version-check --upgrade "pip>=25.1"
+	@PYTHONWARNINGS=ignore .venv-strangers/bin/python -m pip install -qq --disable-pip-version-check -e . torch==2.13.0 -r $<
+	@.venv-strangers/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r benchmarks/peers/strangers-no-deps.txt
 	@touch $@

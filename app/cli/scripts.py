@@ -83,10 +83,10 @@ def run(
     since = psutil.Process().create_time()
     studies: list[StudyHandle] = []
     try:
-        _run(
+        aside = _run(
             script, arguments or [], studies, environment, limits, as_module=as_module, detach=False
         )
-        _check_any(script, studies, as_module=as_module)
+        _check_any(script, studies, aside, as_module=as_module)
     finally:
         failed = _show_outcomes(studies, began, since)
     if failed:
@@ -104,10 +104,10 @@ def submit(
     studies: list[StudyHandle] = []
     cut_short = ""
     try:
-        _run(
+        aside = _run(
             script, arguments or [], studies, environment, limits, as_module=as_module, detach=True
         )
-        _check_any(script, studies, as_module=as_module)
+        _check_any(script, studies, aside, as_module=as_module)
     except TrialFailed:
         if studies:  # as `study.best_trials[0]`, which is the script's own error
             note(f"{script.name} has results of what it submitted only under `penstock run`")
@@ -141,11 +141,14 @@ def _run(
     *,
     as_module: bool,
     detach: bool,
-) -> None:
-    """Run a user's program, or a study's file; ``studies`` fills with those it submits."""
+) -> list[str]:
+    """Run a user's program, or a study's file; ``studies`` fills with those it submits.
+
+    Returns what of a script's studies did not run on devices, and why.
+    """
     from ...scheduler.model.environment import check_environment
     from ..spec.options import parse_limits
-    from ..study.handle import DETACH, ENVIRONMENT, LIMITS, SUBMITTED
+    from ..study.handle import ASIDE, DETACH, ENVIRONMENT, LIMITS, SUBMITTED
 
     check_environment(environment)
     given = None if limits is None else parse_limits(limits)
@@ -163,15 +166,19 @@ def _run(
         from ..study.script import run_script as runs
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
     named, limited = ENVIRONMENT.set(environment), LIMITS.set(given)
+    aside = list[str]()
+    told = ASIDE.set(aside)
     try:
         source = _source(script, as_module=as_module)
         with _services_ahead(source) if source.suffix == ".py" else nullcontext():
             runs(script, arguments)
     finally:
+        ASIDE.reset(told)
         ENVIRONMENT.reset(named)
         LIMITS.reset(limited)
         DETACH.reset(detached)
         SUBMITTED.reset(collected)
+    return aside
 
 
 def _source(script: Path, *, as_module: bool) -> Path:
@@ -197,15 +204,20 @@ def _services_ahead(script: Path) -> Iterator[None]:
         yield
 
 
-def _check_any(script: Path, studies: Sequence[StudyHandle], *, as_module: bool) -> None:
+def _check_any(
+    script: Path, studies: Sequence[StudyHandle], aside: Sequence[str], *, as_module: bool
+) -> None:
     """Raise UsageError where a script of ours that ran to its end has submitted nothing.
 
-    One that does not name Penstock has run as under Python; that is said.
+    Of one that does not name Penstock it is said what ran as under Python, and why (``aside``).
     """
-    source = _source(script, as_module=as_module)
-    if not studies and "penstock" not in source.read_text("utf-8", "replace"):
-        note(f"{script.name} ran no study on Penstock's devices")
-    elif not studies:
+    source, why = _source(script, as_module=as_module), "; ".join(aside)
+    if studies:
+        if why:
+            note(f"not on Penstock's devices: {why}")
+    elif "penstock" not in source.read_text("utf-8", "replace"):
+        note(f"{script.name} ran no study on Penstock's devices{why and ': '}{why}")
+    else:
         raise UsageError(
             f"{script.name} ended without submitting a study: call study.optimize(...), also when"
             " it runs as __main__"
@@ -234,9 +246,8 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
 
     The run ``began`` in a process that there has been ``since`` (seconds of the clock).
     """
-    from ..ledger.codec import spec_from_json
     from ..study.script import outcome, show
-    from ..study.watching import detached_message, open_message
+    from ..study.watching import asked_message, detached_message, open_message
 
     if not studies:
         return False
@@ -244,8 +255,14 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
     console, reader, failed = console_for_output(), reader_of(settings), False
     for study in dict.fromkeys(studies):
         row = reader.study(study.id)
+        alone = row.contract == "ask"
+        if alone and study.announce is not None:  # its user has no close()
+            if row.finished_at is None:
+                with suppress(PenstockError):  # no scheduler answers: it stays open
+                    study.client().close(row.id)
+            say(asked_message(row.name, row.id))
+            continue
         if row.finished_at is None:
-            alone = spec_from_json(row.spec_json).contract == "ask"
             say(open_message(row.name) if alone else detached_message(row.name, row.id))
             continue
         path = report_path(settings, row.id)

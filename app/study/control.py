@@ -139,7 +139,8 @@ def unfinished(settings: Settings) -> Iterator[str]:
         with suppress(PenstockError):  # the ledger is elsewhere or damaged
             reader = ledger_reader(settings)
             rows = [] if reader.is_empty() else reader.studies()
-            studies = [row for row in rows if row.finished_at is None]
+            # Nothing of a study of asked trials runs here, so nothing of it stands still.
+            studies = [row for row in rows if row.finished_at is None and row.contract != "ask"]
     paused = [row for row in studies if row.status == "paused"]
     if others := [row for row in studies if row.status != "paused"]:
         they = "It goes" if len(others) == 1 else "They go"

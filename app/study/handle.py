@@ -38,6 +38,9 @@ LIMITS: ContextVar[Limits | None] = ContextVar("LIMITS", default=None)
 SENT_FOR: ContextVar[str | None] = ContextVar("SENT_FOR", default=None)
 #: Set by the command line to a list, to which every study that a script submits is added.
 SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", default=None)
+#: Set by the command line to a list, to which each study of a script of Optuna's is added that did
+#: not run on devices, as the reason why.
+ASIDE: ContextVar[list[str] | None] = ContextVar("ASIDE", default=None)
 
 
 class StudyHandle:
@@ -60,6 +63,8 @@ class StudyHandle:
         self.next_name: Callable[[], str] | None = None
         #: Whether this process has submitted it: the user's code of it runs here, too.
         self.submitted_here = False
+        #: Says that studies run on devices, where a script made this one by Optuna's function.
+        self.announce: Callable[[], None] | None = None
         self.observed: list[Observation] = []
         #: Where trials that were added before submission come from, by number.
         self.sources: dict[int, str] = {}

@@ -3,40 +3,99 @@
 While such a script runs, ``optuna.create_study`` and ``optuna.load_study`` give Penstock's studies.
 A study that a script names is new in each run, as it is in Optuna's memory, unless it has a
 storage. In trainers nothing is changed: studies that an objective creates are plain Optuna's.
+
+What a library builds as ``optuna.study.Study`` itself stays Optuna's, since it relies on more than
+Optuna's interface: the steps of ``LightGBMTuner`` read what the objective has left in memory. That
+it runs in this process is said.
 """
 
 from __future__ import annotations
 
+import mmap
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from .handle import AS_OPTUNA
+from .handle import AS_OPTUNA, ASIDE, StudyHandle
+
+
+class _Studies:
+    """The studies of one script, and what was said of where they run."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._made: list[StudyHandle] = []
+        #: By the module that has built them: the storages of studies that are Optuna's.
+        self._plain: dict[str, list[Any]] = {}
+        #: Whether one ran on devices. Forked processes have it in common.
+        self._ran = mmap.mmap(-1, 1)
+
+    def add(self, handle: StudyHandle) -> None:
+        """Note a study that the script made, so that its first run is announced."""
+        handle.announce = self._announce
+        self._made.append(handle)
+
+    def _announce(self) -> None:
+        if self._ran[0] == 0:
+            self._ran[0] = 1
+            self._say("Optuna's studies run on Penstock's devices; python runs them plainly")
+
+    def add_plain(self, study: Any, builder: str) -> None:
+        """Note, and say once, that the module ``builder`` runs a study of its own making."""
+        if builder not in self._plain:
+            self._say(
+                f"{builder} builds its study as optuna.study.Study itself: its trials run in this"
+                " process, not on Penstock's devices"
+            )
+        self._plain.setdefault(builder, []).append(study._storage)
+
+    def aside(self) -> Iterator[str]:
+        """Say of each study that did not run on devices why."""
+        for builder in self._plain:
+            yield f"{builder} builds its studies itself"
+        if self._ran[0]:
+            if all(handle.spec is None for handle in self._made):
+                yield "only processes that it forked did (penstock ls)"
+            return  # what was made here may be what they have loaded
+        theirs = [storage for storages in self._plain.values() for storage in storages]
+        unused = [each for each in self._made if each.spec is None]
+        idle = [each for each in unused if not any(each.memory() is own for own in theirs)]
+        for name in dict.fromkeys(each.study_name for each in idle):
+            yield (
+                f"{name} was made here and not run here (a process that a script starts anew runs"
+                " plain Optuna)"
+            )
 
 
 @contextmanager
 def on_devices(say: Callable[[str], None]) -> Iterator[None]:
-    """Optuna's studies are Penstock's meanwhile. ``say`` shows one line, when the first is made."""
+    """Optuna's studies are Penstock's meanwhile. ``say`` shows a line, when the first one runs."""
     import optuna
     from optuna.study import study as module
 
-    first = [say]
+    studies = _Studies(say)
     plain = {name: getattr(module, name) for name in ("create_study", "load_study")}
+    optimize: Any = module.Study.optimize
     # Not in its own module: what Optuna itself builds on them, such as copy_study, stays plain.
     modules: tuple[Any, ...] = (optuna, optuna.study)
     try:
         for name, function in plain.items():
             for holder in modules:
-                setattr(holder, name, _ours(function, first))
+                setattr(holder, name, _ours(function, studies))
+        setattr(module.Study, "optimize", _noted(optimize, studies))  # noqa: B010 - it is typed
         yield
     finally:
+        setattr(module.Study, "optimize", optimize)  # noqa: B010 - as above
         for name, function in plain.items():
             for holder in modules:
                 setattr(holder, name, function)
+        if (aside := ASIDE.get()) is not None:
+            aside += studies.aside()
 
 
-def _ours(function: Any, first: list[Callable[[str], None]]) -> Any:
+def _ours(function: Any, studies: _Studies) -> Any:
     """Penstock's function in place of Optuna's."""
     from . import create
 
@@ -44,12 +103,25 @@ def _ours(function: Any, first: list[Callable[[str], None]]) -> Any:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        while first:
-            first.pop()("Optuna's studies run on Penstock's devices; python runs them plainly")
         token = AS_OPTUNA.set(True)
         try:
-            return ours(*args, **kwargs)
+            study = ours(*args, **kwargs)
         finally:
             AS_OPTUNA.reset(token)
+        studies.add(study._handle)
+        return study
+
+    return call
+
+
+def _noted(optimize: Any, studies: _Studies) -> Any:
+    """Optuna's ``Study.optimize``, which notes that a study that is not ours runs here."""
+    from .study import Study
+
+    @wraps(optimize)
+    def call(study: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(study, Study):
+            studies.add_plain(study, str(sys._getframe(1).f_globals.get("__name__")))
+        return optimize(study, *args, **kwargs)
 
     return call

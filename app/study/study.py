@@ -133,7 +133,9 @@ class Study(ReadableStudy):
         heard = bool(trial_callbacks) and not DETACH.get()
         with listening(self._handle) if heard else nullcontext():
             try:
-                self._submit(func, n_trials, space, devices, catches=caught, heard=heard, changed=changed)
+                self._submit(
+                    func, n_trials, space, devices, catches=caught, heard=heard, changed=changed
+                )
             except CannotTravel as error:
                 if not self._made_by_optuna:
                     raise
@@ -205,9 +207,13 @@ class Study(ReadableStudy):
         refuse_in_trainer("optimize() and submit()")
         token = SENT_FOR.set(self.id)
         try:
-            self._send(func, n_trials, space, devices, catches=catches, heard=heard, changed=changed)
+            self._send(
+                func, n_trials, space, devices, catches=catches, heard=heard, changed=changed
+            )
         finally:
             SENT_FOR.reset(token)
+        if self._handle.announce is not None:
+            self._handle.announce()
         self._use_ledger()
 
     def _send(

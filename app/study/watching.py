@@ -195,6 +195,16 @@ def open_message(study_name: str) -> str:
     )
 
 
+def asked_message(study_name: str, study_id: str) -> str:
+    """The message about a study of Optuna's that has ended with the script that asked and told."""
+    typed = in_shell(study_name, study_id)
+    return (
+        f"{study_name} did not run on Penstock's devices: the script, or a library in it, asked for"
+        f" its trials and ran them itself. It has ended; a script that loads it may ask for more."
+        f" penstock report {typed}"
+    )
+
+
 def detached_message(study_name: str, study_id: str) -> str:
     """The message about a study that is no longer watched but continues."""
     typed = in_shell(study_name, study_id)

@@ -90,12 +90,9 @@ class Core:
             self._count_waiting(trial, step)
         if trial.state in FINAL:
             trial.finished_at = self.at
-<<<<<<< HEAD
             trial.suggestions = ()
-=======
             if study.heard:
                 study.unheard.append(trial.id)
->>>>>>> 315fbe494 (Hand out trials when the callbacks of those that ended have been called)
             if trial.id in self.state.ready:
                 self.state.ready.remove(trial.id)
         if step in (Step.REACH, Step.FINISH, Step.PRUNE):

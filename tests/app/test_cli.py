@@ -101,6 +101,15 @@ def test_ls_and_down_say_what_is_unfinished_where_no_scheduler_runs(tmp_path):
     ]
 
 
+def test_a_study_whose_trials_are_asked_for_is_not_called_unfinished(tmp_path):
+    """Nothing of it runs here, so nothing of it goes on with a scheduler."""
+    asked = {"contract": "ask", "sampler": "optuna", "space": None, "n_trials": 0}
+    _, ledger = start_study(tmp_path, study_spec("asked", id="asked-1a2b", **asked))
+    ledger.close()
+    runner = CliRunner(env={"PENSTOCK_HOME": str(tmp_path)})
+    assert runner.invoke(app, ["down"]).stdout.splitlines() == ["nothing was running"]
+
+
 def test_status_where_no_scheduler_runs_foretells_nothing(tmp_path):
     runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
     for _ in range(6):

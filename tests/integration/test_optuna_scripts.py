@@ -115,6 +115,87 @@ study.optimize(lambda trial: objective(trial, study, "again"), n_trials=9)
 print(study.user_attrs, len(study.trials) < 12)
 """
 
+STOPS = """
+import optuna
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 1)
+
+called = []
+
+def callback(study, trial):
+    called.append(trial.number)
+    if len(called) == 5:
+        study.stop()
+
+study = optuna.create_study(study_name="stops")
+study.optimize(objective, n_trials=400, callbacks=[callback])
+print("trials", len(study.trials), "called", len(called), len(set(called)))
+"""
+
+COUNTS = """
+import optuna
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 1)
+
+study = optuna.create_study(study_name="counts", storage="sqlite:///n.db")
+enough = optuna.study.MaxTrialsCallback(6, states=(optuna.trial.TrialState.COMPLETE,))
+study.optimize(objective, callbacks=[enough])
+print("trials", len(study.trials))
+"""
+
+HANGS = """
+import time
+import optuna
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 1)
+
+def callback(study, trial):
+    print("called", flush=True)
+    time.sleep(1000)
+
+optuna.create_study(study_name="hangs").optimize(objective, n_trials=20, callbacks=[callback])
+"""
+
+BUILDS = """
+import optuna
+
+class Steps(optuna.study.Study):
+    pass
+
+kept = []
+
+def objective(trial):
+    kept.append(trial.number)
+    return trial.suggest_float("x", 0, 1)
+
+study = optuna.create_study()
+for _ in range(2):
+    Steps(study.study_name, study._storage, study.sampler, study.pruner).optimize(objective, 2)
+print("kept", len(kept), len(study.trials))
+"""
+
+FORKS = """
+import multiprocessing
+import optuna
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 1)
+
+def work():
+    study = optuna.load_study(study_name=HOW + "ed", storage="sqlite:///f.db")
+    study.optimize(objective, n_trials=2)
+
+if __name__ == "__main__":
+    optuna.create_study(study_name=HOW + "ed", storage="sqlite:///f.db")
+    process = multiprocessing.get_context(HOW).Process(target=work)
+    process.start()
+    process.join()
+    print("exit code", process.exitcode)
+"""
+
 REFERS = """
 import threading
 import optuna
@@ -211,6 +292,50 @@ def test_trials_that_are_told_in_any_order_are_all_seen(run):
     assert code == 0, said
     assert "[None, 1.0, None, None]\n[None, 1.0, 2.0, None]\n[0.0, 1.0, 2.0, None]" in said
     assert "['COMPLETE', 'COMPLETE', 'COMPLETE', 'FAIL']" in said
+    assert "studies run on Penstock's devices" not in said
+    assert "asked for its trials and ran them itself. It has ended" in said.splitlines()[-1]
+
+
+def test_a_study_that_a_script_asks_and_tells_ends_with_it(run, site):
+    code, said = run(ASKED_IN_ANY_ORDER)
+    assert code == 0, said
+    name = said.splitlines()[-1].split()[0]
+    assert site.reader.study(name).status == "complete"
+    code, said = run("import penstock\npenstock.create_study(study_name='still open').ask()")
+    assert "still open is open: nothing of it runs" in said
+    assert site.reader.study("still open").finished_at is None
+
+
+def test_a_study_that_a_library_builds_itself_is_said_to_run_in_the_scripts_process(run):
+    code, said = run(BUILDS)
+    assert code == 0, said
+    assert "kept 4 4" in said
+    assert "studies run on Penstock's devices" not in said
+    words = "__main__ builds its study as optuna.study.Study itself: its trials run in this process"
+    assert said.count(words) == 1
+    assert said.splitlines()[-1] == (
+        "s.py ran no study on Penstock's devices: __main__ builds its studies itself"
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("fork", "only processes that it forked did (penstock ls)"),
+        (
+            "spawn",
+            (
+                "spawned was made here and not run here (a process that a script starts anew runs"
+                " plain Optuna)"
+            ),
+        ),
+    ],
+)
+def test_where_the_studies_of_other_processes_run_is_said(run, how, words):
+    code, said = run(FORKS.replace("HOW", repr(how)))
+    assert code == 0, said
+    assert ("Optuna's studies run on Penstock's devices" in said) == (how == "fork")
+    assert said.splitlines()[-1] == f"s.py ran no study on Penstock's devices: {words}"
 
 
 def test_a_lambda_that_refers_to_its_own_study_runs_in_trainers_and_reads_that_study(run):
@@ -219,6 +344,48 @@ def test_a_lambda_that_refers_to_its_own_study_runs_in_trainers_and_reads_that_s
     assert "runs in this process" not in said
     assert "{'how': 'lambda'} True" in said
     assert "{'how': 'again'} True" in said
+
+
+def trials_of(said):
+    return next(int(li.split()[1]) for li in said.splitlines() if li.startswith("trials "))
+
+
+def slots_of(site):
+    return sum(each.device.slots for each in site.reader.devices())
+
+
+def test_a_callback_that_stops_the_study_stops_it_before_more_trials_than_slots_have_begun(
+    run, site
+):
+    """The objective takes no time, so trials would come faster than anybody looks."""
+    code, said = run(STOPS)
+    assert code == 0, said
+    assert 5 <= trials_of(said) <= 5 + slots_of(site)
+    assert f"called {trials_of(said)} {trials_of(said)}" in said
+
+
+def test_a_callback_that_counts_trials_in_a_storage_of_the_users_stops_in_time(run, site):
+    code, said = run(COUNTS)
+    assert code == 0, said
+    assert 6 <= trials_of(said) <= 6 + slots_of(site)
+
+
+def test_a_study_whose_script_was_killed_goes_on_without_its_callbacks_and_says_so(site, tmp_path):
+    (tmp_path / "s.py").write_text(HANGS)
+    process = site.start("run", "s.py", cwd=tmp_path)
+    assert process.stdout.readline() == "called\n"
+    try:
+        begun = len(site.reader.trials(site.reader.study("hangs").id))
+        assert begun <= 1 + slots_of(site), "no more begin while a callback runs"
+    finally:
+        process.kill()
+        process.communicate()
+    site.wait("hangs")
+    study = site.reader.study("hangs")
+    assert (study.status, study.n_trials) == ("complete", 20)
+    assert "its script has gone: its callbacks are called no more" in site.penstock(
+        "status", "hangs"
+    )
 
 
 def test_a_study_to_which_an_objective_refers_by_name_is_warned_of(run):
