@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 22
+VERSION = 23
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS = {"shuffle": False}

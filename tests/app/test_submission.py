@@ -522,7 +522,7 @@ class Taken:
     def __init__(self, taken):
         self.taken, self.sent = taken, []
 
-    def submit(self, spec, enqueued, blobs):
+    def submit(self, spec, enqueued, blobs, *, heard):
         self.sent.append(spec.name)
         if len(self.sent) <= self.taken:
             allowed = "a name not taken by another study"
