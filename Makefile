@@ -18,6 +18,20 @@ WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 QUICK := tests/scheduler tests/profiling tests/test_house.py
 PARALLEL := $(BIN)/python tests/again.py -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
+# Installs with pip, and prints a line for each package. What pip says else is shown where it fails: a
+# pipe's status is that of its last command, so pip's own is kept in a file.
+define install
+{ PYTHONWARNINGS=ignore $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off $(1) \
+        2> .venv/pip.log && rm -f .venv/failed || touch .venv/failed; } | \
+    awk '/^ *Collecting / { n++ } \
+        /^ *(Downloading|Using cached|Processing) .*[.](whl|gz)( |$$)/ { k++; split($$0, part, /[(]/); \
+            name = $$0; sub(/^ *(Downloading|Using cached|Processing) /, "", name); \
+            sub(/ [(].*/, "", name); sub(/^.*\//, "", name); sub(/-.*/, "", name); \
+            print "  " k (n > k ? " of " n : "") ": " name (part[2] == "" ? "" : " (" part[2]); fflush() } \
+        /^ *Installing collected packages/ { print "  unpacking them"; fflush() }'
+@if test -e .venv/failed; then cat .venv/pip.log; exit 1; fi
+endef
+
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
@@ -103,13 +117,13 @@ clean: ## remove what these commands made, .venv included; studies are kept
 	@echo "Installing Penstock into .venv (once; some minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade "pip>=25.1"
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e .
+	@$(call install,-c constraints.txt -e .)
 	@touch $@
 
 # Helm asks for Python 3.12 and runs on 3.11: it is a Go library, and what calls it is small.
 .venv/dev: .venv/installed
 	@echo "Installing what the tests need (once)"
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e . --group dev
+	@$(call install,-c constraints.txt -e . --group dev)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --ignore-requires-python helm-sdkpy
 	@touch $@
 

@@ -10,7 +10,7 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...profiling.base.errors import BackendError, UsageError
@@ -30,6 +30,9 @@ from .server import broker_url
 
 #: Seconds after which an unanswered command is sent again.
 RESEND_AFTER = 2.0
+#: Seconds of waiting for an answer after which a notice says so, and until the next notice.
+NOTICE_AFTER = 1.0
+NOTICE_EVERY = 10.0
 #: Characters a second at which a command is taken to travel at least: code by value is long.
 _SPEED = 4e6
 #: Seconds until a client gives up. A scheduler that is just starting answers much earlier.
@@ -41,7 +44,15 @@ _POLL_INTERVAL = 0.05
 class Client:
     """Sends commands over the broker of ``settings``. Connects on first use, and may be kept."""
 
-    def __init__(self, settings: Settings, *, timeout: float = ANSWER_TIMEOUT) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        notify: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """``notify`` is told what is waited for, if an answer takes long."""
+        self._notify = notify
         self._url = broker_url(settings)
         self._redis = connection.connect(self._url)
         self._timeout = timeout
@@ -171,7 +182,7 @@ class Client:
         begun = time.monotonic()
         on_its_way = len(text) / _SPEED
         deadline = begun + self._timeout + on_its_way
-        silence, sent = "", False
+        silence, sent, notice_due = "", False, 0.0
         while (left := deadline - time.monotonic()) > 0:
             answer, silence, lies_there = self._try(
                 command, text, min(left, RESEND_AFTER + on_its_way)
@@ -179,6 +190,9 @@ class Client:
             if answer is not None:
                 return _accepted(answer)
             sent = sent or lies_there
+            if (now := time.monotonic()) - begun > NOTICE_AFTER and now > notice_due:
+                self._notify(f"waiting for the scheduler, for up to {self._timeout:g} s: {silence}")
+                notice_due = now + NOTICE_EVERY
             if (words := self._refusal(time.monotonic() - begun)) is not None:
                 raise BackendError(f"{kind}: the scheduler cannot serve: {words}")
         raise BackendError(

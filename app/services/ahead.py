@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -60,6 +61,7 @@ def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
         if not theirs and settings.preload != "nothing" and desired_state(settings) is None:
             settings.ensure_home()
             begun = True
+            sys.stderr.write(f"starting broker, scheduler and workers for {script.name}\n")
             waiting = _start(settings, script)
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
@@ -127,7 +128,7 @@ class StudyHandle:
     def client(self) -> Client:
         from ..broker.client import Client
 
-        return Client(self.settings)
+        return Client(self.settings, notify=lambda words: sys.stderr.write(f"{words}\n"))
 
     def connect(self) -> Client:
         """The client for commands, once services run to answer them. They stop when long idle."""

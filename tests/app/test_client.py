@@ -37,6 +37,20 @@ def test_a_command_is_answered_and_carries_its_seal(settings):
     assert command["params"] == {"lr": 0.5, "act": None}
 
 
+def test_a_wait_for_a_scheduler_is_said_before_it_is_over(settings):
+    server.start(settings)
+    notices = []
+    asking = Client(settings, timeout=PATIENCE, notify=notices.append)
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(asking.send("anything")))
+    thread.start()
+    until(lambda: notices, "a notice")
+    assert re.fullmatch(r"waiting for the scheduler, for up to .* opened this broker", notices[0])
+    with FakeScheduler(settings):
+        thread.join()
+    assert answers == [{"ok": True}]
+
+
 def test_a_refusal_is_the_callers_error_and_any_other_trouble_the_backends(settings):
     with FakeScheduler(settings) as scheduler:
         with pytest.raises(BackendError, match=r"^out of order$"):
