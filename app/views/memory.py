@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from ..ledger.rows import StudyRow
 
 
+_WHICH = (
+    "process is the whole process: libraries, tensors, and memory that was freed and kept. Trials"
+    " are packed by it. The other columns are tensors alone, as PyTorch's allocator counts them;"
+    " needs has the margin, or 5% where the trial was measured"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TrialMemory:
     """What is known of one trial's memory, in bytes. ``needs`` includes the margin."""
@@ -157,11 +164,11 @@ def memory_view(found: StudyMemory) -> RenderableType:
             "" if known is None else size(known.ephemeral),
             _reserved(each.estimate) or each.failed,
             _reserved(each.measured),
-            "" if each.error is None else f"{round(each.error, 3) + 0.0:+.1%}",  # no -0.0
+            "" if each.error is None else _percent(each.error),
             "" if each.needs is None else size(each.needs),
             size(each.process) if each.process else _about(each.expected),
         )
-    return Group(Text(_headline(found)), table)
+    return Group(Text(_headline(found)), table, Text(_WHICH))
 
 
 def _headline(found: StudyMemory) -> str:
@@ -172,7 +179,17 @@ def _headline(found: StudyMemory) -> str:
             " TorchTrainables, in at most 1 % of the time that they are trained"
         )
     source = f"from {count(found.errors, 'earlier estimate')}" if found.errors else "assumed"
-    return f"{found.study}: the margin of an estimate is {found.margin:.0%}, {source}"
+    known_errors = [each.error for each in found.trials if each.error is not None]
+    worst = (
+        f"; the furthest here was off by {_percent(max(known_errors, key=abs))}"
+        if known_errors
+        else ""
+    )
+    return f"{found.study}: the margin of an estimate is {found.margin:.0%}, {source}{worst}"
+
+
+def _percent(error: float) -> str:
+    return f"{round(error, 3) + 0.0:+.1%}"  # no -0.0
 
 
 def _about(expected: int | None) -> str:

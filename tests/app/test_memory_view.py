@@ -68,6 +68,8 @@ def test_a_measured_trial_needs_what_it_was_measured_and_another_its_estimate_wi
     assert (four.estimate, four.measured, four.needs) == (None, None, None)
     told = words(found)
     assert "the margin of an estimate is 15%, from 1 earlier estimate" in told
+    assert "; the furthest here was off by +10.0%" in told
+    assert "packed by it" in told.replace("\n", " ")
     for word in ("100 MiB", "110 MiB", "+10.0%", "230 MiB", "aten.nonzero.default"):
         assert word in told
     facts = json.loads(json.dumps(memory_facts(found)))
