@@ -55,7 +55,7 @@ under-load: .venv/dev ## each test that load could fail, TIMES times beside four
 	@$(BIN)/python tests/under_load.py $(or $(TIMES),50)
 
 slow: .venv/dev ## the tests that take long: faults of every kind, many devices, other databases
-	@$(PARALLEL) -m slow
+	@$(PARALLEL) -m slow $$(grep -rl 'mark\.slow' tests --include='test_*.py')
 
 check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@$(BIN)/ruff check

@@ -171,6 +171,12 @@ def test_each_line_of_the_list_is_a_day_and_a_test_that_there_is_and_that_may_ru
         assert not is_invariant(file.removeprefix("tests/"), name), test
 
 
+def test_whoever_is_slow_says_so_in_its_own_file():
+    """`make slow` collects those files alone: all others would be imported for nothing."""
+    helpers = [path for path in TESTS.rglob("*.py") if not path.name.startswith("test_")]
+    assert [path for path in helpers if "mark.slow" in path.read_text()] == []
+
+
 def test_all_that_is_never_run_again_is_there():
     assert [path for path in [*FILES, *ROOMS] if not (TESTS / path).exists()] == []
 
