@@ -35,11 +35,14 @@ class HeardTrials:
 
         self._client, self._study = Client(handle.settings, timeout=ACCEPTED_WITHIN), handle.id
         self._unsaid: list[str] = []
+        #: Whether the study is over: no trial of it waits for anything.
+        self.over = False
 
     def add(self, trial: str) -> None:
         """Note that the callbacks of ``trial`` have returned, and say so."""
-        self._unsaid.append(trial)
-        self.say()
+        if not self.over:
+            self._unsaid.append(trial)
+            self.say()
 
     def say(self) -> None:
         """Say what the scheduler has not taken yet. A study that is over needs it no more."""
@@ -105,6 +108,7 @@ def watch(
     def look(view: View, epochs: Sequence[EpochRow]) -> None:
         feed.update(view, epochs)
         if trials is not None:
+            trials.over = view.study.finished_at is not None
             trials.say()
 
     endings = Endings(broker_url(settings), handle.id)
