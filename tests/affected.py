@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 #: Seconds.
 LIMIT = 120.0
+#: The exit status of a run that was stopped, as no test had failed.
+OVER = 75
 #: Files of the first run; each further one has twice as many. What is near is not held up by the
 #: imports of what is far.
 FIRST = 4
@@ -147,18 +150,30 @@ def changed_since(commit: str | None) -> tuple[str, list[Path]]:
 
 
 class Until:
-    """A pytest plugin that stops at a moment of the monotonic clock."""
+    """A pytest plugin that stops at a moment of the monotonic clock, and says what it left."""
 
     def __init__(self, moment: float) -> None:
         self._moment = moment
+        self._left: Counter[str] = Counter()
+        self._session = None
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logfinish(self) -> None:
+    def pytest_collection_finish(self, session) -> None:
+        self._session = session
+        self._left.update(item.nodeid.partition("::")[0] for item in session.items)
+
+    def pytest_runtest_logfinish(self, nodeid) -> None:
+        self._left[nodeid.partition("::")[0]] -= 1
         if time.monotonic() > self._moment:
-            self.session.shouldstop = "the time is over"
+            self._session.shouldstop = "the time is over"
 
-    def pytest_sessionstart(self, session) -> None:
-        self.session = session
+    def status(self, status: int) -> int:
+        """The exit status, which is ``OVER`` where the time was over before the tests were."""
+        left = +self._left
+        if self._session is None or self._session.testsfailed or not left:
+            return status if self._session is None or not self._session.testsfailed else 1
+        print("the two minutes are over; left:")
+        print(*(f"  {file}: {count} tests" for file, count in left.items()), sep="\n")
+        return OVER
 
 
 def run(files: list[str], moment: float) -> int:
@@ -169,9 +184,11 @@ def run(files: list[str], moment: float) -> int:
 
 
 def main(arguments: list[str]) -> int:
+    """Run what is affected; return 1 where a test fails, which ends it, too."""
     if arguments[:1] == ["--until"]:
+        until = Until(float(arguments[1]))
         options = ["-q", "-m", "not slow", "--no-header"]
-        return int(pytest.main([*options, *arguments[2:]], plugins=[Until(float(arguments[1]))]))
+        return until.status(int(pytest.main([*options, *arguments[2:]], plugins=[until])))
     moment = time.monotonic() + LIMIT
     since, changed = changed_since(arguments[0] if arguments else None)
     reach = Reach(ROOT, grimp.build_graph("penstock"))
@@ -180,17 +197,15 @@ def main(arguments: list[str]) -> int:
     order = sorted(distances, key=lambda each: (distances[each], "integration" in each.parts, each))
     files = [path.relative_to(ROOT).as_posix() for path in order]
     print(f"{len(changed)} files differ from {since[:12]}; they reach {len(files)} test files")
-    failed, at, size = 0, 0, FIRST
-    while at < len(files) and time.monotonic() < moment and not failed:
+    status, at, size = 0, 0, FIRST
+    while at < len(files) and time.monotonic() < moment and status == 0:
         status = run(files[at : at + size], moment)
-        failed = status if status not in (pytest.ExitCode.NO_TESTS_COLLECTED, 2) else 0
-        if status == pytest.ExitCode.INTERRUPTED:
-            break
+        status = 0 if status == pytest.ExitCode.NO_TESTS_COLLECTED else status
         at, size = at + size, 2 * size
     if left := files[at:]:
-        print(f"left, as {'a test failed' if failed else 'two minutes are over'}:")
+        print(f"not begun, from the nearest on, {len(left)} files:")
         print(*(f"  {file}" for file in left), sep="\n")
-    return int(failed)
+    return 0 if status == OVER else status
 
 
 if __name__ == "__main__":

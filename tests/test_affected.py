@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grimp
 import pytest
-from affected import ROOT, Reach
+from affected import OVER, ROOT, Reach
 from patience import PATIENCE
 from under_load import LISTED
 
@@ -56,14 +56,36 @@ def test_helpers_fixtures_public_names_benchmarks_processes_and_texts_count(
     assert reached(reach, file)[test] == distance
 
 
-def test_it_stops_when_the_time_is_over(tmp_path):
+@pytest.fixture
+def until(tmp_path):
+    """Run the tests of a file until some seconds from now."""
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: long\n")
-    file = tmp_path / "test_two.py"
-    file.write_text("def test_one(): pass\ndef test_other(): pass\n")
-    for moment, words in [(0.0, "1 passed"), (time.monotonic() + PATIENCE, "2 passed")]:
-        command = [sys.executable, ROOT / "tests" / "affected.py", "--until", str(moment), file]
+
+    def run(seconds, text):
+        (tmp_path / "test_some.py").write_text(text)
+        moment = str(time.monotonic() + seconds)
+        command = [sys.executable, ROOT / "tests/affected.py", "--until", moment, "test_some.py"]
         ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert words in ran.stdout, ran.stdout + ran.stderr
+        return ran.returncode, ran.stdout
+
+    return run
+
+
+TWO = "def test_one(): pass\ndef test_other(): pass\n"
+
+
+def test_it_stops_when_the_time_is_over_and_says_what_it_left(until):
+    status, said = until(0.0, TWO)
+    assert status == OVER
+    assert "1 passed" in said
+    assert "left:\n  test_some.py: 1 tests\n" in said
+    status, said = until(PATIENCE, TWO)
+    assert (status, "2 passed" in said) == (0, True)
+
+
+def test_what_fails_before_the_time_is_over_has_failed(until):
+    assert until(0.0, "def test_none(): assert False\n" + TWO)[0] == 1
+    assert until(PATIENCE, "import nothing_of_this_name")[0] == 1
 
 
 def test_each_test_that_load_could_fail_is_there():
