@@ -35,7 +35,7 @@ LASTS, BETWEEN = (2.0, 5.0), (0.2, 1.2)
 #: Bytes that a broker which evicts has beside what it holds.
 ROOM = 50_000
 GRID = {"x": [-3.5, -1.25, 0.5, 2.75], "kind": list(CHOICES), "n": [2, 7]}
-ENQUEUED = {"x": 1.5, "kind": "c"}
+ENQUEUED = {"x": 0.5, "kind": "c", "n": 7}
 
 #: The samplers of the studies, in the order in which they run.
 SAMPLERS: dict[str, Callable[[], Any]] = {
