@@ -123,6 +123,7 @@ def stops(trial):
 def draws_in_the_middle(trial):
     """Reports six epochs; the second parameter is drawn before the fourth."""
     x, y = trial.suggest_float("x", 0, 1), 0.0
+    trial.set_user_attr("x", x)
     for step in range(6):
         if step == 3:
             y = trial.suggest_float("y", 0, 1)

@@ -140,6 +140,8 @@ class RunningObjective(Function):
         self._unsaid = PendingWrite()
         # Draws by name, in the form of messages: the accepted ones and what was said since.
         self._draws: dict[str, _Draw] = {}
+        # Attributes that were said, in the form of messages.
+        self._attributes: list[Mapping[str, Any]] = []
         #: The values that the objective returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
@@ -168,8 +170,8 @@ class RunningObjective(Function):
             self._storage.end(task.number)
 
     def _note_draws(self, draws: Iterable[_Draw]) -> None:
-        self._draws |= {each[0]: each for each in draws}
         if self.run.task.tools is not None:  # else the scheduler samples
+            self._draws |= {each[0]: each for each in draws}
             known = self._draws.values()
             self.draws_digest = digest_of(
                 (name, text, internal) for name, _, text, internal in known
@@ -182,11 +184,17 @@ class RunningObjective(Function):
         return all(self._draws.get(each[0]) == each for each in task.suggestions)
 
     def advance(self, run: Run) -> None:
-        """As ``Function``'s. What was said and not accepted is said again first."""
+        """As ``Function``'s. What was said and not accepted is said again first.
+
+        Of attributes it is not known: where a report was lost, they may have been lost with it.
+        """
         accepted = {name for name, *_ in run.task.suggestions}
         left = [draw for name, draw in self._draws.items() if name not in accepted]
-        if left:
-            run.say("written", writing={"suggestions": left}, draws_digest=self.draws_digest)
+        again: list[Mapping[str, Any]] = [{"suggestions": left}] if left else []
+        if run.task.first in self.reports:
+            again += self._attributes
+        for writing in again:
+            run.say("written", writing=writing, draws_digest=self.draws_digest)
         super().advance(run)
 
     def _known_attributes(self) -> list[tuple[str, str]]:
@@ -291,6 +299,8 @@ class RunningObjective(Function):
     def _say_written(self) -> None:
         if writing := self._unsaid.take():
             self._note_draws(writing.get("suggestions", ()))
+            if attributes := {k: pairs for k, pairs in writing.items() if k != "suggestions"}:
+                self._attributes.append(attributes)
             try:
                 self.run.say("written", writing=writing, draws_digest=self.draws_digest)
             except TrialFailed as error:
@@ -317,6 +327,10 @@ class RunningObjective(Function):
             if self._waits:
                 self._wait_for_turn()
         self._begin()
+
+    def repeats(self) -> bool:
+        """Whether later reports than the last one were accepted, in an attempt before this."""
+        return len(self.reports) + 1 < self.run.task.first
 
     def _wait_for_turn(self) -> None:
         states = rng.save()

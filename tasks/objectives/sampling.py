@@ -191,6 +191,10 @@ class HostedStudy:
     def suggest(self, name: str, distribution: str) -> Any:
         """Never called: the sampler is here."""
 
+    def repeats(self) -> bool:
+        """No: nothing is reported here."""
+        return False
+
     def check(self) -> None:
         """The trial may always go on here."""
 

@@ -71,6 +71,9 @@ class Uplink(Protocol):
     def report(self, value: float, step: int) -> None:
         """An intermediate value of the running trial."""
 
+    def repeats(self) -> bool:
+        """Whether later reports of the running trial than its last one were accepted before."""
+
     def check(self) -> None:
         """Raises ``Abandoned`` if the running trial must not go on here."""
 

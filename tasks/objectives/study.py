@@ -127,6 +127,12 @@ class ObjectiveTrial(optuna.Trial):
         same = [choice for choice in choices if choice is value or _alike(choice, value)]
         return same[0] if same else value
 
+    def should_prune(self) -> bool:
+        """Ask the pruner. Where an attempt before went on, and that was accepted, so does this."""
+        assert isinstance(self.study, TrainerStudy)
+        link = self.study.trainer_storage.link
+        return not (link is not None and link.repeats()) and super().should_prune()
+
     def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
         check_name("the name of a parameter", name)
         value = super()._suggest(name, distribution)

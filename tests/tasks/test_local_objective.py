@@ -201,7 +201,7 @@ def test_whatever_is_said_carries_the_digest_of_all_that_was_drawn(scheduler):
         said = ours.run(local_objectives.draws_in_the_middle, 0)
         x, y = draws_of(said)
         assert [(m["op"], m["draws_digest"]) for m in said] == [
-            *[("written", digest(x)), *[("epoch", digest(x))] * 3],
+            *[*[("written", digest(x))] * 2, *[("epoch", digest(x))] * 3],
             *[("written", digest(x, y)), *[("epoch", digest(x, y))] * 3],
             ("returned", digest(x, y)),
         ]
@@ -226,6 +226,23 @@ def test_a_paused_objective_says_what_was_not_accepted_of_its_draws_before_it_re
         assert draws_of(said[:1]) == (y,)
         assert {m["draws_digest"] for m in said} == {digest(x, y)}
         assert values_of(said) == [x[1]] * 2 + [x[1] + y[1]] * 3
+
+
+def test_a_paused_objective_whose_report_was_lost_says_its_attributes_again(scheduler):
+    with scheduler() as ours:
+        x, y = paused(ours)
+        note = {"user_attrs": [["x", json.dumps(x[1])]]}
+        said = ours.run(local_objectives.draws_in_the_middle, 0, first=3, suggestions=(x, y))
+        assert said[0]["writing"] == note
+        assert said[0]["draws_digest"] == digest(x, y)
+        assert values_of(said)[0] == x[1]
+
+
+def test_a_paused_objective_all_of_whose_reports_were_accepted_says_nothing_again(scheduler):
+    with scheduler() as ours:
+        x, y = paused(ours)
+        said = ours.run(local_objectives.draws_in_the_middle, 0, first=5, suggestions=(x, y))
+        assert [message["op"] for message in said] == ["epoch", "epoch", "returned"]
 
 
 def test_a_paused_objective_whose_draws_are_not_the_accepted_ones_starts_over(scheduler):
@@ -295,6 +312,14 @@ def test_the_pruner_compares_with_the_history_of_the_other_trials(scheduler):
         # At step 4 the three others have 4, 5 and 5.
         assert [m["metrics"]["step"] for m in epochs] == [0.0, 2.0, 4.0]
         assert (last["value"], last["pruned"]) == (4.0, True)
+
+
+def test_no_attempt_is_pruned_where_an_accepted_report_says_that_the_trial_went_on(scheduler):
+    with scheduler(pruner=optuna.pruners.ThresholdPruner(upper=-1.0)) as ours:
+        (*_, last) = ours.run(local_objectives.prunes, 0)
+        assert (last["value"], last["pruned"]) == (0.0, True)
+        (*_, last) = ours.run(local_objectives.prunes, 1, first=4)
+        assert (last["value"], last["pruned"]) == (4.0, True), "at the last accepted report"
 
 
 def test_attributes_travel_with_the_trial_and_those_of_the_study_are_a_request(scheduler):
