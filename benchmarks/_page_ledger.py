@@ -22,7 +22,7 @@ DEVICES = 16
 LR = {"name": "FloatDistribution", "attributes": {"step": None, "low": 1e-5, "high": 1.0}}
 
 
-class _Curves:
+class Curves:
     """Learning curves that rise to a level of the trial's own; an epoch takes about a second."""
 
     def slowdown(self, at_work):
@@ -50,9 +50,9 @@ class LargeStudy:
         self._ledger = SqlLedger.open(f"sqlite:///{home / 'ledger.db'}")
         clock = SimulatedClock(time.time())
         devices = [Device(f"gpu.node.{k}", "node", "cpu", (k,), None) for k in range(DEVICES)]
-        transport = SimulatedTransport(clock, devices, _Curves())
+        transport = SimulatedTransport(clock, devices, Curves())
         self._runner = Runner(restore(self._ledger), self._ledger, transport, SamplerHost(), clock)
-        self._runner.start(StudySubmitted(at=clock.now(), study=_spec(self.id, 2 * n)))
+        self._runner.start(StudySubmitted(at=clock.now(), study=spec_of(self.id, 2 * n)))
         trials = self._runner.engine.state.trials
         while len(trials) < n:
             self._runner.turn(1.0)
@@ -76,7 +76,7 @@ class LargeStudy:
         self._ledger.close()
 
 
-def _spec(name: str, n_trials: int) -> StudySpec:
+def spec_of(name: str, n_trials: int) -> StudySpec:
     unit = {**LR["attributes"], "low": 0.0, "log": False}
     x = {**LR, "attributes": unit}
     lr = {**LR, "attributes": {**LR["attributes"], "log": True}}

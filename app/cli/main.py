@@ -8,6 +8,7 @@ error. Heavy modules are imported inside the commands: ``--help`` answers at onc
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -135,15 +136,11 @@ def watch(
 @app.command("ls", rich_help_panel=STUDIES)
 def list_studies(as_json: Json = False) -> None:
     """List all studies with their progress."""
-    from ..status.listing import study_facts, study_table
+    from ..services.ledger_location import ledger_url
+    from ..status.study_list import studies_facts, study_table
 
     settings = settings_of()
-    reader = reader_of(settings)
-    studies = [] if reader.is_empty() else reader.studies()
-    # Without a scheduler the ledger still has as running what was when the last one ended.
-    open_ones = {row.id for row in studies if row.status == "running"}
-    still = bool(open_ones) and not scheduler_runs(settings)
-    facts = [study_facts(reader, row, still=still and row.id in open_ones) for row in studies]
+    facts = studies_facts(ledger_url(settings), partial(scheduler_runs, settings))
     present(facts, as_json, study_table)
 
 

@@ -222,6 +222,11 @@ def control_of() -> Control:
 
 def scheduler_runs(settings: Settings) -> bool:
     """Whether this state folder's scheduler is up, or one that an operator runs."""
+    from ..host import locks
+
+    # Asked first, since the rest takes long to import, and nobody else is asked without a broker.
+    if locks.is_running(settings.run, "scheduler") or settings.broker is None:
+        return locks.is_running(settings.run, "scheduler")
     from ..services.services import scheduler_answers
 
     return scheduler_answers(settings)

@@ -11,6 +11,15 @@ from ...scheduler.model.snapshot import POLICY_BACKOFF
 
 #: Counts from here on are not read digit by digit.
 _LONGEST = 1e12
+#: The style of a study's status in a terminal.
+STATUS_STYLE = {
+    "running": "cyan",
+    "paused": "yellow",
+    "unfinished": "yellow",
+    "complete": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+}
 
 
 def count(n: int, noun: str) -> str:
@@ -89,6 +98,11 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
         return bars[0] * len(values)
     fractions = (min(max((value - low) / span, 0.0), 1.0) for value in values)
     return "".join(bars[math.floor(fraction * (len(bars) - 1) + 0.5)] for fraction in fractions)
+
+
+def status_word(status: str, *, still: bool) -> str:
+    """A study's status in words; one that stands still as in ``progress.View`` is *unfinished*."""
+    return "unfinished" if still and status == "running" else status
 
 
 def share_words(weight: float, priority: int) -> str:

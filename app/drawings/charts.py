@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..common.text import count, number
-from ..views.progress import ranked
+from ..ledger.summary import ranked
 
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..views.progress import best_of, front_of, ranked, scores, sign
+from ..ledger.summary import front_of, ranked, sign
+from ..views.progress import best_of, scores
 from .charts import Figure, axis, colours, escape, is_log, summary, unit_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..common.text import number
-from ..views.progress import ranked
+from ..ledger.summary import ranked
 from .charts import LANE, MARGIN, SCALE, Figure, axis, escape, is_log, shade
 
 if TYPE_CHECKING:

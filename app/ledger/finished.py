@@ -18,7 +18,7 @@ from sqlalchemy import Row, select
 
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.decisions import Member, Parent
-from ...scheduler.model.events import Proposed, StudyImported
+from ...scheduler.model.events import Proposed
 from ...scheduler.model.finished import EarlierTrial, FinishedStudy
 from ...scheduler.model.study import OVER, Metrics, StudyRecord, StudySpec
 from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
@@ -29,6 +29,7 @@ from .databases.digests import EVENTS
 from .databases.tables import DURABLE, EPOCH, EVENT, STUDY, TRIAL
 from .event_log import of_kind
 from .history import Rows
+from .summary import imports
 
 #: So many trials of earlier studies are enough, up to the study that comes to it: they go into the
 #: event that begins the later one.
@@ -41,7 +42,7 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
     Raises UsageError for an imported study, whose checkpoints are in another installation's store.
     """
     [head] = rows(STUDY, select(STUDY).where(STUDY.c.id == study))
-    if any(row.study == study for row in rows(EVENT, EVENTS.where(of_kind(StudyImported)))):
+    if imports(rows, study):
         raise UsageError(f"{head.name} was imported: it is over and stays so")
     of_study = TRIAL.c.study == study
     epochs, parents = defaultdict[str, list[Row[Any]]](list), defaultdict[str, list[Parent]](list)
@@ -87,7 +88,7 @@ def read_earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
     if not group:
         return ()
     found = list[EarlierTrial]()
-    imported = {row.study for row in rows(EVENT, EVENTS.where(of_kind(StudyImported)))}
+    imported = {event.record.spec.id for _, event in imports(rows)}
     token = json.dumps(spec.data_token, ensure_ascii=False)
     # The text is looked at first: to decode each study that ever ended takes long.
     named = STUDY.c.status.in_(OVER) & STUDY.c.spec.contains(token, autoescape=True)

@@ -13,28 +13,29 @@ completely (``IllegalTransition``): either a second writer is at work or the eng
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Protocol, Self
 
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, select, update
 
 from ...profiling.base.errors import IllegalTransition
 from ...profiling.similarity.history import HistoryEntry
-from ...scheduler.model.events import Event
+from ...scheduler.model.events import Event, StudyWritten
 from ...scheduler.model.finished import EarlierTrial, FinishedStudy
 from ...scheduler.model.study import OVER, StudyRecord, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch, Trial
 from ...scheduler.prefixes.between import earlier_trial, group_of
 from .databases.base import Database, Newest, migrate, verify
-from .databases.digests import NONE
+from .databases.digests import NONE, seal
 from .databases.open import database_at
-from .databases.tables import COMMAND
+from .databases.tables import COMMAND, STUDY
 from .event_log import EventLog
 from .finished import read_earlier, read_past
 from .history import merged, read_history
+from .summary import metric_names, summary_of
 from .writes import Batch, writes_for
 
 #: Seconds between two records of the newest event (``Database.note``).
@@ -165,13 +166,19 @@ class SqlLedger(EventLog):
                 connection.close()
                 raise
         database.note(newest)
-        return cls(database, connection, newest)
+        ledger = cls(database, connection, newest)
+        ledger._summarise(STUDY.c.summary == "")
+        return ledger
 
     def commit(self, batch: Batch) -> None:
         forgotten: Sequence[str] = ()
         if batch.history:
             written, forgotten = merged(batch.history, self.history())
             batch = replace(batch, history=written)
+        written_of = [event for _, event in batch.events if isinstance(event, StudyWritten)]
+        named = [event.study for event in written_of if metric_names(event)]
+        if named:  # the names of values are in the summary, and nothing else empties it
+            self._set_summaries(dict.fromkeys(named, ""))
         statements = self._writes.of(batch, forgotten, self._newest.digest)
         with self._database.translate_errors(), self._database.transaction(self._driver) as cursor:
             for statement, rows in statements:
@@ -181,6 +188,24 @@ class SqlLedger(EventLog):
             self._newest = Newest(newest["seq"], newest["digest"])
             if time.monotonic() >= self._note_due:
                 self._note()
+        over = [record.spec.id for record in batch.studies if record.finished_at is not None]
+        if over or named:
+            self._summarise(STUDY.c.id.in_([*over, *named]))
+
+    def _summarise(self, which: ColumnElement[bool]) -> None:
+        """Write the summaries of those of ``which`` studies that are over."""
+        over = select(STUDY).where(which, STUDY.c.finished_at.is_not(None))
+        for head in self._whole(STUDY, over):
+            self._set_summaries({head.id: summary_of(self._whole, head)})
+
+    def _set_summaries(self, texts: Mapping[str, str]) -> None:
+        heads = self._whole(STUDY, select(STUDY).where(STUDY.c.id.in_(texts)))
+        rows = [head._asdict() | {"summary": texts[head.id]} for head in heads]
+        seal(STUDY, rows, NONE)
+        with self._database.translate_errors(), self._connection.begin():
+            for row in rows:
+                new = {"summary": row["summary"], "digest": row["digest"]}
+                self._connection.execute(update(STUDY).where(STUDY.c.id == row["id"]).values(new))
 
     def _note(self) -> None:
         # Only now and then: a second changed file makes the next commit's sync more expensive.

@@ -11,17 +11,15 @@ too, so that their digest is compared.
 
 from __future__ import annotations
 
-import json
-import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Row, Select, func, select
 
-from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.base.errors import UsageError
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import (
     AttemptFailed,
@@ -39,14 +37,13 @@ from ...scheduler.model.events import (
 )
 from ...scheduler.model.study import SuperNet
 from ...scheduler.model.trial import TrialState
-from ...scheduler.state.state import DeviceRecord
 from . import codec
-from .databases.base import check_empty, check_not_newer, check_noted, revision
 from .databases.digests import EVENTS
-from .databases.open import database_at
-from .databases.tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
+from .databases.read_only import ReadOnly
+from .databases.tables import DEVICE, DURABLE, EPOCH, EVENT, STUDY, TRIAL
 from .event_log import EventLog, of_kind
 from .history import read_history
+from .listed import DELETED
 from .rows import (
     DurableRow,
     EpochRow,
@@ -60,11 +57,11 @@ from .rows import (
     study_of,
     trial_of,
 )
+from .summary import imports, names_of
 
-#: The status of a study that was deleted. Its name is free, and nobody finds it.
-DELETED = "deleted"
-#: The attribute of a study in which Optuna has the names of values.
-METRIC_NAMES = "study:metric_names"
+if TYPE_CHECKING:
+    from ...scheduler.state.state import DeviceRecord
+
 #: How many names of studies a message lists when a study is not found.
 NAMED = 5
 
@@ -75,23 +72,15 @@ class Reader(EventLog):
     """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
 
     def __init__(self, url: str) -> None:
-        self._database = database_at(url)
-        self._engine = self._database.reader()
-        #: What the users of imported studies call the values of their objectives, by study.
-        self._names: dict[str, tuple[str, ...]] = {}
+        #: What it is read through; the list of studies is read from it (``listed``).
+        self.tables = ReadOnly(url)
+        self._database = self.tables.database
         #: The super-nets that ``supernets`` found, and the newest event then.
         self._supernets: tuple[int, dict[str, SuperNet]] = -1, {}
-        weakref.finalize(self, self._engine.dispose)
 
     def is_empty(self) -> bool:
         """Whether no scheduler has opened this ledger yet. LedgerDamaged if it lost rows."""
-        if self._database.is_absent():
-            return True
-        with self._database.translate_errors(), self._engine.connect() as connection:
-            if revision(connection) is not None:
-                return False
-            check_empty(self._database, connection)
-            return True
+        return self.tables.is_empty()
 
     def studies(self) -> list[StudyRow]:
         """All studies but those that were deleted, oldest first."""
@@ -119,13 +108,7 @@ class Reader(EventLog):
 
     def with_names(self, study: StudyRow) -> StudyRow:
         """``study`` with the names that its user gave the values of its objectives."""
-        for _, event in reversed(self.events(study.id)):
-            if isinstance(event, StudyWritten) and (names := _metric_names(event)):
-                return replace(study, names=names)
-        if study.id not in self._names:  # an import does not change
-            known = self.imported(study.id)
-            self._names[study.id] = () if known is None else _metric_names(known[1])
-        return replace(study, names=self._names[study.id])
+        return replace(study, names=names_of(self._whole, study.id))
 
     def statuses(self) -> dict[str, int]:
         """The number of studies by status."""
@@ -161,15 +144,16 @@ class Reader(EventLog):
         """The running trials by (device, slot)."""
         running = str(TrialState.RUNNING)
         known = [str(state) for state in TrialState]
-        query = (
-            select(TRIAL, STUDY.c.name, STUDY.c.finished_at.label("study_finished_at"))
-            .join(STUDY, STUDY.c.id == TRIAL.c.study)
-            .where((TRIAL.c.state == running) | TRIAL.c.state.not_in(known))
-        )
+        # Two queries: a join would read the trials of every study to find those that run.
+        going = select(STUDY).where(STUDY.c.finished_at.is_(None))
+        names = {row.id: row.name for row in self._whole(STUDY, going)}
+        at_work = (TRIAL.c.state == running) | TRIAL.c.state.not_in(known)
+        query = select(TRIAL).where(TRIAL.c.study.in_(names), at_work)
         return {
-            (device, slot): Work(row.name, row.id, row.number, row.epoch + 1, row.dispatched_at)
+            (device, slot): Work(
+                names[row.study], row.id, row.number, row.epoch + 1, row.dispatched_at
+            )
             for row in self._whole(TRIAL, query)
-            if row.study_finished_at is None
             for device, slot in slots_of(row)
         }
 
@@ -206,7 +190,7 @@ class Reader(EventLog):
 
     def imported(self, study_id: str) -> tuple[int, StudyImported] | None:
         """The number and event of a study's import; None if it was not imported."""
-        return next(iter(self._of_kind(StudyImported, EVENT.c.study == study_id)), None)
+        return next(iter(imports(self._whole, study_id)), None)
 
     def events(self, trial_id: str) -> list[tuple[int, Event]]:
         """The events of a trial as (sequence number, event), in order."""
@@ -322,30 +306,7 @@ class Reader(EventLog):
         return read_history(self._whole, machine)
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        shown = self._database.shown
-        if self._database.is_absent():
-            raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
-        noted = self._database.noted()  # read first: an event written meanwhile is newer
-        with self._database.translate_errors(), self._engine.connect() as connection:
-            if found := self._database.sampled_structure_fault(connection):
-                raise self._database.damaged(found)
-            at = revision(connection)
-            if at is None:
-                check_empty(self._database, connection)
-                raise BackendError(f"nothing has run here yet: the ledger {shown} is empty")
-            if at != HEAD:
-                check_not_newer(self._database, connection, at)
-                raise BackendError(
-                    f"the ledger {shown} was written by an older Penstock (schema {int(at)}, this"
-                    f" one reads {int(HEAD)}): start its scheduler once (penstock up)"
-                )
-            check_noted(self._database, connection, noted)
-            return connection.execute(query).all()
-
-
-def _metric_names(event: StudyWritten | StudyImported) -> tuple[str, ...]:
-    given = json.loads(dict(event.system_attrs).get(METRIC_NAMES, "[]"))
-    return tuple(map(str, given)) if isinstance(given, list) else ()
+        return self.tables.rows(query)
 
 
 def _no_study(name: str, known: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Row
 
@@ -18,8 +18,10 @@ from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from ...scheduler.model.segment_length import LengthReason, SegmentLength
 from ...scheduler.model.study import ENDLESS, NOTHING_SPENT, Objective, Scalar, Spent
-from ...scheduler.state.state import DeviceRecord
 from . import codec
+
+if TYPE_CHECKING:
+    from ...scheduler.state.state import DeviceRecord
 
 _Value = TypeVar("_Value")
 #: The errors that reading a damaged row can raise.
@@ -342,6 +344,9 @@ def durable_of(row: Row[Any]) -> DurableRow:
 @readable
 def device_of(row: Row[Any]) -> DeviceRecord:
     """The device in a row of the table of devices."""
+    # Imported here because it imports NumPy, which readers of studies do not need.
+    from ...scheduler.state.state import DeviceRecord
+
     device = Device(
         name=row.name,
         node=row.node,

@@ -182,6 +182,7 @@ def _study(record: StudyRecord) -> dict[str, Any]:
         "message": record.message,
         "spec": codec.spec_to_json(record.spec),
         "spent": codec.spent_to_json(record.spent),
+        "summary": "",
     }
 
 

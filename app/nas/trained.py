@@ -30,7 +30,8 @@ from ...scheduler.model.trial import TrialState
 from ...tasks.contracts.by_value import PREFIX
 from ...tasks.contracts.code import IMPORT_TARGET, Found, walk
 from ..ledger.codec import spec_from_json
-from ..views.progress import final_metrics, front_of, numbers_of, ranked
+from ..ledger.summary import front_of, ranked
+from ..views.progress import final_metrics, numbers_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -35,7 +35,9 @@ from ...profiling.base.errors import UsageError
 from ...tasks.objectives.pending import PendingWrites
 from ...tasks.objectives.wire import attribute, check_compatible, record_of, suggestion
 from ...tasks.process.messages import number_text
-from ..ledger.reader import DELETED, METRIC_NAMES, Reader
+from ..ledger.listed import DELETED
+from ..ledger.reader import Reader
+from ..ledger.summary import METRIC_NAMES
 from .ledger_trials import WrittenTrials, trials_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...profiling.base.errors import PenstockError
 from ..host import locks
@@ -34,8 +34,6 @@ class Site:
         self.reader = reader
         self.control = Control(settings, reader)
         self.forecasts = Forecasts(reader)
-        #: Rows of the list of studies that are over, by id, status and end.
-        self.over: dict[tuple[str, str, float | None], dict[str, Any]] = {}
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()
         self._newest = 0
 
@@ -55,7 +53,7 @@ class Site:
             return 0
         if newest < self._newest:  # an older ledger was restored
             # Other ones, since a page may just be drawn from these.
-            self._watchers, self.over = OrderedDict(), {}
+            self._watchers = OrderedDict()
         self._newest = newest
         return newest
 

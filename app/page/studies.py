@@ -7,21 +7,21 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ..common.text import duration, number, share_words
-from ..status.listing import done_words, view_facts
-from ..views.progress import status_word
+from ..common.text import duration, number, share_words, status_word
+from ..ledger.listed import Listed, read_listed
+from ..status.listing import view_facts
+from ..status.study_list import done_words, progress_words, started_words
 from .frame import Content, Page
 from .pieces import cells, link, live, page_of, pager, table
 
 if TYPE_CHECKING:
-    from ..ledger.rows import StudyRow
     from .site import Site
 
 #: How many studies a page lists.
 LISTED = 100
 #: The columns; those in ``NUMBERS`` hold numbers.
-COLUMNS = ("study", "status", "trials", "epochs", "took", "best (last value)", "metric")
-NUMBERS = ("trials", "epochs", "took", "best (last value)")
+NUMBERS = ("progress", "trials", "epochs", "took", "best (last value)")
+COLUMNS = ("study", "status", "started", *NUMBERS, "metric")
 
 
 def studies_page(site: Site, query: Mapping[str, str]) -> Page:
@@ -30,7 +30,7 @@ def studies_page(site: Site, query: Mapping[str, str]) -> Page:
 
 
 def _content(site: Site, query: Mapping[str, str]) -> Content:
-    studies = [] if site.reader.is_empty() else site.reader.studies()[::-1]
+    studies = [] if site.reader.is_empty() else read_listed(site.reader.tables)[::-1]
     page = page_of(query)
     shown = studies[(page - 1) * LISTED : page * LISTED]
     still = not site.serves()
@@ -45,15 +45,9 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
     return Content(f"<section>{part}</section>")
 
 
-def _facts(site: Site, row: StudyRow, *, still: bool) -> dict[str, Any]:
-    """The study's row of the list. One that is over is read once."""
-    key, over = (row.id, row.status, row.finished_at), site.over
-    if key in over:
-        return over[key]
-    facts = view_facts(replace(site.look(row.id)[0], still=still))
-    if row.finished_at is not None:
-        over[key] = facts
-    return facts
+def _facts(site: Site, study: Listed, *, still: bool) -> dict[str, Any]:
+    """The study's row of the list."""
+    return study.facts or view_facts(replace(site.look(study.id)[0], still=still))
 
 
 def _cells(facts: dict[str, Any]) -> tuple[str, ...]:
@@ -63,6 +57,8 @@ def _cells(facts: dict[str, Any]) -> tuple[str, ...]:
     return (
         link("study", facts["name"], id=facts["id"]) + (share and f" <small>{share}</small>"),
         status(status_word(facts["status"], still=facts["stands_still"])),
+        started_words(facts),
+        progress_words(facts),
         done_words(facts, "trials"),
         done_words(facts, "epochs"),
         "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),

@@ -16,11 +16,12 @@ from ..common.text import count
 from ..drawings import figures, lineage
 from ..drawings.timeline import timeline
 from ..ledger.codec import spec_from_json
+from ..ledger.summary import ranked
 from ..prefixes.common import study_prefixes
 from ..report import company, device_sharing, prefixes, report
 from ..status.stall_monitor import StallMonitor
 from ..views.memory import memory_of, memory_view
-from ..views.progress import best_words, ranked
+from ..views.progress import best_words
 from ..views.screen import progress_words
 from ..views.spending import energy_words, late_words
 from ..views.utilisation import usage_of

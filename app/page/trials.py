@@ -11,9 +11,9 @@ from ...scheduler.model.trial import FINAL, TrialState
 from ..common.text import count, duration
 from ..drawings import figures
 from ..drawings.timeline import timeline
+from ..ledger.summary import front_of, ranked
 from ..report.html import pairs, table_row, trial_columns
 from ..stories.story import find_trial, trial_story
-from ..views.progress import front_of, ranked
 from .follower import TIME, topic_of
 from .frame import Content, Page
 from .pieces import chart, link, live, page_of, pager, table

@@ -12,7 +12,8 @@ from ..architectures.outline import Box, boxes_of, primitive_words, shortened
 from ..architectures.picture import picture
 from ..common.text import count, number
 from ..drawings.charts import STUDIES
-from ..views.progress import front_of, ranked, scores
+from ..ledger.summary import front_of, ranked
+from ..views.progress import scores
 
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow

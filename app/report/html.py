@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ...scheduler.model.trial import TOLD, TrialState
 from ..common.text import count, duration, number
 from ..drawings.charts import colours
-from ..views.progress import front_of, ranked, told, violated
+from ..ledger.summary import front_of, ranked
+from ..views.progress import told, violated
 from ..views.spending import joules_of
 
 if TYPE_CHECKING:

@@ -2,17 +2,21 @@
 
 A client that knows a broker's URL can submit to the scheduler that serves it. That scheduler's
 ledger is a file on its own machine, unless it is in a PostgreSQL database that all can reach.
+
+``penstock ls`` asks here, so what few of its calls need is imported where it is used.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...profiling.base.errors import BackendError
 from ...profiling.base.urls import hide_password
-from ..broker import server
-from ..broker.ownership import last_served_by, served_by
 from ..host.settings import PREFIX, Settings
 from ..ledger.databases.open import database_at
-from ..ledger.reader import Reader
+
+if TYPE_CHECKING:
+    from ..ledger.reader import Reader
 
 
 class LedgerElsewhere(BackendError):
@@ -20,7 +24,14 @@ class LedgerElsewhere(BackendError):
 
 
 def ledger_reader(settings: Settings) -> Reader:
-    """A reader of these settings' ledger. Raises LedgerElsewhere if it is on another machine.
+    """A reader of these settings' ledger. Raises as ``ledger_url`` does."""
+    from ..ledger.reader import Reader
+
+    return Reader(ledger_url(settings))
+
+
+def ledger_url(settings: Settings) -> str:
+    """The URL of these settings' ledger. Raises LedgerElsewhere if it is on another machine.
 
     Raises UsageError if it would be in another user's state folder.
     """
@@ -29,7 +40,7 @@ def ledger_reader(settings: Settings) -> Reader:
     words = elsewhere(settings)
     if words is not None:
         raise LedgerElsewhere(words)
-    return Reader(settings.ledger_url)
+    return settings.ledger_url
 
 
 def elsewhere(settings: Settings) -> str | None:
@@ -41,6 +52,9 @@ def elsewhere(settings: Settings) -> str | None:
         return None
     if not database_at(settings.ledger_url).is_absent():
         return None
+    from ..broker import server
+    from ..broker.ownership import last_served_by, served_by
+
     with server.connect(settings) as client:
         now = served_by(settings, client)
         holder = now or last_served_by(settings, client)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...scheduler.model.trial import TrialState
 from ...scheduler.strategies.base import RULES, STRATEGIES
 from ..common.text import count, number
-from ..views.progress import sign
+from ..ledger.summary import sign
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

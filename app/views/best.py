@@ -14,7 +14,8 @@ from ...profiling.base.errors import UsageError
 from ...tasks.checkpoints.stores import open_store
 from ..common.text import number
 from ..common.timeouts import within
-from .progress import final_metrics, front_of, mean_of, reached, so_far
+from ..ledger.summary import front_of, mean_of
+from .progress import final_metrics, reached, so_far
 from .spending import UNMEASURED, energy_words, joules_of
 
 if TYPE_CHECKING:

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...scheduler.model.pareto import front
-from ...scheduler.model.study import ENDLESS, number_of
+from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
-from ...scheduler.state.configurations import best_replicates
 from ...scheduler.strategies.expected import expected_epochs
-from ..common.text import count, label, number
+from ..common.text import count, label, number, status_word
 from ..ledger.codec import spec_from_json
+from ..ledger.summary import front_of, mean_of, trials_expected
 from ..prefixes.common import left_to_others
 
 if TYPE_CHECKING:
@@ -100,50 +99,6 @@ class View:
         return None if self.still else self.progress.eta
 
 
-def status_word(status: str, *, still: bool) -> str:
-    """A study's status in words; one that stands still as in ``View`` is *unfinished*."""
-    return "unfinished" if still and status == "running" else status
-
-
-def sign(study: StudyRow) -> float:
-    """+1 where larger is better, -1 where smaller is."""
-    return 1.0 if study.direction == "maximize" else -1.0
-
-
-def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
-    """Trials that have a value, best first; equal values in the order of their numbers.
-
-    Failed trials are left out, because their last value is not a result. Trials that violate a
-    constraint come last. With several objectives the Pareto front comes first; within it and after
-    it the first objective decides.
-    """
-    valued = [
-        trial
-        for trial in trials
-        if trial.value is not None
-        and math.isfinite(trial.value)
-        and trial.state != TrialState.FAILED
-    ]
-    ahead = {trial.id for trial in _front(study, valued)} if study.further else set()
-    return sorted(
-        valued,
-        key=lambda trial: (
-            not trial.feasible,
-            trial.id not in ahead,
-            -sign(study) * (trial.value or 0.0),
-            trial.number,
-        ),
-    )
-
-
-def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
-    """The trials that no other one beats in every objective, in their order."""
-    found = [trial for trial in valued if trial.feasible]
-    signs = [each.sign for each in study.objectives]
-    rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
-    return [found[index] for index in front(rows)]
-
-
 def scores(study: StudyRow, trial: TrialRow) -> str:
     """The trial's values in words: ``loss 0.12``, ``loss 0.12, size 17335``."""
     pairs = zip(study.objectives, trial.values, strict=False)
@@ -207,32 +162,6 @@ def seed_words(study: StudyRow) -> str:
         return str(study.seed)
     each = f", {study.replicates} replicates each" if study.replicates > 1 else ""
     return f"{study.seed}, shared by all {'configurations' if each else 'trials'}{each}"
-
-
-def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
-    """The best trials, best first: the best one, or the Pareto front of several objectives.
-
-    While the study runs it is the best so far, whatever its epoch. Once the study is over it is a
-    completed trial, as in ``Study.best_trial``. If no trial completed, it is the best of those
-    trained longest. With replicates it is those of the best configuration, in their order
-    (``best_replicates``).
-    """
-    order = [trial for trial in ranked(study, trials) if trial.feasible]
-    if study.finished_at is not None:
-        longest = max((trial.epoch for trial in order), default=0)
-        completed = [trial for trial in order if trial.state == TrialState.COMPLETED]
-        order = completed or [trial for trial in order if trial.epoch == longest]
-    if study.replicates == 1:
-        return _front(study, order) if study.further else order[:1]
-    by_number = {trial.number: trial for trial in order}
-    values = {number: trial.value or 0.0 for number, trial in by_number.items()}
-    return [by_number[n] for n in best_replicates(study.replicates, sign(study), values)]
-
-
-def mean_of(trials: Sequence[TrialRow]) -> float | None:
-    """The mean of the trials' values; None without any."""
-    values = [trial.value for trial in trials if trial.value is not None]
-    return sum(values) / len(values) if values else None
 
 
 def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
@@ -335,7 +264,7 @@ def study_progress(
     return StudyProgress(
         counts=counts,
         front=front_of(study, trials),
-        trials=_total(study, len(trials) - enqueued),
+        trials=trials_expected(study, len(trials) - enqueued),
         enqueued=enqueued,
         epochs=done,
         expected=expected,
@@ -343,13 +272,6 @@ def study_progress(
         busy=sum(row.seconds for row in epochs),
         eta=_time_left(study, trials, epochs, expected),
     )
-
-
-def _total(study: StudyRow, so_far: int) -> int | None:
-    """How many trials there will be, of which there are ``so_far``."""
-    if study.n_trials >= ENDLESS:
-        return None if study.endless else so_far
-    return max(study.n_trials, so_far)
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from ...profiling.devices.device import slot_name, with_several_slots
 from ...scheduler.model.trial import TOLD, TrialState
-from ..common.text import count, duration, number, share_words, sparkline
+from ..common.text import STATUS_STYLE, count, duration, number, share_words, sparkline
+from ..ledger.summary import ranked
 from .progress import (
     StudyProgress,
     best_who,
     best_words,
     objective_words,
-    ranked,
     reached,
     scores,
     search_words,
@@ -44,14 +44,6 @@ LOOKS = {
     TrialState.STOPPED: ("■", "dim"),
     TrialState.FAILED: ("✗", "bold red"),
     TrialState.CANCELLED: ("-", "yellow"),
-}
-STATUS_STYLE = {
-    "running": "cyan",
-    "paused": "yellow",
-    "unfinished": "yellow",
-    "complete": "green",
-    "failed": "red",
-    "cancelled": "yellow",
 }
 
 

@@ -17,7 +17,7 @@ from patience import PATIENCE
 from penstock.app.cli.main import app
 from penstock.app.host import locks
 from penstock.app.ledger.reader import Reader
-from penstock.app.status.listing import study_facts, study_table
+from penstock.app.status.study_list import study_facts, study_table
 from penstock.app.views.live import Watcher
 from penstock.app.views.screen import progress_words
 from penstock.profiling.devices.device import Device

@@ -14,7 +14,8 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
 from penstock.app.services.janitor import garbage_in
-from penstock.app.status.listing import status_facts, study_facts
+from penstock.app.status.listing import status_facts
+from penstock.app.status.study_list import study_facts
 from penstock.app.views.best import best_facts
 from penstock.profiling.base.errors import BackendError, LedgerDamaged
 from study_ledger import make_study, study_spec

@@ -8,6 +8,7 @@ from penstock.app.common.versioned_file import to_text
 from penstock.app.drawings.figures import pareto
 from penstock.app.exports import archive
 from penstock.app.exports.tables import trial_table
+from penstock.app.ledger.summary import front_of, ranked
 from penstock.app.optuna_bridge.frozen_trials import (
     NoTrial,
     Results,
@@ -19,7 +20,6 @@ from penstock.app.report.report import render
 from penstock.app.status.listing import status_facts
 from penstock.app.views.best import best_facts, best_view
 from penstock.app.views.live import Watcher
-from penstock.app.views.progress import front_of, ranked
 from penstock.app.views.screen import progress_words, study_screen
 from penstock.scheduler.model.pareto import front
 from penstock.scheduler.model.study import Objective, StrategySpec

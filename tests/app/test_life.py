@@ -18,7 +18,7 @@ from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.spec.space import parse_space
-from penstock.app.status.listing import study_facts, study_table
+from penstock.app.status.study_list import study_facts, study_table
 from penstock.app.views.live import Watcher
 from penstock.app.views.plan import plan_view
 from penstock.app.views.screen import study_screen
@@ -321,7 +321,7 @@ def test_what_is_enqueued_in_a_study_that_is_over_is_shown_and_is_none_of_its_tr
     console.print(study_table([facts]), study_screen(Watcher(Reader(url), "s-1").poll(), 9.0))
     text = console.export_text()
     assert (facts["status"], facts["enqueued_trials"]) == ("cancelled", 2)
-    assert " 1/1 " in text.splitlines()[1]
+    assert " 0/1 " in text.splitlines()[1], "what was cancelled is not done"
     assert "1/1 trials" in text
     assert "not run: 2 enqueued trials" in text
 

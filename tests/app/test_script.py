@@ -10,7 +10,7 @@ from penstock.app.common.console import text_of
 from penstock.app.common.text import duration, in_shell
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.ledger.reader import Reader
-from penstock.app.status.listing import study_facts, study_table
+from penstock.app.status.study_list import study_facts, study_table
 from penstock.app.stories.failures import failures_view, traceback_end
 from penstock.app.stories.story import find_trial, render, trial_story
 from penstock.app.study.script import outcome, show

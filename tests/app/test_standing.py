@@ -5,14 +5,8 @@ from dataclasses import replace
 import pytest
 from penstock.app.common.text import duration, number, sparkline
 from penstock.app.ledger.codec import spec_from_json
-from penstock.app.views.progress import (
-    best_of,
-    ranked,
-    reached,
-    signature_changes,
-    so_far,
-    study_progress,
-)
+from penstock.app.ledger.summary import ranked
+from penstock.app.views.progress import best_of, reached, signature_changes, so_far, study_progress
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.strategies.expected import expected_epochs
 from study_ledger import make_study, study_spec

@@ -11,11 +11,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from sqlalchemy import Connection, Engine, delete, event, func, insert, inspect, select
+from sqlalchemy import Connection, Engine, Table, delete, event, func, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from ....profiling.base.errors import BackendError, IllegalTransition, LedgerDamaged, LedgerRefused
@@ -84,8 +83,13 @@ class Database(ABC):
         """The damage that the database finds in its own structure, or None. May read everything."""
         return None
 
-    def sampled_structure_fault(self, connection: Connection) -> str | None:
-        """The same for a reader before each query, checked only as often as is cheap."""
+    def sampled_structure_fault(
+        self, connection: Connection, table: Table | None = None
+    ) -> str | None:
+        """The same for a reader before each query, checked only as often as is cheap.
+
+        ``table`` is the only one that the query reads, where given: the rest is not checked.
+        """
         return None
 
     def note(self, newest: Newest) -> None:  # noqa: B027 - where nothing can be lost unseen
@@ -170,7 +174,7 @@ def migrate(database: Database, connection: Connection) -> None:
             _check_rows(database, connection)  # else damage would have a right digest from now on
             upgrade(connection, HEAD)
             seal_all(connection)
-        row = {"version": version("penstock"), "schema": HEAD}
+        row = {"version": _version(), "schema": HEAD}
         seal(WRITER, [row], NONE)
         rows = connection.execute(select(WRITER)).all()
         if [each._asdict() for each in rows] != [row]:
@@ -178,6 +182,12 @@ def migrate(database: Database, connection: Connection) -> None:
                 raise database.damaged(wrong)
             connection.execute(delete(WRITER))
             connection.execute(insert(WRITER), [row])
+
+
+def _version() -> str:
+    from importlib.metadata import version  # it takes as long to import as a small ledger to read
+
+    return version("penstock")
 
 
 def check_empty(database: Database, connection: Connection) -> None:
@@ -206,7 +216,7 @@ def check_not_newer(database: Database, connection: Connection, at: str) -> None
         by = f"Penstock {writer.version}" if writer else "a newer Penstock"
         raise LedgerRefused(
             f"the ledger {database.shown} was written by {by} (schema {int(at)}), and this is"
-            f" Penstock {version('penstock')} (reads up to {int(HEAD)}): upgrade Penstock"
+            f" Penstock {_version()} (reads up to {int(HEAD)}): upgrade Penstock"
         )
 
 

@@ -6,8 +6,10 @@ that a second writer is noticed at once. Readers open the file read-only and can
 lock.
 
 Damage. SQLite checks its own structure on request (``integrity_check``: 0.2 s for 100,000 epochs).
-The writer requests it before it uses a ledger. Each reader requests it before its first query, and
-again after the file has changed, but spends at most a fiftieth of its time on it. SQLite reads the
+The writer requests it before it uses a ledger. Readers request it before a query where the file is
+another one than at the last check, or has changed since, but all of them together spend at most a
+fiftieth of the time on it: the last check is recorded in a file next to the ledger
+(``ledger.db-checked``). A query that reads one table alone has that one checked. SQLite reads the
 intact part of the write-ahead log and silently drops the rest. So the newest event is recorded
 after commits in a file beside the ledger (``ledger.db-mark``), and the ledger must hold that event.
 The file is not synced: after a power cut it may name an older event than the newest, never a newer
@@ -23,9 +25,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, NullPool, create_engine
+from sqlalchemy import Connection, Engine, NullPool, Table, create_engine
 from xxhash import xxh3_64_hexdigest
 
 from ....profiling.base.errors import BackendError, UsageError
@@ -49,8 +52,23 @@ _DAMAGED = {
     "TOOBIG": "SQLite finds its structure broken",
 }
 _DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
-#: A reader repeats the check of the structure after this many times the seconds that it took.
-CHECK_SPACING = 50.0
+#: Readers repeat the check of the structure after this many times the seconds that it took.
+CHECK_SPACING = 50
+
+
+class _Check(NamedTuple):
+    """A check that found the structure intact. Times are in nanoseconds since 1970."""
+
+    #: What the file was: see ``SqliteDatabase._stat``.
+    file: tuple[int, ...]
+    began: int
+    #: When the next one is due, if the file has changed by then.
+    due: int
+
+    def holds(self, file: tuple[int, ...]) -> bool:
+        """Whether ``file`` need not be checked now. Another file in its place always is."""
+        recent = self.began <= time.time_ns() < self.due
+        return self.file == file or (recent and self.file[:1] == file[:1])
 
 
 class SqliteDatabase(Database):
@@ -75,8 +93,9 @@ class SqliteDatabase(Database):
             raise UsageError.refuse("ledger", hide_password(url), ALLOWED)
         self.file = Path(path)
         self._mark = Path(f"{path}-mark")
-        self._seen: tuple[int, ...] = ()
-        self._look_again = 0.0
+        self._check_file = Path(f"{path}-checked")
+        #: The last check of each table's structure, by its name; empty: of all.
+        self._checked: dict[str, _Check] = {}
         self.shown = path
 
     def check(self) -> None:
@@ -123,45 +142,56 @@ class SqliteDatabase(Database):
         return super().trouble(error) if words is None else self.damaged(f"{words} ({error})")
 
     def structure_fault(self, connection: Connection) -> str | None:
-        content = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
-        return None if content == "ok" else " ".join(content.split())
+        return self._check("", connection, self._stat())
 
-    def sampled_structure_fault(self, connection: Connection) -> str | None:
-        now = time.monotonic()
-        if self._look_again > now:
+    def sampled_structure_fault(
+        self, connection: Connection, table: Table | None = None
+    ) -> str | None:
+        name = "" if table is None else table.name
+        file = self._stat()
+        if not file:  # it vanished after it was opened
             return None
+        if name not in self._checked or not self._checked[name].holds(file):
+            others = None if name else self._read_check()
+            if others is None or not others.holds(file):
+                return self._check(name, connection, file)
+            self._checked[name] = others
+        return None
+
+    def _check(self, name: str, connection: Connection, file: tuple[int, ...]) -> str | None:
+        """Check the structure of one table, or of all of them if ``name`` is empty."""
+        began = time.time_ns()
+        # The number says how many faults are looked for.
+        query = f"PRAGMA integrity_check({name or 1})"
+        content = str(connection.exec_driver_sql(query).scalar())
+        if content != "ok":
+            return " ".join(content.split())
+        due = began + CHECK_SPACING * (time.time_ns() - began)
+        self._checked[name] = _Check(file, began, due)
+        if not name and file:
+            numbers = (*file, began, due)
+            _write_line(self._check_file, " ".join(f"{number:020d}" for number in numbers))
+        return None
+
+    def _read_check(self) -> _Check | None:
+        """The last check of all tables, by whichever process; None where nobody has noted one."""
+        numbers = [int(number) for number in _read_line(self._check_file).split()]
+        return _Check(tuple(numbers[:-2]), *numbers[-2:]) if numbers else None
+
+    def _stat(self) -> tuple[int, ...]:
+        """What tells whether the file has changed; empty where it is gone."""
         try:
             file = self.file.stat()
-        except FileNotFoundError:  # it vanished after it was opened
-            return None
-        seen = file.st_ino, file.st_size, file.st_mtime_ns
-        if seen == self._seen:
-            return None
-        found = self.structure_fault(connection)
-        if found is None:
-            took = time.monotonic() - now
-            self._seen, self._look_again = seen, now + CHECK_SPACING * took
-        return found
+        except FileNotFoundError:
+            return ()
+        return file.st_ino, file.st_size, file.st_mtime_ns
 
     def note(self, newest: Newest) -> None:
-        # A commit stands even when it cannot be recorded here.
-        with suppress(OSError):
-            content = f"{newest.seq:020d} {newest.digest:020d}"
-            mark = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(mark, f"{content} {xxh3_64_hexdigest(content.encode())}\n".encode())
-            finally:
-                os.close(mark)
+        _write_line(self._mark, f"{newest.seq:020d} {newest.digest:020d}")
 
     def noted(self) -> Newest | None:
-        try:
-            content, _, check = self._mark.read_text("ascii").rstrip("\n").rpartition(" ")
-            if check != xxh3_64_hexdigest(content.encode()):
-                return None
-            seq, digest = content.split()
-            return Newest(int(seq), int(digest))
-        except (OSError, ValueError):
-            return None  # never written, or not completely: nothing is known
+        numbers = _read_line(self._mark).split()
+        return Newest(*map(int, numbers)) if len(numbers) == 2 else None
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         # isolation_level None: Python opens no transactions behind SQLAlchemy's back.
@@ -172,6 +202,26 @@ class SqliteDatabase(Database):
             isolation_level=None,
             check_same_thread=False,
         )
+
+
+def _write_line(file: Path, text: str) -> None:
+    """Write ``text``, as long as it was before, or nothing where it cannot be written."""
+    with suppress(OSError):
+        line = f"{text} {xxh3_64_hexdigest(text.encode())}\n".encode()
+        written = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(written, line)
+        finally:
+            os.close(written)
+
+
+def _read_line(file: Path) -> str:
+    """What was written by ``_write_line``; empty if nothing was, or not completely."""
+    try:
+        text, _, check = file.read_text("ascii").rstrip("\n").rpartition(" ")
+    except (OSError, ValueError):
+        return ""
+    return text if check == xxh3_64_hexdigest(text.encode()) else ""
 
 
 def _code(error: BaseException | None) -> str:

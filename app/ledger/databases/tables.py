@@ -22,13 +22,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration whose result is exactly these tables.
-HEAD = "0014"
+HEAD = "0015"
 
 
 def _digest() -> Column[int]:
@@ -45,6 +46,11 @@ METADATA = MetaData(
     }
 )
 
+#: The condition of an index that holds imports alone. A database uses it for queries that have the
+#: same text, so there is no parameter in it.
+IMPORTED = text("event.kind = 'StudyImported'")
+_OF_IMPORTS = text("kind = 'StudyImported'")
+
 EVENT = Table(
     "event",
     METADATA,
@@ -56,6 +62,8 @@ EVENT = Table(
     Column("body", TEXT, nullable=False),
     _digest(),
     Index(None, "trial"),
+    # Of an import, of which there are few: no other event has an entry in it.
+    Index("ix_event_imported", "study", sqlite_where=_OF_IMPORTS, postgresql_where=_OF_IMPORTS),
 )
 
 STUDY = Table(
@@ -70,6 +78,9 @@ STUDY = Table(
     Column("spec", TEXT, nullable=False),
     # JSON: what it has had of devices; empty for nothing.
     Column("spent", TEXT, nullable=False, server_default=""),
+    # JSON: what the list of studies shows of one that is over; empty where nobody has written it
+    # yet, and of every other study (``summary``).
+    Column("summary", TEXT, nullable=False, server_default=""),
     _digest(),
 )
 

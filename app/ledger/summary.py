@@ -1,0 +1,235 @@
+"""Summarises a study: which trials are the best, and what the list of studies shows of it.
+
+Theory of operation. A study that is over does not change, so what the list shows of it is kept in
+its row (``tables.STUDY``, column ``summary``), and the list reads nothing else. The ledger's writer
+computes it from the rows of the study's trials after the transaction that ends the study
+(``SqlLedger``), and when it opens a ledger, for whatever has none. Every write of a study's row
+empties it again. So it is right or empty, whenever the writer was killed. The list reads a study
+without one completely, as it does those that go on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import Row, select
+
+from ...scheduler.model.events import StudyImported, StudyWritten
+from ...scheduler.model.pareto import front
+from ...scheduler.model.study import ENDLESS
+from ...scheduler.model.trial import FINAL, TrialState
+from ...scheduler.state.configurations import best_replicates
+from ...scheduler.strategies.expected import expected_epochs
+from . import codec
+from .databases.digests import EVENTS
+from .databases.tables import EVENT, IMPORTED, TRIAL
+from .history import Rows
+from .rows import StudyRow, TrialRow, study_of, trial_of
+
+Facts = dict[str, Any]
+
+#: The attribute of a study in which Optuna has the names of values.
+METRIC_NAMES = "study:metric_names"
+
+
+def sign(study: StudyRow) -> float:
+    """+1 where larger is better, -1 where smaller is."""
+    return 1.0 if study.direction == "maximize" else -1.0
+
+
+def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
+    """Trials that have a value, best first; equal values in the order of their numbers.
+
+    Failed trials are left out, because their last value is not a result. Trials that violate a
+    constraint come last. With several objectives the Pareto front comes first; within it and after
+    it the first objective decides.
+    """
+    valued = [
+        trial
+        for trial in trials
+        if trial.value is not None
+        and math.isfinite(trial.value)
+        and trial.state != TrialState.FAILED
+    ]
+    ahead = {trial.id for trial in _front(study, valued)} if study.further else set()
+    return sorted(
+        valued,
+        key=lambda trial: (
+            not trial.feasible,
+            trial.id not in ahead,
+            -sign(study) * (trial.value or 0.0),
+            trial.number,
+        ),
+    )
+
+
+def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
+    """The trials that no other one beats in every objective, in their order."""
+    found = [trial for trial in valued if trial.feasible]
+    signs = [each.sign for each in study.objectives]
+    rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
+    return [found[index] for index in front(rows)]
+
+
+def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
+    """The best trials, best first: the best one, or the Pareto front of several objectives.
+
+    While the study runs it is the best so far, whatever its epoch. Once the study is over it is a
+    completed trial, as in ``Study.best_trial``. If no trial completed, it is the best of those
+    trained longest. With replicates it is those of the best configuration, in their order
+    (``best_replicates``).
+    """
+    order = [trial for trial in ranked(study, trials) if trial.feasible]
+    if study.finished_at is not None:
+        longest = max((trial.epoch for trial in order), default=0)
+        completed = [trial for trial in order if trial.state == TrialState.COMPLETED]
+        order = completed or [trial for trial in order if trial.epoch == longest]
+    if study.replicates == 1:
+        return _front(study, order) if study.further else order[:1]
+    by_number = {trial.number: trial for trial in order}
+    values = {number: trial.value or 0.0 for number, trial in by_number.items()}
+    return [by_number[n] for n in best_replicates(study.replicates, sign(study), values)]
+
+
+def mean_of(trials: Sequence[TrialRow]) -> float | None:
+    """The mean of the trials' values; None without any."""
+    values = [trial.value for trial in trials if trial.value is not None]
+    return sum(values) / len(values) if values else None
+
+
+def trials_expected(study: StudyRow, so_far: int) -> int | None:
+    """How many trials there will be, of which there are ``so_far``."""
+    if study.n_trials >= ENDLESS:
+        return None if study.endless else so_far
+    return max(study.n_trials, so_far)
+
+
+def facts_of(
+    study: StudyRow,
+    *,
+    counts: Mapping[TrialState, int],
+    best: Sequence[TrialRow],
+    enqueued: int,
+    expected: int | None,
+    epochs: int,
+    epochs_expected: int | None,
+    eta: float | None = None,
+    still: bool = False,
+) -> Facts:
+    """A study in one row: its identity and its progress. Times are seconds since 1970.
+
+    ``counts`` has its trials by state, and ``best`` is ``front_of`` it. ``enqueued`` and
+    ``expected`` are numbers of trials, as in ``views.progress.StudyProgress``, and ``still`` is as
+    in its ``View``. ``eta`` is in seconds.
+    """
+    only = best[0] if best and not study.further else None
+    return {
+        "id": study.id,
+        "name": study.name,
+        "status": study.status,
+        "stands_still": still,
+        "message": study.message,
+        "direction": study.direction,
+        "metric": study.metric,
+        "objectives": [asdict(each) for each in study.objectives],
+        "strategy": study.strategy,
+        "sampler": study.sampler,
+        "seed": study.seed,
+        "seeding": study.seeding,
+        "replicates": study.replicates,
+        "created_at": study.created_at,
+        "finished_at": study.finished_at,
+        "response_seconds": study.response,
+        "weight": study.weight,
+        "priority": study.priority,
+        "n_trials": None if study.endless else study.n_trials,
+        "copied_trials": study.observations,
+        "enqueued_trials": enqueued,
+        "trials_over": sum(n for state, n in counts.items() if state in FINAL),
+        "trials_expected": expected,
+        "trials": {str(state): count for state, count in sorted(counts.items())},
+        "epochs": epochs,
+        "epochs_expected": epochs_expected,
+        "eta_seconds": eta,
+        "best": None if only is None else trial_facts(only),
+        "best_mean": None if only is None else mean_of(best),
+        "front": [trial.number for trial in best],
+    }
+
+
+def trial_facts(trial: TrialRow) -> Facts:
+    """A trial in one row."""
+    failure = trial.failure_kind and {
+        "kind": trial.failure_kind,
+        "message": trial.failure_message,
+        "traceback": trial.failure_traceback,
+    }
+    finite = trial.value is not None and math.isfinite(trial.value)
+    return {
+        "id": trial.id,
+        "number": trial.number,
+        "state": trial.state,
+        "epoch": trial.epoch,
+        "target": trial.target,
+        "value": trial.value if finite else None,
+        "values": [value if math.isfinite(value) else None for value in trial.values],
+        "constraints": trial.constraints,
+        "params": trial.params,
+        "device": trial.device or None,
+        "slot": trial.slot,
+        "failure": failure,
+    }
+
+
+def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
+    """What its user calls the values of a study's objectives; empty where they have no names."""
+    written = EVENTS.where(EVENT.c.trial == study_id).order_by(EVENT.c.seq.desc())
+    for row in rows(EVENT, written):
+        event = codec.decode(row.kind, row.body)
+        if isinstance(event, StudyWritten) and (names := metric_names(event)):
+            return names
+    return next((metric_names(event) for _, event in imports(rows, study_id)), ())
+
+
+def imports(rows: Rows, study_id: str | None = None) -> list[tuple[int, StudyImported]]:
+    """The number and event of the import of a study, or of all; empty if there is none."""
+    query = EVENTS.where(IMPORTED).order_by(EVENT.c.study, EVENT.c.seq)
+    if study_id is not None:
+        query = query.where(EVENT.c.study == study_id)
+    found = ((row.seq, codec.decode(row.kind, row.body)) for row in rows(EVENT, query))
+    return [(seq, event) for seq, event in found if isinstance(event, StudyImported)]
+
+
+def metric_names(event: StudyWritten | StudyImported) -> tuple[str, ...]:
+    """The names of values that ``event`` gives; empty where it gives none."""
+    given = json.loads(dict(event.system_attrs).get(METRIC_NAMES, "[]"))
+    return tuple(map(str, given)) if isinstance(given, list) else ()
+
+
+def summary_of(rows: Rows, head: Row[Any]) -> str:
+    """The summary of the study in the row ``head``, which is over, as JSON text."""
+    study = replace(study_of(head), names=names_of(rows, head.id))
+    of_it = TRIAL.c.study == head.id
+    trials = [
+        trial_of(row) for row in rows(TRIAL, select(TRIAL).where(of_it).order_by(TRIAL.c.number))
+    ]
+    counts = Counter(TrialState(trial.state) for trial in trials)
+    enqueued = counts[TrialState.PROPOSED]
+    epochs = sum(max(0, trial.epoch - (trial.origin_epoch or 0)) for trial in trials)
+    planned = expected_epochs(codec.spec_from_json(head.spec).strategy, study.n_trials)
+    return json.dumps(
+        facts_of(
+            study,
+            counts=counts,
+            best=front_of(study, trials),
+            enqueued=enqueued,
+            expected=trials_expected(study, len(trials) - enqueued),
+            epochs=epochs,
+            epochs_expected=None if planned is None else epochs,
+        )
+    )

@@ -1,0 +1,193 @@
+"""The list of studies, for the terminal and as JSON.
+
+It is printed without importing what shows one study (``listing``), which takes longer than to read
+a thousand studies: only a study that goes on needs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from ..common.text import STATUS_STYLE, duration, number, share_words, status_word
+from ..ledger.databases.read_only import ReadOnly
+from ..ledger.listed import Listed, read_listed
+
+if TYPE_CHECKING:
+    from ..ledger.reader import Reader
+    from ..ledger.rows import StudyRow
+    from ..views.progress import StudyProgress
+
+Facts = dict[str, Any]
+
+#: The columns; those in ``RIGHT`` hold numbers.
+RIGHT = ("progress", "trials", "epochs", "took", "best (last)")
+TITLES = ("study", "status", "started", *RIGHT, "metric")
+GAP = "   "
+#: The part of a line's width that metrics' names may take.
+METRIC = 5
+#: Statuses of a study that ended before all its trials were done.
+_CUT_SHORT = ("cancelled", "failed")
+
+
+def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
+    """The studies in the ledger at ``url``, oldest first, each in one row.
+
+    ``serves`` says whether a scheduler runs; it is asked where that matters.
+    """
+    ledger = ReadOnly(url)
+    studies = [] if ledger.is_empty() else read_listed(ledger)
+    # Without a scheduler the ledger still has as running what was when the last one ended.
+    still = any(each.status == "running" for each in studies) and not serves()
+    return [each.facts or _read(url, each, still=still) for each in studies]
+
+
+def _read(url: str, study: Listed, *, still: bool) -> Facts:
+    from ..ledger.reader import Reader
+
+    reader = Reader(url)
+    return study_facts(reader, reader.study(study.id), still=still and study.status == "running")
+
+
+def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Facts:
+    """A study in one row, of whose trials and epochs all are read (``summary.facts_of``).
+
+    ``still`` as in ``views.progress.View``.
+    """
+    from ..ledger.codec import spec_from_json
+    from ..views.progress import study_progress
+
+    study, plan = reader.with_names(study), spec_from_json(study.spec_json).strategy
+    trials, epochs = reader.trials(study.id), reader.epochs(study.id)
+    return progress_facts(study, study_progress(study, plan, trials, epochs), still=still)
+
+
+def progress_facts(study: StudyRow, progress: StudyProgress, *, still: bool) -> Facts:
+    """As ``study_facts``, of a study whose progress is known."""
+    from ..ledger.summary import facts_of
+
+    return facts_of(
+        study,
+        counts=progress.counts,
+        best=progress.front,
+        enqueued=progress.enqueued,
+        expected=progress.trials,
+        epochs=progress.epochs,
+        epochs_expected=progress.expected,
+        eta=None if still else progress.eta,
+        still=still,
+    )
+
+
+def study_table(studies: list[Facts]) -> RenderableType:
+    """The studies, oldest first, one line each unless a name is too long for the terminal."""
+    if not studies:
+        return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
+    shares = [
+        Text(f"{facts['name']} has {words}", style="dim")
+        for facts in studies
+        if facts["finished_at"] is None
+        and (words := share_words(facts["weight"], facts["priority"]))
+    ]
+    how = "no scheduler is running: unfinished studies go on with `penstock up`"
+    still = any(facts["stands_still"] for facts in studies)
+    notes = [Text(how, style="yellow")] if still else []
+    return Group(_Studies(studies), *notes, *shares)
+
+
+class _Studies:
+    """The table. Its first column is folded, and its last one cut, to the width that there is.
+
+    Rich's own tables take a millisecond for each line, which is too long for a thousand.
+    """
+
+    def __init__(self, studies: list[Facts]) -> None:
+        self._studies = studies
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = [TITLES, *map(_row, self._studies)]
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        widths[-1] = min(widths[-1], max(1, options.max_width // METRIC))
+        others = sum(widths[1:]) + len(GAP) * (len(widths) - 1)
+        widths[0] = max(1, min(widths[0], options.max_width - others))
+        dim, bold, plain = (console.get_style(name) for name in ("dim", "bold", "none"))
+        looks = {word: console.get_style(style) for word, style in STATUS_STYLE.items()}
+        for place, row in enumerate(rows):
+            name, *folded = chop_cells(row[0], widths[0])
+            first = [name, *row[1:-1], _cut(row[-1], widths[-1])]
+            styles = [bold, looks.get(row[1], plain), *[plain] * (len(row) - 3), dim]
+            for cell, width, title, style in zip(first, widths, TITLES, styles, strict=True):
+                spaces = " " * (width - cell_len(cell))
+                text = spaces + cell if title in RIGHT else cell + spaces
+                yield Segment(text + ("" if title is TITLES[-1] else GAP), style if place else dim)
+            yield Segment.line()
+            for rest in folded:
+                yield from (Segment(rest, bold), Segment.line())
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
+
+
+def _row(facts: Facts) -> tuple[str, ...]:
+    best, took = facts["best"], facts["response_seconds"]
+    return (
+        facts["name"],
+        status_word(facts["status"], still=facts["stands_still"]),
+        started_words(facts),
+        progress_words(facts),
+        done_words(facts, "trials"),
+        done_words(facts, "epochs"),
+        "" if took is None else duration(took),
+        number(best["value"]) if best else _front(facts),
+        ", ".join(each["metric"] for each in facts["objectives"]),
+    )
+
+
+def started_words(facts: Facts) -> str:
+    """When a study was submitted, in local time: ``27 Nov 09:05``, or in other years its date."""
+    at, now = time.localtime(facts["created_at"]), time.localtime()
+    return time.strftime("%d %b %H:%M" if at.tm_year == now.tm_year else "%d %b %Y", at)
+
+
+def progress_words(facts: Facts) -> str:
+    """How much of a study is done, in epochs where their number is known: ``54 %``; else empty."""
+    done, total = facts["epochs"], facts["epochs_expected"]
+    if not total or facts["status"] in _CUT_SHORT:
+        done, total = _trials_done(facts), facts["trials_expected"]
+    return f"{100 * done // total} %" if total else ""
+
+
+def done_words(facts: Facts, what: str) -> str:
+    """``7/9``: so many ``trials`` are over, or ``epochs`` trained, of those that there will be.
+
+    ``7`` where nobody knows how many there will be. Trials that were cancelled are not done, and
+    of a study that was cut short nobody knows how many epochs there would have been.
+    """
+    if what == "trials":
+        done, total = _trials_done(facts), facts["trials_expected"]
+    else:
+        done, total = facts["epochs"], facts["epochs_expected"] or None
+        if facts["status"] in _CUT_SHORT:
+            total = None
+    return _short(done) if total is None else f"{_short(done)}/{_short(total)}"
+
+
+def _trials_done(facts: Facts) -> int:
+    over: int = facts["trials_over"] - facts["trials"].get("cancelled", 0)
+    return over
+
+
+def _short(n: int) -> str:
+    """A count in few characters: ``80``, ``2.5e+06``."""
+    return str(n) if n < 1_000_000 else f"{n:.3g}"
+
+
+def _front(facts: Facts) -> str:
+    return f"front of {len(facts['front'])}" if facts["front"] else ""
