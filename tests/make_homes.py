@@ -2,7 +2,7 @@
 
     python tests/make_homes.py CHECKOUT NAME STUDY
 
-CHECKOUT is a folder with the older code, of version 0.1.0 in all cases so far. Two studies run
+CHECKOUT is a folder with the older code. Two studies run
 there (tests/recorded/home_studies.py): ``over`` to its end, STUDY until the services are taken
 down. What is kept is the state folder and the file with the code (tests/recorded/README.md).
 """
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 from contextlib import closing
 from pathlib import Path
 
@@ -41,9 +42,11 @@ def make(checkout: Path, name: str, study: str) -> None:
     path.mkdir(parents=True)
     (path / "penstock").symlink_to(checkout.resolve())
     # The older code asks which version is installed: it is to find its own, not the one of today.
-    (path / "penstock-0.1.0.dist-info").mkdir()
-    (path / "penstock-0.1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: penstock\nVersion: 0.1.0\n"
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    named = path / f"penstock-{project['version']}.dist-info"
+    named.mkdir()
+    (named / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: penstock\nVersion: {project['version']}\n"
     )
     shutil.copy(RECORDED / CODE, code)
     given = {"PYTHONPATH": str(path), "PENSTOCK_HOME": str(home), "PENSTOCK_DEVICES": "cpu:2x1"}

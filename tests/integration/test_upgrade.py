@@ -1,4 +1,4 @@
-"""State folders that version 0.1 left: opened, read, and the study in them goes on."""
+"""State folders that older versions left: opened, read, and the study in them goes on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def epochs(home: Path) -> dict[tuple[str, int], tuple[str, float]]:
 
 
 @pytest.mark.parametrize("name", sorted(path.name.partition(".")[0] for path in FOLDER.iterdir()))
-def test_a_state_folder_of_0_1_is_read_and_its_study_goes_on(name, tmp_path):
+def test_an_older_state_folder_is_read_and_its_study_goes_on(name, tmp_path):
     home = unpack(name, tmp_path)
     before = epochs(home)
     assert len([trial for trial, _ in before if trial.startswith("halfway")]) >= 20
