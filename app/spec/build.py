@@ -193,6 +193,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         argv=argv,
         cwd=cwd,
         environment=plan.environment,
+        evidence=True,
         **groups,
     )
     check_replicated(made)
@@ -279,6 +280,7 @@ def make_local_spec(
         cwd=cwd,
         tools=Code(*tools[:3]),
         environment=plan.environment,
+        evidence=True,
         **{
             **stored(plan.resources.of_contract("objective")),
             **stored(plan.limits),

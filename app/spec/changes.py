@@ -15,7 +15,17 @@ from .space import parameter
 #: when it gives up (studies of older versions never did), the command line and folder of the
 #: script, and a sampler's pickle. Below them, fields that are compared in another way.
 _NO_CHANGE = {
-    *("n_trials", "observations", "weight", "priority", "fail_early", "argv", "cwd", "tools"),
+    *(
+        "n_trials",
+        "observations",
+        "weight",
+        "priority",
+        "fail_early",
+        "evidence",
+        "argv",
+        "cwd",
+        "tools",
+    ),
     *("code", "strategy", "space"),
 }
 #: The names in ``create_study`` of fields that are stored under another name.

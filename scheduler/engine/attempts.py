@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...profiling.costs.width_window import has_gain
 from ..model.decisions import Release
-from ..model.early_failure import failing_alike, missing_metric
+from ..model.early_failure import failing_alike, failing_in_part, missing_metric
 from ..model.events import AttemptFailed, AttemptLost, TrialReturned, WidthsMeasured
 from ..model.retry import ENDS_STUDY, retry_failure, retry_loss
 from ..model.trial import FINAL, Failure, Step, Trial
@@ -251,16 +251,25 @@ class Attempts:
         self._core.invalidate_plan()
         self._checkpoints.trial_over(study, trial)
         self._core.decide(Release, trial=trial.id)
-        # Those of an earlier call of optimize, or copied, say nothing of the code of this one.
-        known = self._core.trials_of(study)
-        trials = [t for t in known if (t.finished_at or study.extended_at) >= study.extended_at]
+        trials = self.trials_of_this_call(study)
         if why := missing_metric(study.spec, trials) or failing_alike(study.spec, trials):
             study.message = why
             self.abandon(study, "failed")
             return
         self._proposals.enter(study, study.strategy.abandoned(trial.id))
         self._proposals.settle(study)
+        if study.status == "running" and (why := failing_in_part(study.spec, trials)):
+            study.message = why
+            self._core.pause(study)
         self._dispatcher.fill()
+
+    def trials_of_this_call(self, study: StudyState) -> list[Trial]:
+        """The study's trials but those of an earlier call of ``optimize``, or copied.
+
+        Those say nothing of the code of this one.
+        """
+        known = self._core.trials_of(study)
+        return [t for t in known if (t.finished_at or study.extended_at) >= study.extended_at]
 
     def abandon(self, study: StudyState, status: str) -> None:
         """End a study that may have trials at work.

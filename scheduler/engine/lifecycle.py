@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ...profiling.devices.signature import machine_of
+from ..model.early_failure import failing_in_part
 from ..model.events import (
     CallbacksCalled,
     StudyCancelled,
@@ -89,6 +90,9 @@ class Lifecycle:
         if study.status != "paused":
             raise Refused(f"{event.study} is not paused")
         study.status = "running"
+        if failing_in_part(study.spec, self._attempts.trials_of_this_call(study)):
+            # That those failed is known to its user: from now on others count.
+            study.extended_at, study.message = event.at, ""
         self._try_devices(study)
         self._changed(study)
 

@@ -1,19 +1,40 @@
-"""Whether a study fails before its trials are done, because all of them would fail.
+"""Decides that a study fails, or pauses, before its trials are done, as all of them would fail.
 
-Two mistakes of the user meet every trial: a metric that the code never reports, and an error that
-the code raises whatever the parameters are. They show in the first trials. Without an end there,
-the study would run, and fail, all of its trials before anyone is told.
+Theory of operation. Two mistakes of the user meet every trial: a metric that the code never
+reports, and an error that the code raises whatever the parameters are. They show in the first
+trials. Without an end there, the study would run, and fail, all of its trials before its user is
+told.
+
+An error may also meet only a part of the space, such as ``heads=5`` where half of all choices are
+invalid, and chance may begin there. So it takes evidence that all would fail: one exception in one
+line, and no parameter that tells the failed trials from others that may pass. A parameter tells
+them if all failed ones have one value of it and the space has others, or if they lie on one side of
+the middle of its range. Where the range is not known, as in a study whose objective draws,
+``VARIED`` different numbers have to fail. A trial that failed before it drew anything failed by the
+code. The study goes on until no parameter tells any more, and then it fails. If one still does
+after ``MOST`` trials, it pauses and says which one: its user may mend the space, or have it go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from .study import StudySpec
+from .study import Scalar, StudySpec
 from .trial import FINAL, Failure, Trial, TrialState
 
 #: After so many trials without the study's metric, and none with it, the study fails.
 METRIC_LIMIT = 3
+#: So many trials may fail alike while a parameter tells them from others; then the study pauses.
+MOST = 12
+#: So many different numbers, of a parameter whose range is not known, are taken for all.
+VARIED = 6
+#: So many different values are named; more are told by their range.
+_NAMED = 3
+#: The distributions of a study's parameters, as JSON text by name.
+Space = Sequence[tuple[str, str]]
 #: Kinds of failures that have an exception and a line of the user's code.
 _RAISED = frozenset({"exception", "code"})
 _SHOWN = 300  # characters of the exception in the study's message
@@ -36,15 +57,11 @@ def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
     It should when ``spec.fail_early`` trials or more have ended, all with one exception in one
     line, and no trial has an accepted epoch or a value. A trial that began before the first failure
-    and is still at work may get further, so it is waited for.
+    and is still at work may get further, so it is waited for. With ``spec.evidence`` no parameter
+    may tell them from others.
     """
-    ended = [trial for trial in trials if trial.state in FINAL]
-    if not spec.fail_early or len(ended) < spec.fail_early:
-        return ""
-    if any(trial.epoch or trial.value is not None for trial in trials):
-        return ""
-    alike = {_raised(trial.failure) for trial in ended}
-    if None in alike or len(alike) > 1 or _any_older(ended, trials):
+    ended = _alike(spec, trials)
+    if not ended or (spec.evidence and _may_differ(spec, ended)):
         return ""
     failure = ended[0].failure
     assert failure is not None, "each one that ended has failed"
@@ -53,6 +70,120 @@ def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
         " Correct the code and submit the study again under a new name, or let it go on in spite of"
         " failures: optimize(..., catch=(Exception,)), or limits=penstock.Limits(fail_early=0)"
     )
+
+
+def failing_in_part(spec: StudySpec, trials: Sequence[Trial]) -> str:
+    """Why the study should pause for an error that may meet a part of its space; empty if not.
+
+    It should when ``MOST`` trials have ended as ``failing_alike`` says, and a parameter still tells
+    them from others.
+    """
+    ended = _alike(spec, trials) if spec.evidence else ()
+    if len(ended) < max(MOST, spec.fail_early):
+        return ""
+    failure = ended[0].failure
+    assert failure is not None, "each one that ended has failed"
+    shared = telling([dict(trial.params) for trial in ended], space=spec.space)
+    which = f"all have {', '.join(shared)}" if shared else "too few of their parameters differ"
+    return (
+        f"the first {len(ended)} trials failed alike, and {which}, so others may pass:"
+        f" {_said(failure)}. `penstock resume` has it go on. If the code or the space is wrong,"
+        " cancel the study, and submit it again under a new name"
+    )
+
+
+def telling(
+    failed: Sequence[Mapping[str, Scalar]],
+    passed: Sequence[Mapping[str, Scalar]] = (),
+    space: Space | None = None,
+) -> tuple[str, ...]:
+    """What tells the parameters of failed trials from others, as *heads = 5*, *lr above 0.1*.
+
+    Others are those that ``passed``. Where none did, they are what else the ``space`` has; of a
+    parameter whose distribution is not known there is always more.
+    """
+    names = [name for name in failed[0] if all(name in each for each in failed)] if failed else []
+    known = {name: json.loads(text)["attributes"] for name, text in space or ()}
+    words = []
+    for name in names:
+        values = [each[name] for each in failed]
+        others = [each[name] for each in passed if name in each]
+        apart = _apart(values, others) if passed else _one_sided(values, known.get(name))
+        if apart:
+            words.append(f"{name} {apart}")
+    return tuple(words)
+
+
+def _apart(values: Sequence[Scalar], others: Sequence[Scalar]) -> str:
+    """How ``values`` differ from all ``others``; empty if they do not."""
+    kinds = {_key(value): value for value in values}
+    if not others or kinds.keys() & {_key(value) for value in others}:
+        return ""
+    if len(kinds) <= _NAMED:
+        return f"= {' or '.join(map(str, kinds.values()))}"
+    numbers, rest = _numbers(values), _numbers(others)
+    if not numbers or not rest:
+        return ""
+    if min(numbers) > max(rest):
+        return f"above {max(rest):.4g}"
+    return f"below {min(rest):.4g}" if max(numbers) < min(rest) else ""
+
+
+def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any] | None) -> str:
+    """How ``values`` lie in a part of what their distribution has; empty if they do not."""
+    choices = (attributes or {}).get("choices")
+    low, high = (attributes or {}).get("low"), (attributes or {}).get("high")
+    if len({_key(value) for value in values}) == 1:
+        only = choices is not None and len(choices) == 1
+        return "" if only or (low is not None and low == high) else f"= {values[0]}"
+    numbers = _numbers(values)
+    if choices is not None or low is None or high is None or not numbers:
+        return ""
+    log = bool(attributes and attributes.get("log")) and low > 0
+    middle = math.sqrt(low * high) if log else (low + high) / 2
+    if min(numbers) > middle:
+        return f"above {middle:.4g}"
+    return f"below {middle:.4g}" if max(numbers) < middle else ""
+
+
+def _key(value: Scalar) -> tuple[bool, Scalar]:
+    """``value``, apart from a truth value that equals it."""
+    return isinstance(value, bool), value
+
+
+def _numbers(values: Sequence[Scalar]) -> list[float]:
+    """``values`` if all are numbers; else nothing."""
+    found = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    return found if len(found) == len(values) else []
+
+
+def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
+    """Whether others may pass where these have failed, as far as their parameters tell."""
+    params = [dict(trial.params) for trial in ended]
+    if telling(params, space=spec.space):
+        return True
+    if spec.space is not None:
+        return False
+    # A few numbers of an unknown range may well lie on one side of its middle.
+    columns = ([each[name] for each in params if name in each] for name in params[0])
+    return any(
+        _numbers(values) and len({*values}) < VARIED
+        for values in columns
+        if len(values) == len(params)
+    )
+
+
+def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:
+    """Those that have ended, if all failed alike and nothing says that others may not; or none."""
+    ended = [trial for trial in trials if trial.state in FINAL]
+    if not spec.fail_early or len(ended) < spec.fail_early:
+        return ()
+    if any(trial.epoch or trial.value is not None for trial in trials):
+        return ()
+    alike = {_raised(trial.failure) for trial in ended}
+    if None in alike or len(alike) > 1 or _any_older(ended, trials):
+        return ()
+    return ended
 
 
 def _any_older(ended: Sequence[Trial], trials: Sequence[Trial]) -> bool:

@@ -223,6 +223,9 @@ class StudySpec:
     #: the study fails (``early_failure``). 0: it goes on, as studies did before there was a limit,
     #: and as one does whose user expects exceptions (``catch``).
     fail_early: int = 0
+    #: True: trials that failed alike end the study only if no parameter tells them from trials that
+    #: may pass (``early_failure``). False: at once, as in ledgers of older versions.
+    evidence: bool = False
     #: The environment that its trainers run in (``scheduler.model.environment``); empty: that of
     #: the worker.
     environment: str = ""

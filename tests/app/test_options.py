@@ -385,6 +385,7 @@ USUAL = {
     "priority": 0,
     "data_token": None,
     "fail_early": 3,
+    "evidence": True,
     "environment": "",
     "device_hours": None,
     "kwh": None,

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from drive_world import World, spec
 from penstock.app.spec.options import Limits
-from penstock.scheduler.model.events import AttemptFailed, StudyExtended, TrialReturned
+from penstock.scheduler.model.early_failure import MOST, VARIED, failing_alike, telling
+from penstock.scheduler.model.events import (
+    AttemptFailed,
+    Proposed,
+    StudyExtended,
+    StudyResumed,
+    TrialReturned,
+)
 from penstock.scheduler.model.finished import FinishedStudy
 from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial import Failure, Trial, TrialState
 from penstock.tasks.process.failure import failure_of
 
 LIMIT = Limits().fail_early
@@ -192,3 +201,129 @@ def test_a_call_that_fails_before_the_users_first_line_is_told_by_its_text(world
         world.send(AttemptFailed(**attempt(world), **fields))
     assert world.finish.status == "failed"
     assert f"as all would: {text}. Correct" in message(world)
+
+
+HEADS = json.dumps({"name": "CategoricalDistribution", "attributes": {"choices": [4, 5]}})
+LR = json.dumps(
+    {"name": "FloatDistribution", "attributes": {"low": 1e-4, "high": 1.0, "log": True}}
+)
+SPACE = (("heads", HEADS), ("lr", LR))
+
+
+class Drawn(World):
+    """A world whose sampler gives what ``draws`` say, then the last of them again."""
+
+    def __init__(self, *draws):
+        super().__init__()
+        self.draws = list(draws)
+        self.join("cpu.a.0")
+
+    def propose(self, ask):
+        first = len(self.engine.state.studies[ask.study].trials)
+        draws = [self.draws[min(first + k, len(self.draws) - 1)] for k in range(ask.n)]
+        trials = tuple(tuple(each.items()) for each in draws)
+        fields = {"cause": ask.id, "study": ask.study, "index": ask.index, "trials": trials}
+        self.send(Proposed(at=self.at, exhausted=False, **fields))
+
+
+def weighing(*draws, **fields):
+    world = Drawn(*draws)
+    fields = {"contract": "epochs", "space": SPACE, "n_trials": 40, "evidence": True} | fields
+    world.submit(study(**fields))
+    return world
+
+
+def end_all(world, most=40):
+    """Trials fail until the study does, or pauses; returns how many."""
+    for n in range(most):
+        if not world.open:
+            return n
+        fail(world)
+    return most
+
+
+def state_of(world):
+    [study] = world.engine.state.studies.values()
+    return study.status
+
+
+ONE_SIDE = [{"heads": 5, "lr": lr} for lr in (0.001, 0.5, 0.002, 0.7)]
+
+
+def test_where_all_that_failed_share_a_value_the_others_are_tried_first():
+    world = weighing(*ONE_SIDE, {"heads": 4, "lr": 0.1}, max_segment=1)
+    for _ in ONE_SIDE:
+        fail(world)
+    assert world.finish is None, "half of the space was not tried"
+    world.run_segment()
+    assert end_all(world, 20) == 20
+    assert world.finish is None, "what passed says that the code is right"
+
+
+def test_where_the_others_fail_alike_too_the_study_fails():
+    world = weighing(*ONE_SIDE, {"heads": 4, "lr": 0.1})
+    assert end_all(world) == len(ONE_SIDE) + 1
+    assert world.finish.status == "failed"
+    assert message(world).startswith("the first 5 trials failed alike, as all would")
+
+
+def test_a_study_whose_failures_share_a_value_to_the_end_pauses_and_can_go_on():
+    world = weighing(*ONE_SIDE, *[{"heads": 5, "lr": 0.3}] * 30)
+    assert end_all(world) == MOST
+    assert world.finish is None
+    assert state_of(world) == "paused"
+    said = message(world)
+    assert said.startswith(f"the first {MOST} trials failed alike, and all have heads = 5,")
+    assert "penstock resume" in said
+    world.at += 1.0
+    world.send(StudyResumed(at=world.at, study="s-1"))
+    assert (state_of(world), message(world)) == ("running", "")
+    assert end_all(world) == MOST, "those that its user knows of do not count again"
+    assert state_of(world) == "paused"
+
+
+def test_an_older_study_fails_at_once_as_it_did():
+    world = weighing(*ONE_SIDE, evidence=False)
+    assert end_all(world) == LIMIT
+    assert world.finish.status == "failed"
+
+
+def test_an_objective_that_fails_before_it_draws_is_no_riddle(world):
+    world.submit(study(evidence=True, sampler="optuna"))
+    assert end_all(world) == LIMIT
+    assert world.finish.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("failed", "passed", "space", "words"),
+    [
+        ([{"heads": 5}, {"heads": 5}], [], None, ("heads = 5",)),
+        ([{"heads": 5}, {"heads": 7}], [], None, ()),
+        ([{"heads": 5}, {"heads": 5}], [{"heads": 4}], None, ("heads = 5",)),
+        ([{"heads": 5}, {"heads": 5}], [{"heads": 5}], None, ()),
+        ([{"heads": 5}, {"heads": 7}], [{"heads": 4}], None, ("heads = 5 or 7",)),
+        ([{"heads": 1}, {"heads": 1}], [{"heads": True}], None, ("heads = 1",)),
+        ([{"heads": 5}, {"lr": 0.5}], [], None, ()),
+        ([{"lr": 0.5}, {"lr": 0.7}], [], SPACE, ("lr above 0.01",)),
+        ([{"lr": 0.0005}, {"lr": 0.001}], [], SPACE, ("lr below 0.01",)),
+        ([{"lr": 0.001}, {"lr": 0.7}], [], SPACE, ()),
+        ([{"lr": x} for x in (0.5, 0.6, 0.7, 0.8)], [{"lr": 0.1}], SPACE, ("lr above 0.1",)),
+        ([{"lr": x} for x in (0.5, 0.6, 0.7, 0.8)], [{"lr": 0.65}], SPACE, ()),
+        ([{"heads": 5}] * 3, [], (("heads", HEADS.replace("4, 5", "5")),), ()),
+        ([], [], SPACE, ()),
+    ],
+)
+def test_what_tells_failed_trials_from_others(failed, passed, space, words):
+    assert telling(failed, passed, space) == words
+
+
+def test_of_a_range_that_is_not_known_several_numbers_are_evidence():
+    trials = [
+        Trial(f"s-1-{n:04d}", "s-1", n, params=(("lr", n / 10),), created_at=0.0,
+              state=TrialState.FAILED, finished_at=float(n),
+              failure=Failure("exception", "ValueError: no", TRACEBACK.format(1, 1, 1)))
+        for n in range(VARIED)
+    ]  # fmt: skip
+    local = study(evidence=True)
+    assert not failing_alike(local, trials[:-1])
+    assert failing_alike(local, trials)
