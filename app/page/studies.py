@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.text import duration, number, share_words, status_word
 from ..ledger.listed import Listed, read_listed
 from ..status.listing import view_facts
-from ..status.study_list import done_words, progress_words, started_words
+from ..status.study_list import done_words, started_words
 from .frame import Content, Page
 from .pieces import cells, link, live, page_of, pager, table
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: How many studies a page lists.
 LISTED = 100
 #: The columns; those in ``NUMBERS`` hold numbers.
-NUMBERS = ("progress", "trials", "epochs", "took", "best (last value)")
+NUMBERS = ("trials", "epochs", "took", "best (last value)")
 COLUMNS = ("study", "status", "started", *NUMBERS, "metric")
 
 
@@ -58,7 +58,6 @@ def _cells(facts: dict[str, Any]) -> tuple[str, ...]:
         link("study", facts["name"], id=facts["id"]) + (share and f" <small>{share}</small>"),
         status(status_word(facts["status"], still=facts["stands_still"])),
         started_words(facts),
-        progress_words(facts),
         done_words(facts, "trials"),
         done_words(facts, "epochs"),
         "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),

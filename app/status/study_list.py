@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 
 #: The columns; those in ``RIGHT`` hold numbers.
-RIGHT = ("progress", "trials", "epochs", "took", "best (last)")
+RIGHT = ("trials", "epochs", "took", "best (last)")
 TITLES = ("study", "status", "started", *RIGHT, "metric")
-GAP = "   "
+GAP = "  "
 #: The part of a line's width that metrics' names may take.
 METRIC = 5
 #: Statuses of a study that ended before all its trials were done.
@@ -113,9 +113,11 @@ class _Studies:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = [TITLES, *map(_row, self._studies)]
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-        widths[-1] = min(widths[-1], max(1, options.max_width // METRIC))
-        others = sum(widths[1:]) + len(GAP) * (len(widths) - 1)
-        widths[0] = max(1, min(widths[0], options.max_width - others))
+        rest = options.max_width - sum(widths[1:-1]) - len(GAP) * (len(widths) - 1)
+        # Names of studies come first, since they are copied from here.
+        wanted = max(rest - widths[0], rest // 2)
+        widths[-1] = max(1, min(widths[-1], options.max_width // METRIC, wanted))
+        widths[0] = max(1, min(widths[0], rest - widths[-1]))
         dim, bold, plain = (console.get_style(name) for name in ("dim", "bold", "none"))
         looks = {word: console.get_style(style) for word, style in STATUS_STYLE.items()}
         for place, row in enumerate(rows):
@@ -141,7 +143,6 @@ def _row(facts: Facts) -> tuple[str, ...]:
         facts["name"],
         status_word(facts["status"], still=facts["stands_still"]),
         started_words(facts),
-        progress_words(facts),
         done_words(facts, "trials"),
         done_words(facts, "epochs"),
         "" if took is None else duration(took),
@@ -151,17 +152,11 @@ def _row(facts: Facts) -> tuple[str, ...]:
 
 
 def started_words(facts: Facts) -> str:
-    """When a study was submitted, in local time: ``27 Nov 09:05``, or in other years its date."""
+    """When a study was submitted, in local time: ``21:05``, ``27-Nov``, or the year before this."""
     at, now = time.localtime(facts["created_at"]), time.localtime()
-    return time.strftime("%d %b %H:%M" if at.tm_year == now.tm_year else "%d %b %Y", at)
-
-
-def progress_words(facts: Facts) -> str:
-    """How much of a study is done, in epochs where their number is known: ``54 %``; else empty."""
-    done, total = facts["epochs"], facts["epochs_expected"]
-    if not total or facts["status"] in _CUT_SHORT:
-        done, total = _trials_done(facts), facts["trials_expected"]
-    return f"{100 * done // total} %" if total else ""
+    if at[:3] == now[:3]:
+        return time.strftime("%H:%M", at)
+    return time.strftime("%d-%b" if at.tm_year == now.tm_year else "%Y", at)
 
 
 def done_words(facts: Facts, what: str) -> str:

@@ -62,9 +62,9 @@ def test_ls_lists_the_study_with_its_best(call):
     result = call("ls")
     assert result.exit_code == 0
     head, line = result.stdout.splitlines()
-    titles = ["study", "status", "trials", "epochs", "took", "best (last)", "metric"]
+    titles = ["study", "status", "started", "trials", "epochs", "took", "best (last)", "metric"]
     assert re.split("  +", head) == titles
-    name, status, trials, *_, metric = line.split()
+    name, status, _, trials, *_, metric = line.split()
     assert (name, status, trials, metric) == ("digits", "complete", "9/9", "accuracy")
 
 
@@ -72,7 +72,7 @@ def test_ls_lists_the_study_with_its_best(call):
 def test_ls_counts_trials_and_epochs_as_the_live_table_does(tmp_path, turns):
     reader = make_study(tmp_path, study_spec(n_trials=9), fails=(3,), turns=turns)
     listed = CliRunner(env={"PENSTOCK_HOME": str(tmp_path)}).invoke(app, ["ls"]).stdout
-    trials, epochs = listed.splitlines()[1].split()[2:4]
+    trials, epochs = listed.splitlines()[1].split()[3:5]
     words = progress_words(Watcher(reader, "digits-1a2b").poll())
     assert words.startswith(f"{epochs} epochs, {trials} trials")
 
@@ -213,7 +213,8 @@ def test_ls_folds_only_a_long_name_in_80_columns(long_names):
     _, *lines = console.file.getvalue().splitlines()
     assert len(lines) > 1
     assert max(map(len, lines)) <= 80
-    assert lines[0].split()[1:4] == ["complete", "9/9", "20/20"]
+    _, status, _, *counts = lines[0].split()[:5]
+    assert (status, counts) == ("complete", ["9/9", "20/20"])
     assert "".join(line.split()[0] for line in lines) == LONG
 
 
@@ -363,7 +364,7 @@ def test_a_study_without_end_leaves_the_columns_of_ls_whole(tmp_path):
     make_study(tmp_path, study_spec(n_trials=10**9), turns=5)
     env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "80"}
     _, line, _ = CliRunner(env=env).invoke(app, ["ls"]).stdout.splitlines()
-    assert re.search(r"digits +unfinished +\d+ +\d+ ", line), line
+    assert re.search(r"digits +unfinished +[^ ]+ +\d+ +\d+ ", line), line
 
 
 def test_a_study_without_end_has_no_total_and_no_time_left(tmp_path):
