@@ -18,7 +18,7 @@ from penstock.app.cli.main import app
 from penstock.app.cli.terminal import BACKEND
 from penstock.app.host import locks
 from penstock.app.host.settings import load
-from penstock.app.ledger import reader
+from penstock.app.ledger.databases import read_only
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.services.backups import Backups, back_up, backups_of, list_backups, restore_backup
@@ -263,7 +263,7 @@ def test_a_study_is_not_made_beside_a_damaged_ledger(settings, ledger, monkeypat
 def test_a_ledger_that_is_made_while_it_is_looked_at_is_no_damaged_one(settings, monkeypatch):
     """Its reader saw it before its first event, and what is noted beside it after that."""
     SqlLedger.open(settings.ledger_url).close()
-    monkeypatch.setattr(reader, "revision", lambda connection: None)
+    monkeypatch.setattr(read_only, "revision", lambda connection: None)
     assert Reader(settings.ledger_url).is_empty()
 
 

@@ -166,5 +166,5 @@ def test_the_working_folder_and_its_settings_do_not_matter(url, tmp_path, monkey
     ledger.close()
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {"alembic.ini"} | (
-        {"ledger.db", "ledger.db-mark", "ledger.db-checked"} if url.startswith("sqlite") else set()
+        {"ledger.db", "ledger.db-mark"} if url.startswith("sqlite") else set()
     )

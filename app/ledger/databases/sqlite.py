@@ -142,7 +142,12 @@ class SqliteDatabase(Database):
         return super().trouble(error) if words is None else self.damaged(f"{words} ({error})")
 
     def structure_fault(self, connection: Connection) -> str | None:
-        return self._check("", connection, self._stat())
+        return self._structure_fault(connection, "1")
+
+    def _structure_fault(self, connection: Connection, what: str) -> str | None:
+        """``what`` is the name of a table, or for all of them how many faults are looked for."""
+        content = str(connection.exec_driver_sql(f"PRAGMA integrity_check({what})").scalar())
+        return None if content == "ok" else " ".join(content.split())
 
     def sampled_structure_fault(
         self, connection: Connection, table: Table | None = None
@@ -161,14 +166,12 @@ class SqliteDatabase(Database):
     def _check(self, name: str, connection: Connection, file: tuple[int, ...]) -> str | None:
         """Check the structure of one table, or of all of them if ``name`` is empty."""
         began = time.time_ns()
-        # The number says how many faults are looked for.
-        query = f"PRAGMA integrity_check({name or 1})"
-        content = str(connection.exec_driver_sql(query).scalar())
-        if content != "ok":
-            return " ".join(content.split())
+        if found := self._structure_fault(connection, name or "1"):
+            return found
         due = began + CHECK_SPACING * (time.time_ns() - began)
         self._checked[name] = _Check(file, began, due)
-        if not name and file:
+        # A copy, such as a backup, has no mark, and gets no file next to it.
+        if not name and file and self._mark.exists():
             numbers = (*file, began, due)
             _write_line(self._check_file, " ".join(f"{number:020d}" for number in numbers))
         return None
