@@ -129,8 +129,8 @@ class _Studies:
                 text = spaces + cell if title in RIGHT else cell + spaces
                 yield Segment(text + ("" if title is TITLES[-1] else GAP), style if place else dim)
             yield Segment.line()
-            for rest in folded:
-                yield from (Segment(rest, bold), Segment.line())
+            for part in folded:
+                yield from (Segment(part, bold), Segment.line())
 
 
 def _cut(text: str, width: int) -> str:
