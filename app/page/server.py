@@ -39,11 +39,12 @@ GRACE = 1
 WAIT = 10.0
 #: The most connections that wait, and the most that have passed. With the files of the process they
 #: are fewer than the descriptors that a process usually may have (1,024).
-MOST_WAITING, MOST_PASSED = 256, 512
+MOST_WAITING, MOST_PASSED = 256, 400
 #: The most bytes of a request's head.
 HEAD_BYTES = 16 << 10
-#: The most connections that are accepted before those of them that are too many are closed.
-AT_ONCE = 64
+#: The most connections that are accepted before those of them that are too many are closed. The
+#: kernel has as many wait for that: fewer than the tabs that ask again at once would cost seconds.
+AT_ONCE = 128
 #: Seconds between two records of what fails below the pages.
 QUIET = 60.0
 
