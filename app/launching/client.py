@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -31,6 +32,8 @@ TRAINER_TIMEOUT = 180.0
 END_TIMEOUT = 60.0
 #: Seconds at least between two starts of a launcher process that is lost.
 RESTART_INTERVAL = 2.0
+#: The kernel's word on who listens at the other end of a socket: process, user, group.
+_PEER, _UCRED = (socket.SOL_SOCKET, socket.SO_PEERCRED), struct.Struct("iII")
 _COMMAND = (sys.executable, "-P", "-m", process.__name__)
 
 
@@ -126,13 +129,11 @@ class LaunchedTrainer:
     def _ask_for_its_end(self) -> dict[str, Any]:
         """The launcher process's answer. Empty if there is none, and ``trouble`` says why."""
         self._connection.settimeout(END_TIMEOUT)
-        answered = select.poll()
-        answered.register(self._connection, select.POLLIN)
         answer: dict[str, Any] = {}
         silent = False
         with suppress(OSError):
             send(self._connection, {"end": True})
-            silent = not answered.poll(END_TIMEOUT * 1000)
+            silent = not _answers(self._connection, END_TIMEOUT)
             if not silent:
                 answer, _ = receive(self._connection)
         if silent:  # it is stopped, or hangs
@@ -219,13 +220,27 @@ class TrainerLauncher:
             answer: dict[str, Any] = {}
             with suppress(ConnectionError):
                 send(connection, request, [*descriptors, output])
-                answer, received = receive(connection)
+                if _answers(connection, TRAINER_TIMEOUT):
+                    answer, received = receive(connection)
+                else:
+                    self._end_silent(connection)
             if "pid" in answer:
                 return LaunchedTrainer(answer["pid"], received[0], connection)
             connection.close()
             if "error" in answer:
                 raise OSError(answer["error"])
         raise OSError("the launcher process ends or does not answer")
+
+    def _end_silent(self, connection: socket.socket) -> None:
+        """End the launcher process at the other end, which hangs, so that another can start."""
+        pid = _UCRED.unpack(connection.getsockopt(*_PEER, _UCRED.size))[0]
+        run = self._settings.run
+        if locks.pid_of(run, process.NAME) == pid:
+            log.warning(
+                "the launcher process (%d) has not answered for %g s: killed", pid, TRAINER_TIMEOUT
+            )
+            locks.send_signal(run, process.NAME, signal.SIGKILL)
+            locks.wait_gone(run, process.NAME, START_TIMEOUT)
 
     def _connect(self) -> socket.socket:
         deadline = time.monotonic() + START_TIMEOUT
@@ -237,3 +252,10 @@ class TrainerLauncher:
                     raise
             ensure(self._settings, self._variables)
             time.sleep(0.01)
+
+
+def _answers(connection: socket.socket, timeout: float) -> bool:
+    """Whether the other end says something, or closes, within ``timeout`` seconds."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(timeout * 1000))

@@ -19,6 +19,7 @@ from penstock.app.broker.transport import RedisTransport
 from penstock.app.host import locks, logs
 from penstock.app.host.devices import devices_of
 from penstock.app.host.settings import load
+from penstock.app.host.stopped import stop_of
 from penstock.app.services import node_agent, served_device
 from penstock.app.worker import forks
 from penstock.app.worker.celery import worker_argv
@@ -238,6 +239,23 @@ def test_a_worker_left_over_and_stopped_does_not_keep_its_device(
     process.wait()
     start()
     until(lambda: locks.pid_of(settings.run, f"device-{name}") not in (None, worker))
+
+
+@pytest.mark.integration
+def test_what_forks_its_workers_is_continued_when_a_signal_stops_it(
+    settings, client, installation, start
+):
+    agent = start()
+    until(lambda: serving(client))
+    (forker,) = (
+        each for each in psutil.Process(agent.pid).children() if each.cmdline() == [forks.NAME]
+    )
+    forker.suspend()
+    until(lambda: stop_of(forker.pid))
+    until(lambda: not stop_of(forker.pid))
+    assert forker.is_running()
+    said = f"what forks workers (process {forker.pid}) was stopped by a signal: it is continued"
+    assert said in (settings.logs / "agent.log").read_text()
 
 
 def test_it_waits_for_a_scheduler_and_can_be_told_to_stop_meanwhile(settings, start):

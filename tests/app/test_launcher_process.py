@@ -23,7 +23,7 @@ from penstock.app.host.stopped import stop_of
 from penstock.app.launching import client as launcher_client
 from penstock.app.launching import process as launcher_process
 from penstock.app.launching.client import TrainerLauncher
-from penstock.app.launching.packets import connect, listen, receive, send
+from penstock.app.launching.packets import NAME, connect, listen, receive, send
 from penstock.app.launching.process import LauncherProcess
 from penstock.app.launching.variables import environment
 from penstock.app.services.supervisor import Supervisor
@@ -141,6 +141,29 @@ def test_one_that_a_tracer_holds_is_replaced_and_the_next_one_starts_the_trainer
         assert node.pid not in (None, before)
         assert second.alive
         until(lambda: not first.alive)
+
+
+SILENT = """
+from penstock.app.host import locks, settings
+from penstock.app.launching.packets import listen
+run = settings.load().run
+with locks.hold(run, "launcher"):
+    listening, taken = listen(run), []
+    while True:
+        taken.append(listening.accept())
+"""
+
+
+def test_one_that_runs_and_does_not_answer_is_replaced(node, monkeypatch, caplog):
+    """It hangs, say: no signal and no tracer holds it. The first limit is short here."""
+    answers, limits = launcher_client._answers, iter([0.1])
+    monkeypatch.setattr(launcher_client, "_answers", lambda c, s: answers(c, next(limits, s)))
+    with subprocess.Popen([sys.executable, "-c", SILENT]) as silent:
+        until(lambda: node.pid == silent.pid)
+        until((node.settings.run / NAME).exists)
+        assert node.start(0, "a").alive
+        assert silent.wait(PATIENCE) == -signal.SIGKILL
+    assert f"the launcher process ({silent.pid}) has not answered for 180 s: killed" in caplog.text
 
 
 def test_it_continues_a_fork_server_that_a_signal_stops(make):
