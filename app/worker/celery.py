@@ -142,11 +142,9 @@ def _worker_step(app: Any) -> Any:
             self.device = device
 
         def start(self, parent: Any) -> None:
-            from ...tasks.process.forking import set_traceable
             from ..host.settings import load
             from .worker import Worker
 
-            set_traceable(False)  # it may be a new program
             fields = json.loads(self.device or "")
             device = Device(**{**fields, "cores": tuple(fields["cores"])})
 
