@@ -149,10 +149,10 @@ def worker(devices: Devices = None) -> None:
 
     On Ctrl-C or SIGTERM, running trials end their epoch, then the machine leaves.
     """
-    from ...tasks.process.forking import set_traceable
+    from ...tasks.process.forking import forbid_tracing
     from ..services import node_agent
 
-    set_traceable(False)  # nor what it forks, which are its workers
+    forbid_tracing()  # nor what it forks, which are its workers
     raise typer.Exit(node_agent.main(settings_of(devices)))
 
 

@@ -37,7 +37,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...tasks.process.forking import set_traceable
+from ...tasks.process.forking import forbid_tracing
 from ...tasks.sharing.node_folder import clear
 from ...tasks.trainer import variables as names
 from ..host import locks
@@ -221,7 +221,7 @@ def main() -> None:
     """Serve this state folder's workers until they need it no more."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = load()
-    set_traceable(False)
+    forbid_tracing()
     with locks.hold(settings.run, NAME):
         end_strays(str(settings.home))
         clear(settings.activations)

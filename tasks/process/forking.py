@@ -68,14 +68,14 @@ def fork_twice() -> int:
         os.close(read)
 
 
-def set_traceable(traceable: bool) -> None:
-    """Set whether processes of the same user may trace this one, and those that it forks.
+def forbid_tracing() -> None:
+    """Keep processes of the same user from tracing this one, and those that it forks.
 
     A trial must not stop, as its tracer, what serves others. A process with CAP_SYS_PTRACE always
-    may. A new program may be traced again. While a process may not be traced, some of its files in
-    ``/proc``, such as ``environ``, belong to root, and it leaves no core dump.
+    may. A new program may be traced again. Some files in ``/proc`` of a process that may not be
+    traced, such as ``environ``, belong to root, and it leaves no core dump.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, int(traceable), 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def stat_field(n: int) -> int:

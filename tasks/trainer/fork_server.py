@@ -43,7 +43,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..process.forking import fork_twice, set_traceable, stat_field, unsafe
+from ..process.forking import fork_twice, stat_field, unsafe
 from ..process.lifeline import MARK_VARIABLE
 from . import __main__ as trainer
 from . import variables
@@ -159,7 +159,6 @@ def _become_trainer(
     told: dict[str, str], cores: Sequence[int], fds: Sequence[int], ahead: Collection[str]
 ) -> NoReturn:
     with ending_with_us():
-        set_traceable(True)  # by its user's debugger, and by trainers that share memory with it
         os.setsid()
         # Before anything starts threads. A container may not have these cores.
         with suppress(OSError):
@@ -213,7 +212,6 @@ def main() -> None:
     # Ctrl-C in the terminal is not for this process, nor is what drains a whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    set_traceable(False)
     control = socket.socket(fileno=int(os.environ.pop(variables.FORK_SERVER_FD)))
     control.set_inheritable(False)
     preload = os.environ.pop(variables.PRELOAD, "")
