@@ -26,6 +26,7 @@ from ...scheduler.model.study import Scalar, number_of
 from ...scheduler.model.trial import FINAL, Trial, TrialState
 from ...scheduler.model.writing import Attributes, Writing
 from ...tasks.objectives.distributions import from_text
+from ...tasks.objectives.log_records import KEY as LOG_RECORDS
 from ...tasks.process.messages import number_text
 from .plain_attributes import listed_of_study, written_of
 
@@ -134,7 +135,9 @@ def _of_study(user: Attributes, system: Attributes) -> Update:
 
 
 def _attributes(name: str, found: Attributes) -> dict[str, Any]:
-    return {name: found} if found else {}
+    """``found`` without log records, which are for the script alone."""
+    kept = tuple(pair for pair in found if not pair[0].startswith(LOG_RECORDS))
+    return {name: kept} if kept else {}
 
 
 class LedgerUpdates:

@@ -23,6 +23,8 @@ from .guard import Guard, behind
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
+    from .records import RecordRelay
+
 log = logging.getLogger(__name__)
 
 #: The guards that stand in this process, each with the objective and the slot that it is in.
@@ -32,9 +34,13 @@ _handed: dict[tuple[str, Left], int] = {}
 
 
 class Changed:
-    """The objects that the objective of one ``optimize`` changes."""
+    """The objects that the objective of one ``optimize`` changes, and its log records."""
 
-    def __init__(self, objective: Any, directions: Sequence[str]) -> None:
+    def __init__(
+        self, objective: Any, directions: Sequence[str], relay: RecordRelay | None = None
+    ) -> None:
+        """``relay`` passes on what trials log; None: the script has no handlers."""
+        self.relay = relay
         lifted = _lift_guards()
         self._objective = objective
         self._direction = directions[0] if len(directions) == 1 else ""
@@ -54,6 +60,12 @@ class Changed:
         """What trainers are to hand back; None: nothing."""
         slots = tuple(each.slot for each in self._changes if each.rebinds)
         return Left(slots) if slots and self._direction else None
+
+    @property
+    def for_trainers(self) -> tuple[Any, ...]:
+        """What goes to trainers beside sampler and pruner; empty: nothing."""
+        left, plan = self.left, None if self.relay is None else self.relay.plan
+        return () if left is None and plan is None else (left, plan)
 
     def tell(self) -> None:
         """Say on standard error, once for each object, what the script will not see."""

@@ -10,6 +10,8 @@ from ...profiling.knobs.knobs import config_text
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
 from ...scheduler.model.study import number_of
+from ...tasks.contracts.shared_state import LEFT
+from ...tasks.objectives.log_records import KEY as LOG_RECORDS
 from ..common.text import count, duration, instead, number, size
 from ..views.system_configurations import tried
 from .architectures import derived, described
@@ -173,8 +175,14 @@ def _written(event: happened.TrialWritten) -> str:
         parts.append(f"reported {steps}")
     if writing.user_attrs:
         parts.append(f"set {_names('attribute', writing.user_attrs)}")
-    if writing.system_attrs:
-        parts.append(f"noted Optuna's own {_names('attribute', writing.system_attrs)}")
+    if noted := tuple(
+        each for each in writing.system_attrs if not each[0].startswith((LEFT, LOG_RECORDS))
+    ):
+        parts.append(f"noted Optuna's own {_names('attribute', noted)}")
+    if any(key.startswith(LOG_RECORDS) for key, _ in writing.system_attrs):
+        parts.append("logged lines for the script's handlers")
+    if any(key.startswith(LEFT) for key, _ in writing.system_attrs):
+        parts.append("left what the script gets of the best trial")
     values = ", ".join(map(number, event.values))
     told = {
         "running": "took it",

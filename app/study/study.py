@@ -20,11 +20,13 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import OVER, Observation, trial_id
 from ...scheduler.model.trial import FINAL, TrialState
 from ...tasks.contracts.code import is_imported
+from ...tasks.objectives.log_records import plan_of_script
 from ..common.text import in_shell
 from ..common.validation import seconds, whole
 from ..host.tracebacks import to_the_user
 from ..mirroring.late_trials import keep
 from ..script_objects.changed import Changed
+from ..script_objects.records import RecordRelay
 from ..spec.space import check_params, parse_space
 from ..spec.warm_start import fitting, observation, of_frozen, of_study
 from .handle import DETACH, SENT_FOR, SUBMITTED, refuse_in_trainer
@@ -157,6 +159,7 @@ class Study(ReadableStudy):
                     show=show_progress or show_progress_bar,
                     caught=caught,
                     heard=heard,
+                    relay=None if changed is None else changed.relay,
                     # A script that runs again takes a study up where it is if the scheduler samples
                     # for it. Then its callbacks hear of all trials.
                     before=ended if self._handle.spec and self._handle.spec.local else (),
@@ -274,7 +277,15 @@ class Study(ReadableStudy):
         """What an objective changes of this script's; None where nobody waits for its trials."""
         if DETACH.get() or not is_local(self._handle, func, space):
             return None
-        return Changed(func, [each.name.lower() for each in self.directions])
+        return Changed(func, [each.name.lower() for each in self.directions], self._relay())
+
+    def _relay(self) -> RecordRelay | None:
+        """Passes on what trials log, if this script has handlers. Call it before they are sent."""
+        plan = plan_of_script()
+        if plan is None:
+            return None
+        reader = self._handle.reader()
+        return RecordRelay(plan, reader, 0 if self._handle.spec is None else reader.newest())
 
     def _hand_back(self, changed: Changed | None) -> None:
         """Give this script what the best trial has left of what was ``changed``."""

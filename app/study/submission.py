@@ -74,9 +74,8 @@ def submit_local(
         raise UsageError(f"study {handle.study_name} has trials of an objective: make a new study")
     try:
         code = refer_to(func)
-        left = None if changed is None else changed.left
-        sent = tools if left is None else (*tools, left)
-        pickled = refer_to_value(sent, type(tools[0]).__name__, code.path)
+        further = () if changed is None else changed.for_trainers
+        pickled = refer_to_value((*tools, *further), type(tools[0]).__name__, code.path)
     except UsageError as error:
         raise CannotTravel(str(error)) from error
     if changed is not None:

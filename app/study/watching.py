@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..exports.epoch_callbacks import EpochCallback
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
+    from ..script_objects.records import RecordRelay
     from ..views.progress import View
 
 #: Seconds in which the scheduler takes what is said of callbacks, before the watching goes on.
@@ -74,12 +75,14 @@ def watch(
     *,
     on_trial: Callable[[TrialRow], None] | None,
     heard: bool = False,
+    relay: RecordRelay | None = None,
     **options: Any,
 ) -> StudyRow:
     """Watch a study to its end, and return it as it then stands.
 
     ``on_trial`` is called for each trial that ends, ``logs`` receive its epochs. With ``heard`` the
-    study's next trials wait until it has returned. ``options`` are those of ``views.live.follow``.
+    study's next trials wait until it has returned. ``relay`` passes on what trials log, before
+    they are told of. ``options`` are those of ``views.live.follow``.
     """
     from ..broker.endings import Endings
     from ..broker.server import broker_url
@@ -106,6 +109,8 @@ def watch(
             trials.add(trial.id)
 
     def look(view: View, epochs: Sequence[EpochRow]) -> None:
+        if relay is not None:
+            relay.pass_on(handle.id)
         feed.update(view, epochs)
         if trials is not None:
             trials.over = view.study.finished_at is not None
@@ -120,7 +125,7 @@ def watch(
                 reader,
                 handle.id,
                 on_trial=on_trial and tell,
-                on_poll=look if logs or trials is not None else None,
+                on_poll=look if logs or relay or trials is not None else None,
                 why=monitor.reason,
                 still=monitor.still,
                 wait=endings.wait,

@@ -25,6 +25,8 @@ from functools import cache, partial
 from types import CellType, FunctionType
 from typing import Any, Literal
 
+from .by_value import belongs_to_python
+
 #: The methods that change a container of Python's own.
 _METHODS = frozenset(
     {
@@ -39,6 +41,10 @@ _CONTAINERS = (list, dict, set, collections.deque)
 _ARRAYS = frozenset({"numpy", "pandas", "torch"})
 _INDEXERS = frozenset({"loc", "iloc", "at", "iat"})
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+#: The beginning of the system attribute in which a trial leaves what its slots have.
+LEFT = "penstock:left:"
+
 
 Scope = Literal["global", "closure", "self"]
 
@@ -175,8 +181,8 @@ def changes_of(objective: object) -> list[Change]:
     found: dict[tuple[Slot, bool], Change] = {}
     for function in reached(objective):
         parsed = _node_of(function)
-        if parsed is None:
-            continue
+        if parsed is None or belongs_to_python(function.__code__.co_filename):
+            continue  # a library knows what it does
         for change in _Reader(objective, function, *parsed).changes():
             known = found.setdefault((change.slot, change.rebinds), change)
             if change.write not in known.write.split("; "):
@@ -234,6 +240,7 @@ class _Reader:
         self._function = function
         self._node = node
         self._table = table
+        self._inner = {(each.get_name(), each.get_lineno()): each for each in _tables(table)}
         names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
         is_method = inspect.getattr_static(type(owner(objective)), node.name, None) is function
         self._self = names[0] if is_method and names else ""
@@ -389,9 +396,8 @@ class _Reader:
             if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
                 functions.append(parent)
             parent = self._parents.get(id(parent))
-        inner = {(each.get_name(), each.get_lineno()): each for each in _tables(self._table)}
         names = [(getattr(each, "name", "lambda"), each.lineno) for each in functions]
-        return [*(inner[name] for name in names if name in inner), self._table]
+        return [*(self._inner[name] for name in names if name in self._inner), self._table]
 
     # -- what is left alone ----------------------------------------------------------------------
 

@@ -15,11 +15,8 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ...profiling.base.errors import BackendError
-from ..contracts.shared_state import Slot
+from ..contracts.shared_state import LEFT, Slot
 from .objects import StoredObject
-
-#: The beginning of the system attribute.
-KEY = "penstock:left:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class Left:
     @property
     def key(self) -> str:
         """The name of the system attribute in which they are: the same for the same slots."""
-        return KEY + hashlib.sha256(repr(self.slots).encode()).hexdigest()[:12]
+        return LEFT + hashlib.sha256(repr(self.slots).encode()).hexdigest()[:12]
 
 
 def values_of(objective: object, left: Left) -> dict[Slot, Any]:

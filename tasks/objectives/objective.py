@@ -43,6 +43,7 @@ from ..process.messages import Scalar, SegmentTask
 from ..process.pipe import Run
 from . import objects
 from .left import Left, is_best, values_of
+from .log_records import KEY, MOST_OF_TRIAL, Collector, LogPlan, notice, to_text
 from .pending import PendingWrite
 from .storage import TrainerStorage
 from .study import AskingSampler, ObjectiveTrial, TrainerStudy, guard_imports, running
@@ -67,6 +68,7 @@ class Objectives:
     def __init__(self) -> None:
         self._paused: PausedFunctions[RunningObjective] = PausedFunctions()
         self._studies: dict[tuple[str, str], TrainerStudy] = {}
+        self._collects: Collector | None = None
         guard_imports()
 
     def run(self, run: Run, load: Callable[[], Any], tools: Callable[[], Any] | None) -> None:
@@ -111,14 +113,22 @@ class Objectives:
             storage = TrainerStorage(task.study_name, directions)
             sampler: Any = AskingSampler(storage)
             pruner: Any = optuna.pruners.NopPruner()
-            left: Left | None = None
+            further: list[Any] = []
             if tools is not None:
-                sampler, pruner, *further = tools()  # 0.2 sent two
-                left = further[0] if further else None
+                sampler, pruner, *further = tools()
             study = TrainerStudy(task.study_name, storage, sampler, pruner)
-            study.left = left
+            if further:  # 0.2 sent none
+                study.left, plan = further
+                study.collector = None if plan is None else self._collector(plan)
             self._studies[key] = study
         return self._studies[key]
+
+    def _collector(self, plan: LogPlan) -> Collector:
+        """One collects for the whole process: a later study of this one replaces it."""
+        if self._collects is not None:
+            self._collects.close()
+        self._collects = Collector(plan)
+        return self._collects
 
 
 class RunningObjective(Function):
@@ -133,6 +143,7 @@ class RunningObjective(Function):
         self._seed = rng.key("objective", run.task.seed, run.task.key_number)
         self._calls = 0
         self._asked: set[str] = set()
+        self._logged = 0
         # What a thread of the objective writes while the trial waits is said when it goes on: until
         # then the trial has no attempt that counts.
         self._saying = threading.Lock()
@@ -153,6 +164,8 @@ class RunningObjective(Function):
 
     def call(self) -> None:
         task = self.run.task
+        if self.study.collector is not None:
+            self.study.collector.take()  # of a trial that was given up
         objective: Objective = self._load()
         if not callable(objective):
             raise TrialFailed("code", f"{task.code.target} cannot be called")
@@ -166,6 +179,11 @@ class RunningObjective(Function):
             self.run.remarks(NEW_SAMPLER)
         try:
             self._call_and_tell(objective, ObjectiveTrial(self.study, task.number))
+        except Exception:
+            self._write_log(len(self.reports) + 1)
+            raise
+        else:
+            self._write_log(len(self.reports) + 1)
         finally:
             self._storage.end(task.number)
 
@@ -231,6 +249,17 @@ class RunningObjective(Function):
         self.constraints = trial.constraints
         if self.run.task.define_by_run and self.run.task.tools is None:
             self.unasked = sorted(self.run.task.params.keys() - trial.params.keys())
+
+    def _write_log(self, epoch: int) -> None:
+        """Write what was logged in ``epoch``, unless an earlier attempt's was accepted."""
+        collector = self.study.collector
+        records = [] if collector is None else collector.take()
+        if not records or self._logged > MOST_OF_TRIAL or epoch < self.run.task.first:
+            return
+        self._logged += len(to_text(records))
+        if self._logged > MOST_OF_TRIAL:
+            records = [notice("what this trial logs from here on is in `penstock logs` only")]
+        self.write({"system_attrs": [(f"{KEY}{epoch}", to_text(records))]})
 
     def _leave(self, objective: Objective, value: float, left: Left) -> None:
         """Leave what the objective has assigned in names of its script, if this is the best."""
@@ -319,6 +348,7 @@ class RunningObjective(Function):
         if last is not None and epoch > last:
             return  # all that the strategy compares is there: the objective runs to its return
         self.reports[epoch] = Report(metrics, seconds, joules=joules)
+        self._write_log(epoch)
         if epoch < run.task.first:
             run.replaying(epoch)
         else:
@@ -339,6 +369,8 @@ class RunningObjective(Function):
         finally:
             rng.restore(states, self._seed)
             self._storage.resume(self.run.task.number, self)
+        if self.study.collector is not None:
+            self.study.collector.take()  # of a trial that was given up meanwhile
         with self._saying:
             self._waits = False
             self._say_written()

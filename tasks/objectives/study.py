@@ -20,6 +20,7 @@ from ...profiling.base.wording import worded
 from ..contracts.code import is_imported
 from .distributions import categorical, to_text
 from .left import Left
+from .log_records import Collector
 from .optimizers import guard
 from .storage import TrainerStorage
 from .wire import check_name, is_plain
@@ -48,6 +49,8 @@ class TrainerStudy(optuna.Study):
         self.trainer_storage = storage
         #: What its trials hand back to the script; None: nothing.
         self.left: Left | None = None
+        #: Collects what its trials log; None: the script has no handlers.
+        self.collector: Collector | None = None
         #: How far the study's history was read: an id that the worker gave.
         self.history_read = ""
         self._has_drawn = False

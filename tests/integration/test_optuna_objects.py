@@ -103,6 +103,33 @@ if __name__ == "__main__":
     print(max(scores))
 """
 
+LOGS = """
+import logging
+import os
+import sys
+import optuna
+
+form = "%(name)s %(levelname)s %(message)s"
+logging.basicConfig(filename="train.log", level=logging.INFO, format=form)
+mine = logging.getLogger("mine")
+mine.setLevel(logging.DEBUG)
+
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    for epoch in range(3):
+        logging.info("trial %d epoch %d", trial.number, epoch)
+        mine.debug("trial %d detail %d", trial.number, epoch)
+        if trial.number == 1 and epoch == 2 and not os.path.exists("died"):
+            open("died", "w").close()
+            os.kill(os.getpid(), 9)
+        trial.report(x, epoch)
+    logging.warning("trial %d ends", trial.number)
+    return x
+
+study = optuna.create_study(study_name="logged")
+study.optimize(objective, 4, callbacks=[lambda s, trial: logging.info("after %d", trial.number)])
+"""
+
 
 @pytest.fixture
 def run(site, tmp_path):
@@ -157,3 +184,27 @@ def test_the_best_trials_globals_come_back_and_what_was_collected_is_said_to_be_
     assert lines[-1].startswith("penstock: scores is changed by the objective in trainers")
     assert '`trial.set_user_attr("score", score)` there' in lines[-1]
     assert lines[-1].endswith("(at s.py:57)")
+
+
+def test_what_an_objective_logs_is_in_the_scripts_file_once_and_in_order(run, site, tmp_path):
+    code, said = run(LOGS)
+    assert code == 0, said
+    assert (tmp_path / "died").exists()
+    lines = (tmp_path / "train.log").read_text().splitlines()
+    for number in range(4):
+        own = [line for line in lines if f"trial {number} " in line or f"after {number}" in line]
+        assert own == [
+            *(
+                text
+                for epoch in range(3)
+                for text in (
+                    f"root INFO trial {number} epoch {epoch}",
+                    f"mine DEBUG trial {number} detail {epoch}",
+                )
+            ),
+            f"root WARNING trial {number} ends",
+            f"root INFO after {number}",
+        ]
+    assert "trial 2 epoch 1" in site.penstock("logs", "logged/2")
+    assert "penstock:log" not in str(penstock.load_study("logged").trials)
+    assert "logged lines for the script's handlers" in site.penstock("story", "logged/0")

@@ -1,0 +1,163 @@
+"""What an objective logs, on its way from the trainer to the handlers of its script.
+
+Theory of operation. Handlers that a script has set (``logging.basicConfig(filename=...)``) are in
+the script's process. So ``LogPlan`` takes to the trainers which loggers have some there, and at
+which levels. A trainer collects the records of the trial at work, and writes them with the report
+of each epoch, and at the trial's end, as a system attribute of the trial. So they count under the
+fence of the attempt, and an epoch that is repeated in another attempt has the name that it had
+before. The script passes each on once, in the order of acceptance. Nobody else reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: The beginning of the system attributes that have records. Their ends are epochs.
+KEY = "penstock:log:"
+#: Loggers whose records are not the objective's.
+_NOT_THEIRS = ("optuna", "penstock")
+#: The most characters of records of one epoch, and of one trial: they are in the ledger.
+MOST_OF_EPOCH, MOST_OF_TRIAL = 1 << 18, 1 << 22
+
+#: A record: logger, level, text, time (seconds), file, line, function, traceback.
+Record = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """What trainers are to collect for a script."""
+
+    #: The levels that the script has set, by logger; the root's name is empty.
+    levels: tuple[tuple[str, int], ...]
+    #: The loggers with handlers in the script whose records do not reach the root's.
+    apart: tuple[str, ...]
+
+
+def plan_of_script() -> LogPlan | None:
+    """What this process's handlers ask for; None if it has none."""
+    root = logging.getLogger()
+    named = {
+        name: logger
+        for name, logger in list(root.manager.loggerDict.items())
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] not in _NOT_THEIRS
+    }
+    handled = [name for name, logger in named.items() if _handles(logger)]
+    if not handled and not _handles(root):
+        return None
+    levels = tuple((name, each.level) for name, each in named.items() if each.level)
+    apart = tuple(name for name in handled if not _reaches_root(named[name]))
+    return LogPlan((("", root.level), *levels), apart)
+
+
+def _handles(logger: logging.Logger) -> bool:
+    return any(map(_is_real, logger.handlers))
+
+
+def _is_real(handler: logging.Handler) -> bool:
+    return not isinstance(handler, logging.NullHandler)
+
+
+def _reaches_root(logger: logging.Logger | None) -> bool:
+    while logger is not None:
+        if not logger.propagate:
+            return False
+        logger = logger.parent
+    return True
+
+
+class Collector(logging.Handler):
+    """Collects the records of the trial that is at work in this trainer."""
+
+    def __init__(self, plan: LogPlan) -> None:
+        super().__init__()
+        self._records: list[Record] = []
+        self._size = self._dropped = 0
+        for name, level in plan.levels:
+            logging.getLogger(name or None).setLevel(level)
+        self._loggers = [logging.getLogger(name or None) for name in ("", *plan.apart)]
+        for logger in self._loggers:
+            logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep ``record``, and print it, so that it is in the trainer's log, too.
+
+        What another handler has here, since the code sets it wherever it is imported, is not kept.
+        """
+        if record.name.partition(".")[0] in _NOT_THEIRS or self._is_handled(record.name):
+            return
+        try:
+            text = record.getMessage()
+            if record.exc_info and not record.exc_text:
+                record.exc_text = logging.Formatter().formatException(record.exc_info)
+        except Exception:  # as logging's own handlers do
+            self.handleError(record)
+            return
+        shown = f"{text}\n{record.exc_text}" if record.exc_text else text
+        sys.stderr.write(f"{record.levelname}:{record.name}:{shown}\n")
+        self._size += len(text) + len(record.exc_text or "")
+        if self._size > MOST_OF_EPOCH:
+            self._dropped += 1
+            return
+        place = (record.pathname, record.lineno, record.funcName)
+        self._records.append(
+            (record.name, record.levelno, text, record.created, *place, record.exc_text)
+        )
+
+    def _is_handled(self, name: str) -> bool:
+        logger: logging.Logger | None = logging.getLogger(name)
+        while logger is not None:
+            if any(each is not self and _is_real(each) for each in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
+    def close(self) -> None:
+        """Collect nothing more."""
+        for logger in self._loggers:
+            logger.removeHandler(self)
+        super().close()
+
+    def take(self) -> list[Record]:
+        """The records since the last call."""
+        found, dropped = self._records, self._dropped
+        if dropped:
+            found.append(notice(f"{dropped} more lines of this epoch are in `penstock logs` only"))
+        self._records, self._size, self._dropped = [], 0, 0
+        return found
+
+
+def notice(words: str) -> Record:
+    """A record of ours, a warning."""
+    return ("penstock", logging.WARNING, words, time.time(), "", 0, "", None)
+
+
+def to_text(records: Sequence[Record]) -> str:
+    """Records as the JSON text of an attribute."""
+    return json.dumps(records)
+
+
+def from_text(text: str) -> Iterator[logging.LogRecord]:
+    """The records in the text of an attribute."""
+    for name, level, message, created, file, line, function, trace in json.loads(text):
+        yield logging.makeLogRecord(
+            {
+                "name": name,
+                "levelno": level,
+                "levelname": logging.getLevelName(level),
+                "msg": message,
+                "created": created,
+                "msecs": (created % 1) * 1000,
+                "pathname": file,
+                "filename": file.rpartition("/")[2],
+                "module": file.rpartition("/")[2].removesuffix(".py"),
+                "lineno": line,
+                "funcName": function,
+                "exc_text": trace,
+            }
+        )
