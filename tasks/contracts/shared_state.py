@@ -346,15 +346,15 @@ class _Reader:
         constant = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
         told = "1" if kind == "counted" and value is None else _text(value)
         name = constant or (value.id if isinstance(value, ast.Name) else slot.name)
-        attrs = f'user_attrs["{name}"]'
+        attrs, each = f'user_attrs["{name}"]', f'for t in study.trials if "{name}" in t.user_attrs'
         if kind == "counted":
-            read = f"sum(t.{attrs} for t in study.trials)"
+            read = f"sum(t.{attrs} {each})"
         elif constant or kind == "rebound":
             read = f"study.best_trial.{attrs}"
         elif key is not None:
-            read = f"{{t.number: t.{attrs} for t in study.trials}}"
+            read = f"{{t.number: t.{attrs} {each}}}"
         else:
-            read = f"[t.{attrs} for t in study.trials]"
+            read = f"[t.{attrs} {each}]"
         held = _slot_value(slot, self._objective)
         scratch = isinstance(held, dict) and self._is_handed_on(slot)
         return Change(
