@@ -467,7 +467,7 @@ def objective_with_a_thread_that_writes(trial):
 
 
 def objective_that_writes_too_much(trial):
-    trial.set_user_attr("text", "x" * (1 << 20))
+    trial.set_user_attr("x" * (1 << 20), "a key is no object")
     return 1.0
 
 

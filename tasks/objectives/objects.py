@@ -85,6 +85,8 @@ def keep(store: str, value: Any) -> str:
     """
     import cloudpickle
 
+    if not store:
+        raise TypeError("there is no checkpoint store for it")
     file = BoundedFile(LIMIT)
     file.write(f"{PYTHON}\n".encode())
     try:

@@ -31,6 +31,7 @@ def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]
     own storages do, and UsageError for a key that cannot be sent.
     """
     check_name("the key of an attribute", key)
+    text = ""
     try:
         text = json.dumps(value, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
@@ -42,6 +43,8 @@ def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]
     try:
         return key, keep(value)
     except TypeError as error:
+        if text:
+            return key, text
         raise TypeError(f"the attribute {key!r} is no JSON, and {error}") from error
 
 

@@ -86,6 +86,11 @@ def test_what_cannot_be_pickled_is_refused_with_its_key(store):
         attribute("lock", threading.Lock(), lambda value: keep(store, value))
 
 
+def test_without_a_store_nothing_is_written_anywhere():
+    with pytest.raises(TypeError, match="there is no checkpoint store for it"):
+        keep("", Model(1))
+
+
 def test_json_stays_json_and_what_is_too_long_for_a_message_is_kept(store):
     def put(value):
         return attribute("key", value, lambda value: keep(store, value))[1]

@@ -239,8 +239,10 @@ def test_whether_each_trial_sets_it_is_known(objective, always):
         (
             fills,
             'trial.set_user_attr("results", 1.0)',
-            '{t.number: t.user_attrs["results"] for t in study.trials'
-            ' if "results" in t.user_attrs}',
+            (
+                '{t.number: t.user_attrs["results"] for t in study.trials'
+                ' if "results" in t.user_attrs}'
+            ),
         ),
         (
             counts,
