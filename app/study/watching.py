@@ -104,6 +104,8 @@ def watch(
 
     def tell(trial: TrialRow) -> None:
         assert on_trial is not None
+        if relay is not None:
+            relay.pass_on(handle.id)
         on_trial(trial)
         if trials is not None:
             trials.add(trial.id)
