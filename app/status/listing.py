@@ -12,6 +12,7 @@ from rich.text import Text
 from ..ledger.codec import spec_from_json
 from ..ledger.forecast import forecast_of
 from ..ledger.summary import Facts, trial_facts
+from ..stories.failures import by_traceback, params_words, shared_words
 from ..views.delays import Delays, delay_words, delays_of, summary
 from ..views.live import Watcher
 from ..views.progress import View, failure_words
@@ -96,12 +97,18 @@ def status_view(
         parts.append(Text(words(found), style="dim"))
     if (delays := _delays(reader, study, view)) is not None:
         parts.append(Text(delay_words(delays), style="dim"))
-    for trial in view.trials:
-        if trial.failure_kind:
-            what = f"trial {trial.number} {failure_words(trial)}"
-            parts += [Text(), Text(what, style="red")]
-            if trial.failure_traceback:
-                parts.append(Text(trial.failure_traceback.rstrip(), style="dim"))
+    for alike in by_traceback(trial for trial in view.trials if trial.failure_kind):
+        parts.append(Text())
+        for trial in alike:
+            what = f"trial {trial.number}{params_words(trial)} {failure_words(trial)}"
+            parts.append(Text(what, style="red"))
+        if alike[0].failure_traceback:
+            if len(alike) > 1:
+                of = f"the traceback of trial {alike[0].number}; the others' are of the same lines"
+                parts.append(Text(of, style="dim"))
+            parts.append(Text(alike[0].failure_traceback.rstrip(), style="dim"))
+    if shared := shared_words(study, view.trials):
+        parts += [Text(), Text(shared, style="yellow")]
     known = [record.device for record in view.devices]
     for what, end in failure_logs(settings, study, view.trials, known):
         parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]

@@ -11,7 +11,13 @@ from penstock.app.common.text import duration, in_shell
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.ledger.reader import Reader
 from penstock.app.status.study_list import study_facts, study_table
-from penstock.app.stories.failures import failures_view, traceback_end
+from penstock.app.stories.failures import (
+    by_traceback,
+    failures_view,
+    params_words,
+    shared_words,
+    traceback_end,
+)
 from penstock.app.stories.story import find_trial, render, trial_story
 from penstock.app.study.script import outcome, show
 from penstock.app.views.best import best_facts, best_view
@@ -224,7 +230,9 @@ def test_failures_are_said_with_where_they_arose_and_where_to_read_on(tmp_path):
     _, text = said(reader, tmp_path)
     lines = text.splitlines()
     at = lines.index("4 of 9 trials failed")
-    words = "trial 0 failed (exception): ValueError: <b>no</b> (and 3 others alike)"
+    drawn = params_words(reader.trials("digits-1a2b")[0])
+    assert re.fullmatch(r" \(x [0-9.e-]+.*\)", drawn)
+    words = f"trial 0{drawn} failed (exception): ValueError: <b>no</b> (and 3 others alike)"
     assert lines[at + 1 : at + 5] == [
         f"  {words}  penstock story digits/0",
         "the end of trial 0's traceback; all of it: penstock story digits/0",
@@ -238,16 +246,31 @@ def test_of_many_different_failures_some_are_said(tmp_path):
     reader = make_study(tmp_path, study_spec(name="my study"), fails=(0, 2, 3, 5))
     failed = [trial for trial in reader.trials("digits-1a2b") if trial.state == "failed"]
     failed = [replace(each, failure_message=f"{each.number}") for each in failed]
+    failed = [replace(each, params={"x": each.number}) for each in failed]
     failed[0] = replace(failed[0], failure_kind="died", failure_traceback="")
     text = text_of(failures_view(reader.study("my study"), failed, 9))
     assert text.splitlines()[:6] == [
         "4 of 9 trials failed",
-        "  trial 0 failed (died): 0  penstock story 'my study'/0",
-        "  trial 2 failed (exception): 2  penstock story 'my study'/2",
-        "  trial 3 failed (exception): 3  penstock story 'my study'/3",
+        "  trial 0 (x 0) failed (died): 0  penstock story 'my study'/0",
+        "  trial 2 (x 2) failed (exception): 2  penstock story 'my study'/2",
+        "  trial 3 (x 3) failed (exception): 3  penstock story 'my study'/3",
         "  and others: penstock status 'my study'",
         "the end of trial 2's traceback; all of it: penstock story 'my study'/2",
     ]
+
+
+def test_what_all_failures_have_in_common_is_said_and_each_traceback_once(tmp_path):
+    reader = make_study(tmp_path, study_spec(), fails=(0, 2, 3, 5))
+    study, rows = reader.study("digits"), reader.trials("digits-1a2b")
+    heads = [replace(each, params={"heads": 5 if each.failure_kind else 4}) for each in rows]
+    assert shared_words(study, heads) == "all 4 failures have heads = 5"
+    alike = [replace(each, params={"heads": 5}) for each in rows]
+    assert shared_words(study, alike) == "", "some have passed with that"
+    failed = [each for each in rows if each.failure_kind]
+    failed[1] = replace(failed[1], failure_message="ValueError: of another text")
+    failed[2] = replace(failed[2], failure_message="KeyError: 3")
+    numbers = [[each.number for each in group] for group in by_traceback(failed)]
+    assert numbers == [[0, 2, 5], [3]]
 
 
 def test_a_name_that_looks_like_an_option_is_not_typed():
