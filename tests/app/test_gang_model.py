@@ -29,18 +29,21 @@ from types import SimpleNamespace
 import pytest
 import trainees
 from penstock.app.broker import protocol, server
-from penstock.app.common.ports import AttemptStatus
+from penstock.app.common.ports import AttemptStatus, Survey
 from penstock.app.host.settings import load
-from penstock.app.runner.reaper import Reaper, _unpublished
+from penstock.app.runner.reaper import Reaper
 from penstock.app.sessions import link as links
 from penstock.app.sessions.link import Link
 from penstock.app.worker.keeper import _beat
+from penstock.scheduler.model.events import AttemptLost
 from trainer_process import segment
 
 TRIAL, RANKS = "s-0000", (0, 1)
 QUEUES = [f"cpu.n.{rank}.s0" for rank in RANKS]
 #: So many faults, in any order and at any moment.
 FAULTS = 1
+#: Seconds in which a task must be claimed: no limit of the model is over before nobody can go on.
+CLAIM_TIMEOUT = 3.0
 #: Milliseconds that no lease of the model runs out by itself.
 LONG = 10**9
 
@@ -106,7 +109,6 @@ class World:
         self.client = client
         self.link = Link(url)
         self.link._key = b"k" * 32
-        self.reaper = Reaper(claim_timeout=3.0)
         self.spec = segment(trainees.Small, trial=TRIAL, queues=QUEUES, lease_ms=LONG)
 
     def task(self, fence, rank):
@@ -222,12 +224,13 @@ class World:
         absent = tuple(rank for rank in RANKS if state.leases[rank] is None)
         fence = int(stored["fence"]) if "fence" in stored else None
         seen = AttemptStatus(fence, stored.get("state"), absent)
-        attempt = SimpleNamespace(dispatched_at=0.0)
-        age = 1000.0 if late else 1.0
-        reason = _unpublished(seen, state.fence, age)
-        if reason is None and seen.state != "done":  # its report comes
-            reason = self.reaper._timed_out(seen, attempt, state.fence, age)
-        return self.dispatch(state) if state.lost or reason is not None else state
+        sent = SimpleNamespace(trial=TRIAL, members=[SimpleNamespace(device="d")])
+        attempt = SimpleNamespace(segment=sent, dispatched_at=0.0, decision="")
+        engine = SimpleNamespace(devices={}, attempts={state.fence: attempt})
+        survey = Survey(devices={}, states={TRIAL: seen}, boot="")
+        found = Reaper(CLAIM_TIMEOUT).findings(survey, engine, 1000.0 if late else 1.0)
+        lost = any(isinstance(each, AttemptLost) for each in found)
+        return self.dispatch(state) if state.lost or lost else state
 
     def dispatch(self, state):
         """Fence off the attempt, and send the next one."""
