@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick affected test flaky under-load slow check docs dist bench bench-peers gpu-check optuna-check deploy-check clean
+.PHONY: help run quick affected test flaky under-load slow check docs dist bench bench-peers gpu-campaign gpu-wheels optuna-check deploy-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -77,6 +77,7 @@ bench: .venv/dev ## the quick form of every benchmark; figures in build/bench
 	@mkdir -p build/bench
 	@for file in benchmarks/[a-z]*.py; do \
 	    name=$$(basename $$file .py); \
+	    test $$name != gpu_campaign || continue; \
 	    echo "== $$name"; \
 	    $(BIN)/python -m benchmarks.$$name --quick --json build/bench/$$name.json || exit 1; \
 	done
@@ -92,9 +93,11 @@ bench-strangers: .venv-strangers/installed .venv/dev ## other people's scripts, 
 	@mkdir -p build/bench
 	@$(BIN)/python -m benchmarks.strangers --json build/bench/strangers.json
 
-gpu-check: .venv/dev ## on a GPU: bits at every width, what determinism, a resize and lanes cost
-	@mkdir -p build/bench
-	@$(BIN)/python -m benchmarks.gpu --json build/bench/gpu.json
+gpu-campaign: .venv/dev ## all that is asked of a GPU, nine minutes at a time: call it until it says no more
+	@$(BIN)/python -m benchmarks.gpu_campaign --out build/bench --resume
+
+gpu-wheels: .venv/installed ## what that needs on a machine without a network, in build/gpu-wheels
+	@$(BIN)/python -m benchmarks.gpu_campaign --gather build/gpu-wheels
 
 optuna-check: .venv/dev ## Optuna's own tests, on Penstock's storage
 	@mkdir -p build/bench

@@ -43,16 +43,27 @@ TIMEOUT = 300.0
 SPAWN = get_context("spawn")
 
 
-def lane_figures(device: torch.device, *, quick: bool) -> dict[str, Any]:
-    """All figures of lanes on ``device``."""
-    figures: dict[str, Any] = {}
-    if device.type == "cuda":
-        found = context_bytes(device)
-        figures |= {"context_mib": found / 2**20, "context_over_assumed": found / CUDA_CONTEXT}
-    figures |= estimate_errors(device, draw_cases("gpu", QUICK_CASES if quick else CASES))
-    figures |= {f"switch_us.{kind}": switch_us(device, kind) for kind in KINDS[: 1 if quick else 3]}
-    figures |= {f"two_lanes.{kind}": two_lanes(device, kind) for kind in KINDS}
-    return figures
+def contexts(device: torch.device, _: bool) -> dict[str, Any]:
+    """What a process takes of a GPU beside its allocator's bytes. Nothing on a CPU."""
+    if device.type != "cuda":
+        return {}
+    found = context_bytes(device)
+    return {"context_mib": found / 2**20, "context_over_assumed": found / CUDA_CONTEXT}
+
+
+def estimates(device: torch.device, quick: bool) -> dict[str, Any]:
+    """Estimates of memory beside what the allocator took."""
+    return estimate_errors(device, draw_cases("gpu", QUICK_CASES if quick else CASES))
+
+
+def switches(device: torch.device, quick: bool) -> dict[str, Any]:
+    """Microseconds of a switch between trials, by kind of model."""
+    return {f"switch_us.{kind}": switch_us(device, kind) for kind in KINDS[: 1 if quick else 3]}
+
+
+def lanes(device: torch.device, quick: bool) -> dict[str, Any]:
+    """Seconds in one lane over seconds in two, by kind of model."""
+    return {f"two_lanes.{kind}": two_lanes(device, kind) for kind in KINDS[: 1 if quick else 3]}
 
 
 def context_bytes(device: torch.device) -> int:
@@ -133,7 +144,7 @@ def switch_us(device: torch.device, kind: str) -> dict[str, float]:
 
     def measured(run: Any) -> Callable[[int, int, int], None]:
         def tick(*_: int) -> None:
-            _finish(device)
+            finish(device)
             left[:] = [(run, time.perf_counter())]
             run.turn.pass_on()
             who, when = left[0]
@@ -185,10 +196,10 @@ def _lane(device: torch.device, kind: str, first: int, seats: int, begun: Any, e
         torch.cuda.set_per_process_memory_fraction(seats / SEATS, device)
     trials = [started(kind, first + i, device) for i in range(seats)]
     in_turns(trials, QUANTUM)
-    _finish(device)
+    finish(device)
     begun.wait(TIMEOUT)
     in_turns(trials, QUANTUM)
-    _finish(device)
+    finish(device)
     ended.wait(TIMEOUT)
 
 
@@ -198,6 +209,6 @@ def _deterministic(device: torch.device) -> torch.device:
     return device
 
 
-def _finish(device: torch.device) -> None:
+def finish(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

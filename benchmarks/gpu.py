@@ -1,14 +1,16 @@
 """On a GPU: the same bits at every width, what determinism, a resize and lanes cost there.
 
-    python -m benchmarks.gpu --json FILE [--quick] [--only PART ...]
+    python -m benchmarks.gpu --json FILE [--quick] [--only PART ...] [--device cpu]
 
 - ``bits``, ``resize``: members are processes on one GPU, which NCCL does not allow: they talk
   through the CPU, as gangs do there.
-- ``lanes``: context, estimates of memory, switches, two lanes against one (``_gpu_lanes``).
+- ``context``, ``estimates``, ``switches``, ``two_lanes``: of lanes (``_gpu_lanes``).
 - ``determinism``: an epoch with deterministic kernels over one without.
-- ``live``: whole studies, one trial at a time, in slots and in lanes (``_gpu_live``).
+- ``live.lenet``, ``live.residual``: whole studies, one trial at a time, in slots and in lanes
+  (``_gpu_live``).
 
-``make gpu-check`` runs all of it, and says so where there is no GPU.
+``benchmarks.gpu_campaign`` runs all of it, each part in a process with a limit. With ``--device
+cpu`` the parts are rehearsed.
 """
 
 from __future__ import annotations
@@ -26,22 +28,21 @@ from typing import Any
 import torch
 from penstock.tasks.trainer.segment import configure
 
-from . import _sharded
+from . import _gpu_lanes, _sharded
 from ._gangs import MODELS, OPTIMIZERS, Pool, straight
-from ._gpu_lanes import lane_figures
 from ._gpu_live import live_figures
 
 PLANS = [(2, 2, 2), (4, 4, 4), (1, 2, 4), (4, 1, 2), (2, 4, 1)]
 
 
-def mismatches() -> dict[str, Any]:
-    """Plans of widths 1, 2 and 4 whose epochs are not those of one process."""
+def mismatches(chosen: list[tuple[int, int, int]]) -> dict[str, Any]:
+    """How many ``chosen`` plans of widths 1, 2 and 4 whose epochs are not those of one process."""
     pool = Pool(4)
     wrong = plans = 0
     for model in MODELS:
         for optimizer in OPTIMIZERS:
             alone = pool.carry_out(model, optimizer, straight(1, 1, 1))
-            for widths in PLANS:
+            for widths in chosen:
                 plans += 1
                 wrong += pool.carry_out(model, optimizer, straight(*widths)) != alone
     pool.close()
@@ -66,7 +67,7 @@ def resize(runs: int) -> dict[str, Any]:
     return {"resize_ms": (resized - alone - both) / (2 * runs) * 1e3}
 
 
-def determinism(runs: int) -> dict[str, Any]:
+def determinism(device: torch.device, runs: int) -> dict[str, Any]:
     """Seconds of an epoch with deterministic kernels by those without, a model each."""
     figures = {}
     for name, kind in _sharded.MODELS.items():
@@ -76,34 +77,47 @@ def determinism(runs: int) -> dict[str, Any]:
                 torch.use_deterministic_algorithms(exact)
                 loop = _sharded.Ours(kind, 1)
                 loop.epoch()
-                torch.cuda.synchronize()
-                spent = _sharded.seconds(lambda run=loop: (run.epoch(), torch.cuda.synchronize()))
+                _gpu_lanes.finish(device)
+                spent = _sharded.seconds(lambda run=loop: (run.epoch(), _gpu_lanes.finish(device)))
                 if run:  # the first one warms up
                     taken[exact].append(spent)
         figures[f"determinism.{name}"] = median(taken[True]) / median(taken[False])
     return figures
 
 
-def _live(quick: bool) -> dict[str, Any]:
-    return {f"live.{name}": value for name, value in live_figures("gpu:0", quick=quick).items()}
+def _live(net: str) -> Callable[[torch.device, bool], dict[str, Any]]:
+    def measured(device: torch.device, quick: bool) -> dict[str, Any]:
+        shared = "gpu:0" if device.type == "cuda" else "cpu:1x1"
+        found = live_figures(shared, quick=quick, nets=[net])
+        return {f"live.{name}": value for name, value in found.items()}
+
+    return measured
 
 
-def _lanes(quick: bool) -> dict[str, Any]:
-    found = lane_figures(torch.device("cuda", 0), quick=quick)
-    return {f"lanes.{name}": value for name, value in found.items()}
+def _lanes(
+    measure: Callable[[torch.device, bool], dict[str, Any]],
+) -> Callable[[torch.device, bool], dict[str, Any]]:
+    def measured(device: torch.device, quick: bool) -> dict[str, Any]:
+        return {f"lanes.{name}": value for name, value in measure(device, quick).items()}
+
+    return measured
 
 
 def _runs(quick: bool) -> int:
     return 5 if quick else 21
 
 
-#: By name, in the order in which they are measured; each is told whether to be quick.
-PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
-    "live": _live,
-    "lanes": _lanes,
-    "bits": lambda _: mismatches(),
-    "resize": lambda quick: resize(_runs(quick)),
-    "determinism": lambda quick: determinism(_runs(quick)),
+#: By name; each is told the device, and whether to be quick.
+PARTS: dict[str, Callable[[torch.device, bool], dict[str, Any]]] = {
+    "live.residual": _live("resnet"),
+    "live.lenet": _live("lenet"),
+    "context": _lanes(_gpu_lanes.contexts),
+    "estimates": _lanes(_gpu_lanes.estimates),
+    "switches": _lanes(_gpu_lanes.switches),
+    "two_lanes": _lanes(_gpu_lanes.lanes),
+    "bits": lambda _, quick: mismatches(PLANS[:1] if quick else PLANS),
+    "resize": lambda _, quick: resize(_runs(quick)),
+    "determinism": lambda device, quick: determinism(device, _runs(quick)),
 }
 
 
@@ -113,19 +127,21 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="fewer runs")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         print("There is no GPU here: nothing was measured.")
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as a trainer does
     configure()
+    device = torch.device(options.device, 0) if options.device == "cuda" else torch.device("cpu")
     figures: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_name(0),
+        "gpu": torch.cuda.get_device_name(0) if options.device == "cuda" else "none",
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),
     }
     for part in options.only:
-        found = PARTS[part](options.quick)
+        found = PARTS[part](device, options.quick)
         for name, value in found.items():
             print(f"gpu.{name:28} {value}", flush=True)
         figures |= {f"gpu.{name}": value for name, value in found.items()}
