@@ -119,7 +119,7 @@ def submit(
         # It asks for the results of what was only submitted: so far it was to go.
         if not (studies and isinstance(error, NoTrial | LedgerElsewhere)):
             raise
-        cut_short = _cut_short(script, error, "ValueError: " if isinstance(error, NoTrial) else "")
+        cut_short = _cut_short(script, error)
     finally:
         where = _elsewhere(studies)
         for study in studies:
@@ -224,11 +224,11 @@ def _check_any(
         )
 
 
-def _cut_short(script: Path, error: PenstockError, kind: str) -> str:
-    """That ``script`` was not run to its end, because it asked for results too early."""
+def _cut_short(script: Path, error: PenstockError) -> str:
+    """Say that ``script`` was not run to its end, because it asked for results too early."""
     return (
-        f"{raised_at(error) or script.name} asks for results, and there are none yet, since the"
-        f" study was only submitted. The script ended there: {kind}{error}"
+        f"{raised_at(error) or script.name} asks for results, which a study that was only submitted"
+        f" has later: from there on {script.name} was not run. `penstock run` waits for them"
     )
 
 

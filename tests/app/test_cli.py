@@ -587,8 +587,9 @@ def test_a_submitted_script_that_asks_for_results_too_early_is_said_to_end_there
     assert result.stdout.splitlines()[-1] == "submitted later: penstock watch later"
     line = 1 + next(n for n, line in enumerate(SCRIPT.splitlines()) if "study.best_trial)" in line)
     assert result.stderr == (
-        f"study.py:{line} asks for results, and there are none yet, since the study was only"
-        " submitted. The script ended there: ValueError: no trial is complete yet, of 0\n"
+        "starting broker, scheduler and workers for study.py\n"
+        f"study.py:{line} asks for results, which a study that was only submitted has later: from"
+        " there on study.py was not run. `penstock run` waits for them\n"
     )
 
 

@@ -81,7 +81,7 @@ def test_the_tutorial_ends_as_it_says(shell, tmp_path):
     assert "(fence " in said["penstock story asha/0"]
     submitted, cut_short = said["penstock submit train.py full"].splitlines()
     assert submitted == "submitted full: penstock watch full"
-    assert " asks for results, and there are none yet, " in cut_short
+    assert " asks for results, which a study that was only submitted has later: " in cut_short
     with (tmp_path / "epochs.csv").open() as file:
         rows = [(row["number"], row["epoch"]) for row in csv.DictReader(file)]
     assert len(rows) == len(set(rows)) == TRIALS * 27
