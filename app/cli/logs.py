@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: How many devices a message names.
 DEVICES = 4
+#: Seconds between two looks for new lines.
+FOLLOW_PERIOD = 0.3
 
 
 def logs(
@@ -25,28 +28,47 @@ def logs(
     most: Annotated[
         int, typer.Option("--lines", "-n", min=1, metavar="N", help="The newest N lines.")
     ] = 200,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on with what is printed, until the study is over."),
+    ] = False,
 ) -> None:
     """Show what a trial printed, or all trials of a study, each line with the trial's number.
 
     The lines are those that the logs of this machine's trainers have kept.
     """
     from ...scheduler.model.study import number_of, study_of_trial
-    from ..status.printed import printed
+    from ..status.printed import Following, Line, printed
 
     settings = settings_of()
     reader = reader_of(settings)
     study, trial = _named(reader, name)
-    if trial is None:
-        found = printed(settings.logs, lambda id_: study_of_trial(id_) == study.id, most)
-    else:
-        found = printed(settings.logs, lambda id_: id_ == trial.id, most)
+
+    def is_asked(id_: str) -> bool:
+        return study_of_trial(id_) == study.id if trial is None else id_ == trial.id
+
+    def show(line: Line) -> None:
+        say(line.text if trial is not None else f"{number_of(line.trial)}| {line.text}")
+
+    following = Following(settings.logs, is_asked)
+    found = printed(settings.logs, is_asked, most)
     if found.cut:
         note("some lines are missing: a log outgrew PENSTOCK_LOG_LIMIT, and was cut")
     if found.older:
         note(f"{count(found.older, 'older line')} left out: --lines N shows more")
     for line in found.lines:
-        say(line.text if trial is not None else f"{number_of(line.trial)}| {line.text}")
-    if not found.lines:
+        show(line)
+    shown, any_shown = set(found.lines), bool(found.lines)
+    while follow:
+        follow = reader.study(study.id).finished_at is None  # asked first: then it prints no more
+        new = [line for line in following.new() if line not in shown]
+        for line in new:
+            show(line)
+        # Only the first time some may have been read twice.
+        shown, any_shown = set(), any_shown or bool(new)
+        if follow:
+            time.sleep(FOLLOW_PERIOD)
+    if not any_shown:
         who = study.name if trial is None else f"trial {trial.number}"
         trials = reader.trials(study.id) if trial is None else [trial]
         note(f"{who} has printed nothing that is in {settings.logs}{_elsewhere(trials)}")

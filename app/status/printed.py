@@ -56,6 +56,41 @@ def printed(logs: Path, is_asked: Callable[[str], bool], most: int) -> Printed:
     return Printed(lines, known - len(lines), cut)
 
 
+class Following:
+    """Finds what trials print from now on: ``printed`` has what they printed before."""
+
+    def __init__(self, logs: Path, is_asked: Callable[[str], bool]) -> None:
+        self._logs = logs
+        self._is_asked = is_asked
+        #: How far each log was read (bytes).
+        self._read = {log: _size(log) for log in logs.glob("trainer-*.log")}
+
+    def new(self) -> list[Line]:
+        """The whole lines since the last call, in the order of time."""
+        lines = list[Line]()
+        for log in sorted(self._logs.glob("trainer-*.log")):
+            # A log that was cut keeps what was there before.
+            begin = min(self._read.get(log, 0), _size(log))
+            with suppress(OSError), _opened(log) as file:
+                file.seek(begin)
+                whole, newline, _ = file.read().rpartition(b"\n")
+                begin += len(whole) + len(newline)
+                for text in whole.decode(errors="replace").split("\n"):
+                    mark = MARK.match(text)
+                    if mark is not None and self._is_asked(mark[2]):
+                        words = _shown(text[mark.end() :].rstrip("\r"))
+                        lines.append(Line(mark[1], mark[2], words))
+            self._read[log] = begin
+        return sorted(lines, key=lambda line: line.at)
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
 def _shown(text: str) -> str:
     """What a terminal would show of a line. A progress bar writes over itself, again and again."""
     return plain(text.rpartition("\r")[2][:WIDEST])

@@ -6,7 +6,7 @@ import pytest
 from penstock.app.cli.main import app
 from penstock.app.host.logs import tail, trim
 from penstock.app.host.settings import load
-from penstock.app.status.printed import WIDEST, printed
+from penstock.app.status.printed import WIDEST, Following, printed
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 
@@ -105,3 +105,26 @@ def test_what_is_shown_of_a_line_is_bounded(tmp_path):
 def test_messages_quote_a_log_without_its_marks(tmp_path):
     (tmp_path / ONE).write_text(line(1, "s-0000", "KeyError: 'x'") + "as it is\n")
     assert tail(tmp_path / ONE) == "KeyError: 'x'\nas it is"
+
+
+def test_what_is_printed_later_is_found_once_and_only_in_whole_lines(tmp_path):
+    log, later = tmp_path / ONE, tmp_path / OTHER
+    log.write_text(line(1, "s-0000", "before"))
+    following = Following(tmp_path, "s-0000".__eq__)
+    assert following.new() == []
+    with log.open("a") as file:
+        file.write(line(2, "s-0000", "second") + line(2, "s-0001", "another's") + "2026-11")
+    later.write_text(line(1.5, "s-0000", "first, in a log that is new"))
+    assert [each.text for each in following.new()] == ["first, in a log that is new", "second"]
+    with log.open("a") as file:
+        file.write(line(3, "s-0000", "the rest").removeprefix("2026-11"))
+    assert [each.text for each in following.new()] == ["the rest"]
+    log.write_text(line(3, "s-0000", "kept"))
+    assert following.new() == [], "a log that was cut keeps what was there"
+
+
+def test_of_a_study_that_is_over_following_ends_at_once(call):
+    assert call("digits/2", "-f") == call("digits/2")
+    code, lines, said = call("digits/5", "-f")
+    assert (code, lines) == (0, [])
+    assert "has printed nothing" in said
