@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick affected test flaky under-load slow check docs dist bench bench-peers gpu-campaign gpu-wheels optuna-check deploy-check clean
+.PHONY: help run quick affected test flaky under-load slow check docs dist bench bench-peers bench-strangers gpu-campaign gpu-wheels optuna-check deploy-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
