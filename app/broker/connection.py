@@ -110,6 +110,13 @@ def no_answer(url: str, error: Exception) -> BackendError:
             ": this machine does not trust its certificate. Name the file of the CA that"
             " signed it in the URL: ?ssl_ca_certs=/path/to/ca.pem"
         )
+    if isinstance(error, redis.AuthenticationError):  # it answers, and lets nobody in
+        asks = "HELLO must be called" in why or "Authentication required" in why
+        words = "asks for a password" if asks else f"refuses the password: {why.rstrip('.')}"
+        return BackendError(
+            f"the broker at {hide_password(url)} {words}. Its URL names user and password, as"
+            " redis://USER:PASSWORD@HOST, or redis://:PASSWORD@HOST without a user"
+        )
     return BackendError(f"the broker at {hide_password(url)} does not answer: {why}")
 
 

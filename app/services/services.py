@@ -169,8 +169,8 @@ def _report_change(settings: Settings) -> None:
     """Report that another process holds the lock and does not release it soon."""
     if not locks.wait_gone(settings.run, CHANGE, CHANGE_NOTICE_AFTER):
         sys.stderr.write(
-            "the services are being stopped, which takes up to"
-            f" {DRAIN_GRACE:g} s: waiting for them\n"
+            "another process is starting or stopping the services, which takes up to"
+            f" {DRAIN_GRACE:g} s: waiting for it\n"
         )
 
 

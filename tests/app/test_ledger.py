@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from patience import PATIENCE
+from penstock.app.ledger.databases.sqlite import LOG_LIMIT
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
@@ -110,6 +112,7 @@ def test_a_ledger_is_found_again_after_its_process_ended(url):
 WRITER = """
 import sys
 from ledger_batches import SPEC, epoch_batch, first_batch
+from penstock.app.ledger.databases.sqlite import LOG_LIMIT
 from penstock.app.ledger.ledger import SqlLedger
 
 ledger = SqlLedger.open(sys.argv[1])
@@ -302,3 +305,19 @@ def test_a_ledger_with_a_policy_that_is_gone_is_refused_with_what_to_do(sql):
     sql.commit(Batch(events=[(1, PolicyChosen(at=1.0, policy="shuffle"))]))
     with pytest.raises(LedgerRefused, match=r"event 1 .*shuffle.* the version that wrote it"):
         restore(sql)
+
+
+def test_the_log_shrinks_again_after_a_reader_has_held_it(tmp_path):
+    file = tmp_path / "ledger.db"
+    ledger, log = SqlLedger.open(f"sqlite:///{file}"), tmp_path / "ledger.db-wal"
+    held = sqlite3.connect(file, isolation_level=None)
+    held.execute("BEGIN")
+    held.execute("SELECT count(*) FROM event").fetchall()
+    for seq in range(1, 6):
+        ledger.commit(Batch(snapshot=(seq, "x" * LOG_LIMIT)))
+    assert log.stat().st_size > 2 * LOG_LIMIT, "nothing that a reader sees may be overwritten"
+    held.close()
+    for seq in range(6, 9):
+        ledger.commit(Batch(snapshot=(seq, "x")))
+    assert log.stat().st_size <= LOG_LIMIT
+    ledger.close()

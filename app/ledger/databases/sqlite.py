@@ -52,6 +52,9 @@ _DAMAGED = {
     "TOOBIG": "SQLite finds its structure broken",
 }
 _DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
+#: Bytes of the write-ahead log that stay when it begins anew. Without a limit its file keeps the
+#: size that it reached while a reader held its content back.
+LOG_LIMIT = 4 << 20
 #: Readers repeat the check of the structure after this many times the seconds that it took.
 CHECK_SPACING = 50
 
@@ -110,6 +113,7 @@ class SqliteDatabase(Database):
             connection = self._connect("rwc")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT}")
             connection.execute("PRAGMA foreign_keys = ON")
             return connection
 
