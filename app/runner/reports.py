@@ -267,6 +267,7 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
         pruned=bool(body.get("pruned", False)),
         unasked=tuple(str(name) for name in body.get("unasked", ())),
         left=_natural(body.get("left", 0), "left"),
+        reported=_natural(body["reported"], "reported") if "reported" in body else 0,
         draws_digest=_text(body, "draws_digest") if "draws_digest" in body else None,
     )
 

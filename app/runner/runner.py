@@ -32,7 +32,7 @@ from ...profiling.base.errors import (
     PenstockError,
     UsageError,
 )
-from ...scheduler.engine.engine import Engine, OtherDraws, Refused
+from ...scheduler.engine.engine import Engine, Refused, Unfit
 from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import (
     AttemptLost,
@@ -202,7 +202,7 @@ class Runner:
                 for event in to_events(message.body, now):
                     fault = self._apply(event)
                     if fault is not None:
-                        self._end_other_draws(message.body, fault, now)
+                        self._end_unfit(message.body, fault, now)
         except UsageError as error:
             why = error if isinstance(error, Forged) else Forged("form", str(error))
             self._transport.drop(message, why)
@@ -218,9 +218,9 @@ class Runner:
             self._transport.carry_out(effects)
             raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
 
-    def _end_other_draws(self, body: Mapping[str, Any], fault: Exception, now: float) -> None:
-        """End the attempt of a report that was refused because of other draws than the trial's."""
-        if isinstance(fault, OtherDraws):
+    def _end_unfit(self, body: Mapping[str, Any], fault: Exception, now: float) -> None:
+        """End the attempt of a report that was refused because it does not fit its trial."""
+        if isinstance(fault, Unfit):
             log.warning("the attempt that reports this ends: %s", fault)
             trial, fence = body["trial"], body["fence"]
             self._apply(AttemptLost(at=now, trial=trial, fence=fence, reason=str(fault)))

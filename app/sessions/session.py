@@ -367,7 +367,8 @@ class Session:
     def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         if self.task.rank:
             return {"returned": line["value"]}
-        names = ("value", "further", "constraints", "pruned", "unasked", "draws_digest")
+        tied = ("draws_digest", "reported")
+        names = ("value", "further", "constraints", "pruned", "unasked", *tied)
         fields = {name: line[name] for name in names if name in line}
         body = {
             "kind": "returned",

@@ -18,7 +18,7 @@ from ..model.trial import FINAL, Failure, Step, Trial
 from ..planning.planning import Planning
 from ..planning.snapshots import MAX_VAIN_WINDOWS
 from ..resources.shortages import Shortages
-from ..state.core import Core, Refused
+from ..state.core import Core, Refused, Unfit
 from ..state.lane_time import residents
 from ..state.state import StudyState
 from ..strategies.base import UNBOUNDED
@@ -66,6 +66,8 @@ class Attempts:
         self._core.check_training(trial, event.fence)
         if event.draws_digest:
             self._core.check_draws(trial, event.draws_digest)
+        if event.reported > trial.epoch and not study.spec.also:  # else reports may be refused
+            raise Unfit(f"{trial.id} has {event.reported} reports, of which {trial.epoch} came")
         if event.value is not None and len(event.further) != len(study.spec.further):
             raise Refused(f"{trial.id} returned {1 + len(event.further)} values")
         if event.value is not None:

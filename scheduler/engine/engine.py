@@ -84,7 +84,7 @@ from ..resources.packing import Packing
 from ..resources.shortages import Shortages
 from ..resources.turn_weights import TurnWeights
 from ..state.architectures import Architectures
-from ..state.core import Core, OtherDraws, Refused
+from ..state.core import Core, Refused, Unfit
 from ..state.state import Changes, EngineState
 from ..strategies.base import Strategy
 from ..strategies.registry import make_strategy
@@ -103,7 +103,7 @@ from .signatures import Signatures
 from .trials import Trials
 from .user_trials import UserTrials
 
-__all__ = ["Engine", "OtherDraws", "Refused"]
+__all__ = ["Engine", "Refused", "Unfit"]
 
 
 class Engine:

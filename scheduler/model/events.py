@@ -585,6 +585,8 @@ class TrialReturned(Event):
     left: int = 0
     #: The digest of its draws; see ``EpochReported.draws_digest``.
     draws_digest: str | None = None
+    #: How many epochs it has reported in all; 0 if not known. What it returns follows them.
+    reported: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,10 +32,10 @@ class Refused(Exception):
     """The event does not count: it is late, repeated, or about something unknown."""
 
 
-class OtherDraws(Refused):
-    """The event is about other parameters than those that were accepted of its trial.
+class Unfit(Refused):
+    """The report does not fit what was accepted of its trial: its attempt cannot go on.
 
-    The attempt that reports it cannot go on.
+    It is about other parameters, or follows a report that was lost.
     """
 
 
@@ -198,7 +198,7 @@ class Core:
     def check_draws(
         self, trial: Trial, digest: str, suggestions: tuple[Suggestion, ...] = ()
     ) -> None:
-        """Raise ``OtherDraws`` unless the trial's accepted draws and ``suggestions`` have
+        """Raise ``Unfit`` unless the trial's accepted draws and ``suggestions`` have
         this digest together.
 
         With an empty ``digest`` only a draw that differs from an accepted one is refused.
@@ -208,12 +208,12 @@ class Core:
             # Of a trial that began under 0.2 only the values are known.
             same = params.get(each.name, each.value) == each.value
             if not same or accepted.setdefault(each.name, each.draw) != each.draw:
-                raise OtherDraws(
+                raise Unfit(
                     f"{each.name} = {each.value!r} was drawn for {trial.id}, which has"
                     f" {each.name} = {params[each.name]!r}"
                 )
         if digest and digest != digest_of(accepted.values()):
-            raise OtherDraws(f"{trial.id} has other parameters than those that this belongs to")
+            raise Unfit(f"{trial.id} has other parameters than those that this belongs to")
 
     def study(self, name: str) -> StudyState:
         if name not in self.state.studies:

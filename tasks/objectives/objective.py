@@ -89,7 +89,9 @@ class Objectives:
         session.advance(run)
         if session.done:
             values = session.returned
-            digest = {"draws_digest": session.draws_digest} if session.draws_digest else {}
+            tied: dict[str, Any] = {}
+            if session.draws_digest:
+                tied = {"draws_digest": session.draws_digest, "reported": len(session.reports)}
             run.say(
                 "returned",
                 value=values[0] if values else None,
@@ -97,7 +99,7 @@ class Objectives:
                 constraints=session.constraints,
                 pruned=session.pruned,
                 unasked=session.unasked,
-                **digest,
+                **tied,
             )
             return
         self._paused.put(task.trial, session)

@@ -8,7 +8,7 @@ import pytest
 from local_world import Kept, local
 from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.profiling.base.draws import digest_of
-from penstock.scheduler.engine.engine import Engine, OtherDraws
+from penstock.scheduler.engine.engine import Engine, Unfit
 from penstock.scheduler.model.events import AttemptLost, TrialReturned
 from penstock.scheduler.model.writing import Suggestion, Writing
 
@@ -76,14 +76,14 @@ def test_the_next_attempt_gets_what_was_accepted_with_its_task(world):
 
 @pytest.mark.parametrize("other", [OTHER_X, replace(X, distribution="[]")])
 def test_a_draw_that_differs_from_an_accepted_one_is_refused(world, other):
-    with pytest.raises(OtherDraws, match=r"x = 0\.\d was drawn for s-1-0000, which has x = 0\.5"):
+    with pytest.raises(Unfit, match=r"x = 0\.\d was drawn for s-1-0000, which has x = 0\.5"):
         world.draw(other, Y, drawn=digest(other, Y))
     assert world.trial.params == (("x", 0.5),)
     assert world.trial.suggestions == (X,)
 
 
 def test_an_older_worker_says_no_digest_and_its_draws_may_not_differ_either(world):
-    with pytest.raises(OtherDraws):
+    with pytest.raises(Unfit):
         world.draw(OTHER_X, drawn="")
     world.draw(X, Y, drawn="")
     world.report(2, None)
@@ -100,23 +100,39 @@ def test_a_draw_that_is_said_again_changes_nothing(world):
 
 def test_an_epoch_under_draws_that_were_not_accepted_is_refused(world):
     for drawn in (digest(), digest(OTHER_X), digest(X, Y)):
-        with pytest.raises(OtherDraws, match="s-1-0000 has other parameters"):
+        with pytest.raises(Unfit, match="s-1-0000 has other parameters"):
             world.report(2, drawn)
     assert world.trial.epoch == 1
 
 
 @pytest.mark.parametrize("fields", [{}, {"pruned": True}, {"constraints": (("c", 1.0),)}])
 def test_what_an_objective_returns_under_other_draws_is_refused(world, fields):
-    with pytest.raises(OtherDraws):
+    with pytest.raises(Unfit):
         world.return_under(digest(X, Y), **fields)
     assert (world.trial.state, world.trial.value) == ("running", 0.0)
     world.return_under(digest(X), **fields)
     assert world.trials["s-1-0000"].state in ("completed", "stopped")
 
 
+def test_what_an_objective_returns_is_refused_where_a_report_before_it_was_lost(world):
+    with pytest.raises(Unfit, match="s-1-0000 has 3 reports, of which 1 came"):
+        world.return_under(digest(X), reported=3)
+    assert world.trial.state == "running"
+    for epoch in (2, 3):
+        world.report(epoch, digest(X))
+    world.return_under(digest(X), reported=3)
+    assert world.trials["s-1-0000"].state == "completed"
+
+
+def test_an_attempt_that_returns_after_fewer_reports_than_were_accepted_counts(world):
+    world.report(2, digest(X))
+    world.return_under(digest(X), reported=1)
+    assert world.trials["s-1-0000"].state == "completed"
+
+
 def test_attributes_of_an_objective_with_other_draws_are_refused(world):
     fence = min(world.open)
-    with pytest.raises(OtherDraws):
+    with pytest.raises(Unfit):
         world.write("s-1-0000", fence=fence, writing=NOTE, draws_digest=digest(OTHER_X))
     world.write("s-1-0000", fence=fence, writing=NOTE, draws_digest=digest(X))
 

@@ -205,6 +205,7 @@ def test_whatever_is_said_carries_the_digest_of_all_that_was_drawn(scheduler):
             *[("written", digest(x, y)), *[("epoch", digest(x, y))] * 3],
             ("returned", digest(x, y)),
         ]
+        assert said[-1]["reported"] == 6
 
 
 def paused(ours, **changes):
