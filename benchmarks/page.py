@@ -1,6 +1,6 @@
 """The pages of ``penstock ui``: how soon they are seen, what they cost, and whether they are right.
 
-    python -m benchmarks.page --json FILE [--quick] [--only browser|pages|restarts]
+    python -m benchmarks.page --json FILE [--quick] [--only browser|pages|restarts|list]
 
 In headless Chromium, a study of 10,000 trials that goes on (with ``--quick`` 1,000):
 
@@ -22,6 +22,11 @@ installation with a study of empty tasks of one epoch each, one at a time:
 - ``wrong_after_restart``: with eight slots, the scheduler is killed, comes back, trains on, and the
   study is paused. So many of the 100 pages and of a page in Chromium then show other trials,
   states, values or epochs than the ledger has. ``right_after_s.max``: until all were right.
+
+With 1,000 studies and some 940,000 events (with ``--quick`` 100 and 2,000), one of them at work:
+
+- ``list_cpu_s.beyond``: CPU time of ``penstock ls`` beyond that of ``penstock --version``, the
+  smallest of five each. ``.json``: the same of ``penstock ls --json``.
 """
 
 from __future__ import annotations
@@ -29,6 +34,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -39,12 +47,13 @@ from urllib.parse import urlsplit
 
 from benchmarks._browser import Browser, chromium
 from benchmarks._main_thread import LOADED, NOTE, TOLD, by_update, recorded
+from benchmarks._many_studies import write
 from benchmarks._open_pages import served
 from benchmarks._page_figures import EIGHT, ONE, restarts, with_and_without
 from benchmarks._page_ledger import LargeStudy
 from benchmarks._studies import installation
 
-PARTS = ("browser", "pages", "restarts")
+PARTS = ("browser", "pages", "restarts", "list")
 #: A page is watched until it has had so many updates, and for a minute at least.
 FEWEST = 20
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -107,9 +116,36 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
     }
 
 
+def list_costs(*, quick: bool) -> dict[str, float]:
+    """What the list of many studies takes in the terminal."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), *((100, 6) if quick else (1_000, 220)))
+        environ = os.environ | {"PENSTOCK_HOME": folder}
+
+        def seconds(*words: str) -> float:
+            command, taken = [sys.executable, "-m", "penstock", *words], list[float]()
+            for _ in range(5):
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+            return min(taken)
+
+        least = seconds("--version")
+        return {
+            "list_cpu_s.version": least,
+            "list_cpu_s.beyond": seconds("ls") - least,
+            "list_cpu_s.json": seconds("ls", "--json") - least,
+        }
+
+
 def measure(*, quick: bool, parts: Sequence[str]) -> dict[str, float]:
     """The figures of these of ``PARTS``."""
     figures: dict[str, float] = {"load_before": os.getloadavg()[0]}
+    if "list" in parts:
+        figures |= list_costs(quick=quick)
+    if parts == ("list",):  # it needs no browser
+        return figures | {"load_after": os.getloadavg()[0]}
     # What the browser started may still write into its profile when the browser has ended.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(Path(profile))
@@ -134,7 +170,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="1,000 trials, two pairs: rough")
     parser.add_argument("--only", choices=PARTS, help="one part of the figures")
     options = parser.parse_args()
-    if chromium() is None:
+    if chromium() is None and options.only != "list":
         print("Nothing was measured: there is no chromium here. Install chromium.")
         return
     figures = measure(quick=options.quick, parts=(options.only,) if options.only else PARTS)
