@@ -201,7 +201,9 @@ def expected(reader: Reader, study: str) -> tuple[str, frozenset[tuple[str, ...]
 def listed(text: str, study: str) -> Sequence[str]:
     """The study's row on the page of all studies: its status, and how many trials and epochs."""
     [row] = re.findall(rf"<tr><td><a href=\"study\?id={study}\".*?</tr>", text, re.DOTALL)
-    return [unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td.*?</td>", row)][1:4]
+    cells = [unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td.*?</td>", row)]
+    _, status, _, trials, epochs, *_ = cells
+    return [status, trials, epochs]
 
 
 def expected_row(reader: Reader, study: str) -> Sequence[str]:
