@@ -579,7 +579,7 @@ def test_ctrl_c_ends_with_130_and_says_once_that_the_study_goes_on(script, tmp_p
         " cancel it with `penstock cancel digits`."
     )
     assert result.stdout.count("goes on") == 1
-    assert result.stderr == ""
+    assert result.stderr == STARTING
 
 
 def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_path):
