@@ -47,6 +47,8 @@ from .random_widths import RANDOM_WIDTHS
 #: Seconds between two looks at the ledger.
 LOOK = 0.02
 TRIALS, MIN_EPOCHS, MAX_EPOCHS = 12, 2, 18
+#: The epochs after which trials of a successive halving wait for each other.
+RUNGS = frozenset({MIN_EPOCHS, 3 * MIN_EPOCHS})
 #: The studies of gangs: shards, and trials and epochs where each trial has the full budget.
 SHARDS, FULL_TRIALS, FULL_EPOCHS = 4, 4, 6
 #: Bytes of the disk that the store of two nodes is on, where one can be made for it.

@@ -36,7 +36,9 @@ the ledger on SQLite, and the tables are compared:
 - ``doubled``: epochs accepted twice, and epochs of an attempt that had been replaced
 - ``wrong``: other parameters, state hash, metrics, or an epoch that should not be there
 - ``longest_standstill_s``: the longest time between two epochs, of whatever trials
-- ``stuck``: how often that was longer than 60 s and the epoch at its end, though devices were free
+- ``longest_standstill_of_a_trial_s``: the longest time between two epochs of one trial in which a
+  device trained no epoch; times at a rung, where trials wait for each other, are left out
+- ``stuck``: how often one of these was longer than 60 s and the epoch at its end
 - ``left_in_memory``: files that are left in shared memory once the installation is down
 - ``recovery_s``: from a fault to the next accepted epoch of what it hit (the trial under the lease;
   a new attempt after agent, node or broker's data were lost; any epoch after scheduler, broker or
@@ -72,6 +74,7 @@ from ._objective_faults import ObjectiveFaults, ObjectiveSite, verdict
 from ._postgres import server
 from ._sites import (
     LOOK,
+    RUNGS,
     FusedSite,
     GangSite,
     LaneSite,
@@ -176,16 +179,40 @@ def recoveries(hits: list[Hit], rows: list[EpochRow]) -> dict[str, list[float]]:
 
 
 def standstills(rows: list[EpochRow]) -> dict[str, float]:
-    """How long no trial had an epoch, at most and how often for too long.
+    """Return how long epochs stood, at most and how often for too long: of all trials, and of one.
 
-    ``rows`` are those of studies one after another, so that one was unfinished all the time.
+    ``rows`` are those of studies one after another, so that one was unfinished all the time. A
+    trial stands between two of its epochs while some device trains none. At a rung it may wait for
+    the other trials of its study, so these times do not count.
     """
     rows = sorted(rows, key=lambda row: row.at)
     gaps = [(after.at - row.at, after.seconds) for row, after in itertools.pairwise(rows)]
+    trials: dict[str, list[EpochRow]] = {}
+    devices: dict[tuple[str, int], list[EpochRow]] = {}
+    for row in rows:
+        trials.setdefault(row.trial, []).append(row)
+        for slot in row.slots:
+            devices.setdefault(slot, []).append(row)
+    stood = [
+        (max(_longest_free(busy, row.at, after.at) for busy in devices.values()), after.seconds)
+        for epochs in trials.values()
+        for row, after in itertools.pairwise(epochs)
+        if row.epoch not in RUNGS
+    ]
     return {
         "longest_standstill_s": max((gap for gap, _ in gaps), default=0.0),
-        "stuck": sum(gap > STANDSTILL + seconds for gap, seconds in gaps),
+        "longest_standstill_of_a_trial_s": max((gap for gap, _ in stood), default=0.0),
+        "stuck": sum(gap > STANDSTILL + seconds for gap, seconds in (*gaps, *stood)),
     }
+
+
+def _longest_free(busy: list[EpochRow], begin: float, end: float) -> float:
+    """Return the longest time (seconds) from ``begin`` to ``end`` outside the epochs ``busy``."""
+    longest, free = 0.0, begin
+    for row in sorted(busy, key=lambda row: row.begin):
+        if row.at > begin and row.begin < end:
+            longest, free = max(longest, row.begin - free), max(free, row.at)
+    return max(longest, end - free)
 
 
 def campaign(
