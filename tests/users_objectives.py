@@ -37,6 +37,13 @@ def forgetful(trial):
     return {}[f"loss of {x}"]
 
 
+def divided(trial):
+    """Fails for some heads alone."""
+    if trial.suggest_categorical("heads", [4, 5]) == 5:
+        raise ValueError("heads must divide 64")
+    return 1.0
+
+
 def hungry(trial):
     """Asks for a gigabyte."""
     return float(len(bytearray(1 << 30)))

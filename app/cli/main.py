@@ -129,6 +129,8 @@ def watch(
             reader, study.id, on_poll=feed.update, why=monitor.reason, still=monitor.still
         )
     show_failures(reader, study)
+    if study.paused_itself:
+        raise TrialFailed("exception", f"study {study.name} has paused: {study.reason}")
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.reason}")
 

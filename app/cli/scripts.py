@@ -262,6 +262,10 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
                     study.client().close(row.id)
             say(asked_message(row.name, row.id))
             continue
+        if row.paused_itself:  # its message is in the error that ends the script
+            say(f"{row.name} has paused: penstock status {in_shell(row.name, row.id)}")
+            failed = True
+            continue
         if row.finished_at is None:
             say(open_message(row.name) if alone else detached_message(row.name, row.id))
             continue

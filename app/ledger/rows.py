@@ -16,6 +16,7 @@ from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.costs.segment_costs import SegmentStart
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
+from ...scheduler.model.early_failure import is_in_part
 from ...scheduler.model.segment_length import LengthReason, SegmentLength
 from ...scheduler.model.study import ENDLESS, NOTHING_SPENT, Objective, Scalar, Spent
 from . import codec
@@ -95,6 +96,16 @@ class StudyRow:
     def reason(self) -> str:
         """``message`` as its user calls its trials: by their numbers, not their ids."""
         return re.sub(rf"{re.escape(self.id)}-0*(\d+)", r"trial \1", self.message)
+
+    @property
+    def paused_itself(self) -> bool:
+        """Whether it waits for its user, as its trials failed alike in a part of its space."""
+        return self.status == "paused" and is_in_part(self.message)
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing more comes of it by itself: it is over, or has paused itself."""
+        return self.finished_at is not None or self.paused_itself
 
     @property
     def response(self) -> float | None:

@@ -204,7 +204,10 @@ def _extended(
         record, past = find(name)
         spec = record.spec
         if record.status == "failed" and not spec.local:
-            raise UsageError(f"{spec.name} failed and cannot be extended: make a new study")
+            raise UsageError(
+                f"{spec.name} failed and cannot be extended: correct what `penstock status` says of"
+                " it, and submit it under another name"
+            )
         waiting = [t for t in past.trials if spec.local and t.state is TrialState.PROPOSED]
         limit = len(past.trials) - len(waiting)
     else:

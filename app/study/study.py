@@ -116,7 +116,8 @@ class Study(ReadableStudy):
 
         Raises:
             UsageError: something is out of its range; nothing was started.
-            TrialFailed: not one trial succeeded; it is the first one's failure.
+            TrialFailed: not one trial succeeded; it is the first one's failure. Or the study has
+                paused, as its first trials failed alike and have a parameter's value in common.
             BackendError: the infrastructure does not answer.
         """
         if is_imported(func):
@@ -171,7 +172,7 @@ class Study(ReadableStudy):
                 raise
         self._sync()
         self._hand_back(changed)
-        if row.status == "failed" and not caught:
+        if row.paused_itself or (row.status == "failed" and not caught):
             raise failure_of(self._handle, row)
         if show_progress and SUBMITTED.get() is None:  # otherwise the command line says it
             show_failures(self._handle.reader(), row, ended)
@@ -316,6 +317,8 @@ class Study(ReadableStudy):
         self, timeout: float | None = None, *, callbacks: Sequence[Callback] | None = None
     ) -> None:
         """Wait for a submitted study to end, or for ``timeout`` seconds.
+
+        One that pauses because its trials fail alike is waited for no longer: see its ``status``.
 
         ``callbacks`` as of ``optimize``, told of what has happened before, too.
         """

@@ -156,7 +156,7 @@ def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) ->
 
 
 def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
-    """The error with which ``optimize`` ends where no trial succeeded."""
+    """The error with which ``optimize`` ends where no trial succeeded, or the study has paused."""
     from ..views.progress import failure_words
 
     rows = handle.reader().trials(handle.id)
@@ -167,6 +167,8 @@ def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
         first, why = ending[0], f"{handle.study_name} was ended: {row.reason}"
     elif not failed:
         return TrialFailed("exception", f"{words}: {row.reason}")
+    elif row.paused_itself:
+        first, why = failed[-1], f"{handle.study_name} has paused: {row.reason}"
     elif any(trial.state in (TrialState.CANCELLED, TrialState.COMPLETED) for trial in rows):
         # Before all had failed; what is complete is of earlier calls.
         first, why = failed[-1], f"{handle.study_name} was ended: {row.reason}"

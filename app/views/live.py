@@ -80,7 +80,7 @@ class Watcher:
     def poll(self) -> View:
         """The study now. Raises BackendError when the ledger does not answer."""
         study = self.reader.study(self.study_id)
-        if self._view is not None and study.finished_at is None and time.monotonic() < self._due:
+        if self._view is not None and not study.stands and time.monotonic() < self._due:
             return replace(self._view, study=replace(study, names=self._view.study.names))
         # CPU time, not wall time: waiting for a slow ledger is no load.
         began = time.thread_time()
@@ -130,7 +130,9 @@ def follow(
     still: Callable[[], bool] = lambda: False,
     wait: Callable[[float], Sequence[str] | None] = time.sleep,
 ) -> StudyRow:
-    """Watch a study until it is over, or for ``timeout`` seconds, and return it as it then stands.
+    """Watch a study until it ends, or for ``timeout`` seconds, and return it as it then stands.
+
+    One that has paused itself has come to its end, too, until its user acts.
 
     With ``at_timeout``, that function is called instead, ``timeout`` seconds after the first trial
     has begun, and the study is watched to its end. ``on_trial`` is called once for each trial that
@@ -178,7 +180,7 @@ def follow(
                 view = replace(view, still=still())
                 if on_poll is not None:
                     on_poll(view, watcher.epochs)
-            finished = not trouble and view is not None and view.study.finished_at is not None
+            finished = not trouble and view is not None and view.study.stands
             report(view.trials if view and not trouble else ())
             screen.draw(view, trouble or ("" if view is None else why(view.study)))
             if view is not None and finished:

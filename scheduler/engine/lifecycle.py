@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ...profiling.devices.signature import machine_of
-from ..model.early_failure import failing_in_part
+from ..model.early_failure import is_in_part
 from ..model.events import (
     CallbacksCalled,
     StudyCancelled,
@@ -89,12 +89,15 @@ class Lifecycle:
         study = self._core.study(event.study)
         if study.status != "paused":
             raise Refused(f"{event.study} is not paused")
-        study.status = "running"
-        if failing_in_part(study.spec, self._attempts.trials_of_this_call(study)):
-            # That those failed is known to its user: from now on others count.
-            study.extended_at, study.message = event.at, ""
+        self._resume(study)
         self._try_devices(study)
         self._changed(study)
+
+    def _resume(self, study: StudyState) -> None:
+        study.status = "running"
+        if is_in_part(study.message):
+            # That those failed is known to its user: from now on others count.
+            study.extended_at, study.message = self._core.at, ""
 
     def _try_devices(self, study: StudyState) -> None:
         """Forget which devices refused the study: their nodes may have what it lacked by now.
@@ -134,6 +137,8 @@ class Lifecycle:
                 study.held_back += spec.n_trials - study.spec.n_trials
             study.spec = spec
             study.ending, study.finishes = False, ""
+            if study.status == "paused" and is_in_part(study.message):
+                self._resume(study)  # its user has acted, and may have mended the code
         study.extended_at = event.at
         self._proposals.settle(study)
         self._changed(study)

@@ -9,16 +9,19 @@ An error may also meet only a part of the space, such as ``heads=5`` where half 
 invalid, and chance may begin there. So it takes evidence that all would fail: one exception in one
 line, and no parameter that tells the failed trials from others that may pass. A parameter tells
 them if all failed ones have one value of it and the space has others, or if they lie on one side of
-the middle of its range. Where the range is not known, as in a study whose objective draws,
-``VARIED`` different numbers have to fail. A trial that failed before it drew anything failed by the
-code. The study goes on until no parameter tells any more, and then it fails. If one still does
-after ``MOST`` trials, it pauses and says which one: its user may mend the space, or have it go on.
+the middle of its range. Where objectives draw, the range is the one that all failed trials drew
+from. Where it is not known, ``VARIED`` different numbers have to fail. A trial that failed before
+it drew anything failed by the code. The study goes on until no parameter tells any more, and then
+it fails. If one still does after ``MOST`` trials, it pauses and says which one: its user may mend
+the space, or have it go on. Those who watch it are told at once, as of a study that fails.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,6 +41,8 @@ Space = Sequence[tuple[str, str]]
 #: Kinds of failures that have an exception and a line of the user's code.
 _RAISED = frozenset({"exception", "code"})
 _SHOWN = 300  # characters of the exception in the study's message
+#: How the message of a study begins that pauses for what fails in a part of its space.
+_IN_PART = re.compile(r"the first \d+ trials failed alike, and ")
 
 
 def missing_metric(spec: StudySpec, trials: Sequence[Trial]) -> str:
@@ -83,13 +88,20 @@ def failing_in_part(spec: StudySpec, trials: Sequence[Trial]) -> str:
         return ""
     failure = ended[0].failure
     assert failure is not None, "each one that ended has failed"
-    shared = telling([dict(trial.params) for trial in ended], space=spec.space)
+    params = [dict(trial.params) for trial in ended]
+    shared = telling(params, space=_space(spec, ended))
+    typed = spec.id if spec.name.startswith("-") else shlex.quote(spec.name)
     which = f"all have {', '.join(shared)}" if shared else "too few of their parameters differ"
     return (
         f"the first {len(ended)} trials failed alike, and {which}, so others may pass:"
-        f" {_said(failure)}. `penstock resume` has it go on. If the code or the space is wrong,"
-        " cancel the study, and submit it again under a new name"
+        f" {_said(failure)}. `penstock resume {typed}` has the study go on. If the code or the"
+        f" space is wrong, `penstock cancel {typed}`, correct it, and submit it under a new name"
     )
+
+
+def is_in_part(message: str) -> bool:
+    """Return whether ``message``, a study's, is one of ``failing_in_part``."""
+    return _IN_PART.match(message) is not None
 
 
 def telling(
@@ -160,17 +172,27 @@ def _numbers(values: Sequence[Scalar]) -> list[float]:
 def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
     """Whether others may pass where these have failed, as far as their parameters tell."""
     params = [dict(trial.params) for trial in ended]
-    if telling(params, space=spec.space):
+    space = _space(spec, ended)
+    if telling(params, space=space):
         return True
     if spec.space is not None:
         return False
     # A few numbers of an unknown range may well lie on one side of its middle.
-    columns = ([each[name] for each in params if name in each] for name in params[0])
+    unknown = params[0].keys() - {name for name, _ in space}
+    columns = ([each[name] for each in params if name in each] for name in unknown)
     return any(
         _numbers(values) and len({*values}) < VARIED
         for values in columns
         if len(values) == len(params)
     )
+
+
+def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
+    """Return the study's space, or what all of ``ended`` drew from, as far as that is known."""
+    if spec.space is not None:
+        return spec.space
+    drawn = [{(each.name, each.distribution) for each in trial.suggestions} for trial in ended]
+    return sorted(drawn[0].intersection(*drawn[1:]))
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:

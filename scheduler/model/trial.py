@@ -231,7 +231,8 @@ class Trial:
     constraints: Metrics = ()
     #: What the sampler keeps with it (JSON).
     notes: str = ""
-    #: Its accepted draws, where its sampler runs beside its objective; empty once it is over.
+    #: Its accepted draws, where its sampler runs beside its objective; empty once it is over, but
+    #: for one that failed before any succeeded (``early_failure``).
     suggestions: tuple[Suggestion, ...] = ()
     #: The system configuration that it runs with (``scheduler.tuning``).
     system: SystemConfig = ()

@@ -90,7 +90,9 @@ class Core:
             self._count_waiting(trial, step)
         if trial.state in FINAL:
             trial.finished_at = self.at
-            trial.suggestions = ()
+            # Early failures keep what they drew from: it tells whether others may pass.
+            if step is not Step.FAIL or study.succeeded or not study.spec.evidence:
+                trial.suggestions = ()
             if study.heard:
                 study.unheard.append(trial.id)
             if trial.id in self.state.ready:

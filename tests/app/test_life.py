@@ -146,7 +146,9 @@ def test_a_study_that_failed_is_not_extended(there):
     body = {"kind": "failed", "trial": "s-1-0000", "fence": fence, "failure": "inexact"}
     there.desk.inbox = [type(command(1, "x"))("1-0", "reports", body | {"message": "no"})]
     there.runner.turn(0.0)
-    assert "s failed and cannot be extended" in there.tell("extend", study="s-1", by=1)["error"]
+    error = there.tell("extend", study="s-1", by=1)["error"]
+    assert "s failed and cannot be extended: correct" in error
+    assert "submit it under another name" in error
 
 
 def test_a_study_is_paused_once_and_readers_see_it(url):

@@ -299,6 +299,47 @@ def test_who_tells_nobody_reads_only_whether_it_is_over(tmp_path):
         follow(counted, "digits-1a2b", show=False, timeout=PATIENCE, on_poll=enough)
 
 
+class Standing:
+    """A reader of a study with another status and message."""
+
+    def __init__(self, reader, message):
+        self._reader, self._message = reader, message
+
+    def study(self, study_id):
+        return replace(self._reader.study(study_id), status="paused", message=self._message)
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+
+ALIKE = "the first 12 trials failed alike, and all have heads = 5, so others may pass: ValueError"
+
+
+def test_follow_ends_with_the_reason_where_a_study_has_paused_itself(tmp_path, capsys):
+    reader = make_study(tmp_path, study_spec(), turns=3)
+    study = follow(Standing(reader, ALIKE), "digits-1a2b")
+    assert (study.status, study.finished_at) == ("paused", None)
+    assert f"digits: {ALIKE}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("message", ["", "it has reached its limit", f"trial 3: {ALIKE}"])
+def test_a_study_that_its_user_has_paused_is_watched_on(tmp_path, message):
+    reader = make_study(tmp_path, study_spec(), turns=3)
+    assert not Standing(reader, message).study("digits-1a2b").stands
+    assert Standing(reader, ALIKE).study("digits-1a2b").stands
+
+
+def test_all_of_a_study_that_has_paused_itself_is_read_though_it_rests(tmp_path, monkeypatch):
+    times = Times()
+    monkeypatch.setattr(live, "time", times)
+    counted = Counted(make_study(tmp_path, study_spec(), turns=3), times.reading)
+    watcher = Watcher(counted, "digits-1a2b")
+    watcher.poll()
+    counted.study = Standing(counted.reader, ALIKE).study
+    watcher.poll()
+    assert counted.asked == 2
+
+
 def test_follow_gives_up_watching_after_its_timeout(tmp_path):
     """The study is still running: it comes back as it stands."""
     reader = make_study(tmp_path, study_spec(), turns=3)

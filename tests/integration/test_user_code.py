@@ -9,7 +9,7 @@ import pytest
 import users_objectives
 import users_trainables
 from installation import variables_of
-from penstock import FullBudget, Limits, Resources, TrialFailed, create_study
+from penstock import Float, FullBudget, Limits, Resources, TrialFailed, create_study
 from penstock.scheduler.model.retry import CRASH_LIMIT
 
 pytestmark = pytest.mark.integration
@@ -160,6 +160,24 @@ def test_a_bug_that_meets_every_trial_ends_the_study_after_the_first_ones(site):
     assert "trials failed alike, as all would: KeyError: 'loss of" in facts["message"]
     line = users_objectives.forgetful.__code__.co_firstlineno + 3
     assert f"(at {users_objectives.__file__}:{line})" in facts["message"]
+
+
+def test_a_study_whose_trials_fail_alike_in_a_part_of_its_space_pauses_and_nobody_waits(site):
+    study = create_study(study_name="divided", sampler="random")
+    for n in range(30):
+        study.enqueue_trial({"heads": 5, "lr": n % 10 / 10})
+    words = "divided has paused: the first 12 trials failed alike, and all have heads = 5"
+    with pytest.raises(TrialFailed, match=words) as failed:
+        space = {"heads": [4, 5], "lr": Float(0.0, 1.0)}
+        study.optimize(users_objectives.divided, space, n_trials=60, show_progress=False)
+    assert "heads must divide 64" in failed.value.traceback
+    assert study.status == "paused"
+    said = site.penstock("watch", "divided", status=1)
+    assert words in said and "`penstock resume divided`" in said
+    site.penstock("extend", "divided", "--by", "1")
+    study.wait()
+    assert study.status == "paused", "the others that are enqueued fail, too"
+    study.cancel()
 
 
 def test_when_no_trial_succeeds_the_failure_is_raised_with_its_traceback(site):

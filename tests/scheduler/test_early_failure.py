@@ -8,17 +8,26 @@ from dataclasses import replace
 import pytest
 from drive_world import World, spec
 from penstock.app.spec.options import Limits
-from penstock.scheduler.model.early_failure import MOST, VARIED, failing_alike, telling
+from penstock.scheduler.model.early_failure import (
+    MOST,
+    VARIED,
+    failing_alike,
+    is_in_part,
+    telling,
+)
 from penstock.scheduler.model.events import (
     AttemptFailed,
     Proposed,
     StudyExtended,
+    StudyPaused,
     StudyResumed,
     TrialReturned,
+    TrialWritten,
 )
 from penstock.scheduler.model.finished import FinishedStudy
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Failure, Trial, TrialState
+from penstock.scheduler.model.writing import Suggestion, Writing
 from penstock.tasks.process.failure import failure_of
 
 LIMIT = Limits().fail_early
@@ -274,12 +283,73 @@ def test_a_study_whose_failures_share_a_value_to_the_end_pauses_and_can_go_on():
     assert state_of(world) == "paused"
     said = message(world)
     assert said.startswith(f"the first {MOST} trials failed alike, and all have heads = 5,")
-    assert "penstock resume" in said
+    assert "`penstock resume s` has the study go on" in said and is_in_part(said)
     world.at += 1.0
     world.send(StudyResumed(at=world.at, study="s-1"))
     assert (state_of(world), message(world)) == ("running", "")
     assert end_all(world) == MOST, "those that its user knows of do not count again"
     assert state_of(world) == "paused"
+
+
+def test_an_extension_lets_a_study_go_on_that_has_paused_itself_and_no_other():
+    world = weighing(*ONE_SIDE, *[{"heads": 5, "lr": 0.3}] * 30)
+    end_all(world)
+    [running] = world.engine.state.studies.values()
+    more = replace(running.spec, n_trials=50)
+    world.send(StudyExtended(at=world.at, study=more, past=None))
+    assert (state_of(world), message(world)) == ("running", "")
+    assert world.open
+    world.send(StudyPaused(at=world.at, study="s-1"))
+    world.send(StudyExtended(at=world.at, study=replace(more, n_trials=60), past=None))
+    assert state_of(world) == "paused", "its user has paused it"
+
+
+def test_a_study_that_fails_says_so_in_other_words_than_one_that_pauses():
+    world = weighing(*ONE_SIDE, {"heads": 4, "lr": 0.1})
+    end_all(world)
+    assert not is_in_part(message(world))
+
+
+COUNT = json.dumps({"name": "IntDistribution", "attributes": {"low": 1, "high": 3, "log": False}})
+ONLY = json.dumps({"name": "CategoricalDistribution", "attributes": {"choices": ["adam"]}})
+WIDER = COUNT.replace("3", "9")
+
+
+def drawing(world, *drawn):
+    """The oldest open trial draws, each a name, a value and a distribution, and fails."""
+    segment = world.open[min(world.open)].segment
+    suggestions = tuple(Suggestion(name, value, text, 0.0) for name, value, text in drawn)
+    written = Writing(suggestions=suggestions)
+    fields = {"trial": segment.trial, "fence": segment.fence, "writing": written}
+    world.send(TrialWritten(at=world.at, **fields))
+    fail(world)
+
+
+def test_what_objectives_drew_from_is_all_that_has_to_be_tried(world):
+    """Three integers are never as many numbers as an unknown range takes."""
+    world.submit(study(evidence=True, sampler="optuna", n_trials=40))
+    for n in (1, 1, 1):
+        drawing(world, ("n", n, COUNT), ("optimizer", "adam", ONLY))
+        assert world.finish is None
+    drawing(world, ("n", 3, COUNT), ("optimizer", "adam", ONLY))
+    assert world.finish.status == "failed"
+    assert message(world).startswith("the first 4 trials failed alike, as all would")
+
+
+def test_where_trials_drew_from_different_ranges_neither_counts_as_all(world):
+    world.submit(study(evidence=True, sampler="optuna", n_trials=40))
+    for n, text in ((1, COUNT), (3, COUNT), (3, WIDER), (2, COUNT)):
+        drawing(world, ("n", n, text))
+    assert world.finish is None
+
+
+def test_draws_of_failures_are_kept_until_a_trial_succeeds(world):
+    world.submit(study(evidence=True, sampler="optuna", n_trials=40))
+    drawing(world, ("n", 2, COUNT))
+    world.send(TrialReturned(**attempt(world), value=1.0))
+    drawing(world, ("n", 2, COUNT))
+    kept = [len(trial.suggestions) for trial in world.engine.state.trials.values()]
+    assert kept[:3] == [1, 0, 0]
 
 
 def test_an_older_study_fails_at_once_as_it_did():
