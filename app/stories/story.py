@@ -254,12 +254,12 @@ def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
                 advice = _numbers(study, reader.trials(study.id))
                 raise UsageError(f"{name} is a whole study; {advice}")
         study_name, _, last = name.rpartition("-")
-    if not study_name or not last.isdecimal():
-        raise UsageError.refuse("trial", name, "a trial's id, or STUDY/NUMBER")
-    study = reader.study(study_name)
+    if not last.isdecimal() and not slash:
+        study_name = name
+    study = reader.study(study_name)  # or it says which studies there are
     trials = reader.trials(study.id)
     for trial in trials:
-        if trial.number == int(last):
+        if last.isdecimal() and trial.number == int(last):
             return study, trial
     raise UsageError(f"there is no trial {name!r}; {_numbers(study, trials)}")
 

@@ -368,7 +368,10 @@ def test_an_event_from_outside_has_no_cause():
         ("digits-1a2b-0077", "there is no trial 'digits-1a2b-0077'; its trials are digits/0 to"),
         ("digits", "digits is a whole study; its trials are digits/0 to digits/8"),
         ("nothing/1", "there is no study 'nothing'; there is: digits"),
-        ("/3", "trial = '/3' is refused: allowed is a trial's id, or STUDY/NUMBER"),
+        ("/3", "there is no study ''; there is: digits"),
+        ("gpt", "there is no study 'gpt'; there is: digits"),
+        ("my-gpt", "there is no study 'my-gpt'; there is: digits"),
+        ("digits/x", "there is no trial 'digits/x'; its trials are digits/0 to digits/8"),
     ],
 )
 def test_a_trial_that_is_not_there_is_refused_with_those_that_are(reader, name, words):
