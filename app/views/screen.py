@@ -198,9 +198,11 @@ def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
 
 
 def _detail(trial: TrialRow) -> Text:
-    if trial.failure_kind:
-        return Text(_failure(trial), style="red")
-    return Text(_params(trial))
+    params = Text(_params(trial))
+    if not trial.failure_kind:
+        return params
+    why = Text(_failure(trial), style="red")
+    return Text("\n").join([params, why]) if params else why  # one is not cut for the other
 
 
 def _failure(trial: TrialRow) -> str:

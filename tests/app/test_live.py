@@ -48,6 +48,17 @@ def test_a_small_study_shows_all_its_trials(finished):
     assert "exception: ValueError: <b>no</b>" in shown
 
 
+def test_a_failed_trial_shows_its_parameters_above_its_exception_also_on_a_narrow_terminal(
+    finished,
+):
+    [failed] = [trial for trial in finished.trials("digits-1a2b") if trial.failure_kind]
+    lines = text_of(Watcher(finished, "digits-1a2b").poll(), width=80).splitlines()
+    place = next(n for n, line in enumerate(lines) if line.split()[:1] == [str(failed.number)])
+    name = next(iter(failed.params))
+    assert f"{name} " in lines[place]
+    assert lines[place + 1].strip().startswith("exception: Value")
+
+
 def test_a_message_calls_trials_by_their_numbers(finished):
     """The scheduler writes ids, of this study and of others."""
     view = Watcher(finished, "digits-1a2b").poll()
