@@ -109,7 +109,7 @@ def submit(
         )
         _check_any(script, studies, aside, as_module=as_module)
     except TrialFailed:
-        if studies:  # as `study.best_trials[0]`, which is the script's own error
+        if studies:  # as `study.trials[0]`, which is the script's own error
             note(f"{script.name} has results of what it submitted only under `penstock run`")
         raise
     except PenstockError as error:

@@ -19,7 +19,7 @@ from ...tasks.objectives.optimizers import guard
 from ..host.tracebacks import to_the_user
 from ..mirroring.storage import MirroredStorage
 from ..spec.warm_start import shown
-from .handle import AS_OPTUNA, StudyHandle, in_trainer
+from .handle import AS_OPTUNA, DETACH, SUBMITTED, StudyHandle, in_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -125,6 +125,20 @@ class ReadableStudy(optuna.Study):
         trials, ways = self._seen_trials()
         spec = self._handle.spec
         return best(trials, ways, may_be_pruned=spec is not None and not spec.local)
+
+    @property
+    @to_the_user
+    def best_trials(self) -> list[FrozenTrial]:
+        """The Pareto front. It is empty where no trial is complete.
+
+        Under ``penstock submit`` that of a study just submitted is no result: it raises NoTrial.
+        """
+        front = super().best_trials
+        if not front and DETACH.get() and self._handle in (SUBMITTED.get() or ()):
+            from ..optuna_bridge.frozen_trials import NoTrial
+
+            raise NoTrial("no trial is complete yet: the study was only submitted")
+        return front
 
     @property
     @to_the_user

@@ -489,7 +489,8 @@ if "submit" in sys.argv:
     import penstock
     from penstock.app.study.handle import SUBMITTED
     study = penstock.create_study(study_name="later")
-    SUBMITTED.get().append(study)  # as submit() does
+    SUBMITTED.get().append(study._handle)  # as submit() does
+    if "own" in sys.argv: print(study.trials[0])
     print(study.best_trials[0] if "first" in sys.argv else study.best_trial)
     print("not run")
 """
@@ -590,9 +591,12 @@ def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_pa
     )
 
 
-def test_a_submitted_script_that_asks_for_results_too_early_is_said_to_end_there(script, tmp_path):
+@pytest.mark.parametrize("asked", ["best", "first"])
+def test_a_submitted_script_that_asks_for_results_too_early_is_said_to_end_there(
+    script, tmp_path, asked
+):
     """What was submitted is, so it is no failure."""
-    result = process("submit", script, "submit", home=tmp_path)
+    result = process("submit", script, "submit", asked, home=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "submitted later: penstock watch later"
     line = 1 + next(n for n, line in enumerate(SCRIPT.splitlines()) if "study.best_trial)" in line)
@@ -605,8 +609,8 @@ def test_a_submitted_script_that_asks_for_results_too_early_is_said_to_end_there
 def test_an_error_of_a_submitted_script_is_its_own_with_a_word_on_what_it_cannot_have(
     script, tmp_path
 ):
-    """There is no first of best trials yet, and Optuna's users get an IndexError for that."""
-    result = process("submit", script, "submit", "first", home=tmp_path)
+    """There is no first trial yet, and Optuna's users get an IndexError for that."""
+    result = process("submit", script, "submit", "own", home=tmp_path)
     assert result.returncode == 1
     assert result.stdout.splitlines()[-1] == "submitted later: penstock watch later"
     *trace, why, last = result.stderr.splitlines()
