@@ -225,6 +225,11 @@ class SqlLedger(EventLog):
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         return read_history(self._whole, machine)
 
+    def shrink_log(self) -> None:
+        """Give the disk space of a large log back, while nothing is to be written."""
+        with self._database.translate_errors():
+            self._database.shrink_log(self._driver)
+
     def close(self) -> None:
         self._note()
         self._connection.close()

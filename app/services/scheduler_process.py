@@ -154,7 +154,7 @@ class Scheduler:
                 users_samplers=users_samplers,
             )
             try:
-                self._run(runner, stop)
+                self._run(runner, ledger, stop)
             finally:
                 users_samplers.close()
                 transport.close()
@@ -194,7 +194,7 @@ class Scheduler:
         with suppress(BackendError), server.connect(self._settings) as client:
             presence.report_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
 
-    def _run(self, runner: Runner, stop: threading.Event) -> None:
+    def _run(self, runner: Runner, ledger: SqlLedger, stop: threading.Event) -> None:
         if not self._begin(runner, stop):
             return
         away = False
@@ -218,6 +218,9 @@ class Scheduler:
                 stop.wait(RETRY)
             if time.monotonic() >= idle_look:
                 idle_look = time.monotonic() + IDLE_CHECK_INTERVAL
+                if not runner.engine.state.attempts:
+                    with suppress(BackendError):  # the next commit says what is wrong
+                        ledger.shrink_log()
                 if self._idle(runner) or self._is_displaced():
                     stop.set()
         if not (runner.broken or self._doubted.is_set()):

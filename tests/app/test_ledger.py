@@ -321,3 +321,24 @@ def test_the_log_shrinks_again_after_a_reader_has_held_it(tmp_path):
         ledger.commit(Batch(snapshot=(seq, "x")))
     assert log.stat().st_size <= LOG_LIMIT
     ledger.close()
+
+
+def test_the_log_is_truncated_without_a_write_once_no_reader_needs_it(tmp_path):
+    file = tmp_path / "ledger.db"
+    ledger, log = SqlLedger.open(f"sqlite:///{file}"), tmp_path / "ledger.db-wal"
+    held = sqlite3.connect(file, isolation_level=None)
+    held.execute("BEGIN")
+    before = held.execute("SELECT count(*) FROM event").fetchall()
+    for seq in range(1, 6):
+        ledger.commit(Batch(snapshot=(seq, "x" * LOG_LIMIT)))
+    ledger.shrink_log()
+    assert log.stat().st_size > 2 * LOG_LIMIT, "the reader still sees the older state"
+    assert held.execute("SELECT count(*) FROM event").fetchall() == before
+    held.execute("COMMIT")
+    ledger.shrink_log()
+    assert log.stat().st_size == 0
+    assert held.execute("SELECT max(seq) FROM snapshot").fetchall() == [(5,)]
+    ledger.commit(Batch(snapshot=(6, "x")))
+    assert held.execute("SELECT max(seq) FROM snapshot").fetchall() == [(6,)]
+    held.close()
+    ledger.close()

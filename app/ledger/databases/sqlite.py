@@ -53,7 +53,8 @@ _DAMAGED = {
 }
 _DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
 #: Bytes of the write-ahead log that stay when it begins anew. Without a limit its file keeps the
-#: size that it reached while a reader held its content back.
+#: size that it reached while a reader held its content back. It begins anew with a write, so the
+#: scheduler truncates a larger one when it has nothing to do.
 LOG_LIMIT = 4 << 20
 #: Readers repeat the check of the structure after this many times the seconds that it took.
 CHECK_SPACING = 50
@@ -123,6 +124,16 @@ class SqliteDatabase(Database):
     def reader(self) -> Engine:
         # Each query opens the file anew, so the file may appear or vanish in between.
         return create_engine("sqlite://", creator=lambda: self._connect("ro"), poolclass=NullPool)
+
+    def shrink_log(self, driver: sqlite3.Connection) -> None:
+        log = Path(f"{self.file}-wal")
+        if not log.exists() or log.stat().st_size <= LOG_LIMIT:
+            return
+        driver.execute("PRAGMA busy_timeout = 0")  # a reader at work is not waited for
+        try:
+            driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            driver.execute(f"PRAGMA busy_timeout = {base.LOCK_TIMEOUT * 1000:.0f}")
 
     @contextmanager
     def transaction(self, driver: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
