@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.app.common.clock import SimulatedClock
-from penstock.app.ledger.databases.digests import NONE, seal
+from penstock.app.ledger.databases.digests import seal
+from penstock.app.ledger.databases.row_digest import NONE
 from penstock.app.ledger.databases.sqlite import SqliteDatabase
 from penstock.app.ledger.databases.tables import DURABLE, EPOCH, EVENT, SNAPSHOT, STUDY, TRIAL
 from penstock.app.ledger.ledger import SqlLedger

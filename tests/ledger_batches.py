@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.app.ledger.databases.digests import NONE, seal
+from penstock.app.ledger.databases.digests import seal
+from penstock.app.ledger.databases.row_digest import NONE
 from penstock.app.ledger.databases.tables import WRITER
 from penstock.app.ledger.writes import Batch
 from penstock.scheduler.model.events import EpochReported, StudySubmitted

@@ -28,10 +28,12 @@ from ...scheduler.model.finished import EarlierTrial, FinishedStudy
 from ...scheduler.model.study import OVER, StudyRecord, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch, Trial
 from ...scheduler.prefixes.between import earlier_trial, group_of
-from .databases.base import Database, Newest, migrate, verify
-from .databases.digests import NONE, seal
+from .databases.base import Database, Newest
+from .databases.digests import seal
 from .databases.open import database_at
+from .databases.row_digest import NONE
 from .databases.tables import COMMAND, STUDY
+from .databases.upkeep import migrate, verify
 from .event_log import EventLog
 from .finished import read_earlier, read_past
 from .history import merged, read_history

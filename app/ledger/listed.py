@@ -10,10 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
-
 from .databases.read_only import ReadOnly
-from .databases.tables import STUDY
+from .databases.schema import STUDY_COLUMNS
 
 #: The status of a study that was deleted. Its name is free, and nobody finds it.
 DELETED = "deleted"
@@ -38,9 +36,9 @@ class Listed:
 
 def read_listed(ledger: ReadOnly) -> list[Listed]:
     """All studies but those that were deleted, oldest first."""
-    query = select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id)
+    rows = [dict(zip(STUDY_COLUMNS, row, strict=True)) for row in ledger.studies()]
     return [
-        Listed(row.id, row.status, row.finished_at, row.summary)
-        for row in ledger.whole(STUDY, query)
-        if row.status != DELETED
+        Listed(row["id"], row["status"], row["finished_at"], row["summary"])
+        for row in rows
+        if row["status"] != DELETED
     ]

@@ -25,7 +25,8 @@ from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudyRecord
 from ...scheduler.model.trial import AcceptedEpoch, Trial
 from . import codec
-from .databases.digests import NONE, seal
+from .databases.digests import seal
+from .databases.row_digest import NONE
 from .databases.tables import (
     COMMAND,
     DEVICE,

@@ -29,8 +29,9 @@ import psutil
 from ...profiling.base.errors import BackendError, LedgerDamaged, PenstockError, UsageError
 from ..host import locks
 from ..host.settings import Settings
-from ..ledger.databases.base import Database, Known, check_intact
+from ..ledger.databases.base import Database
 from ..ledger.databases.open import database_at
+from ..ledger.databases.upkeep import Known, check_intact
 from ..ledger.ledger import SqlLedger
 from ..ledger.reader import Reader
 

@@ -14,11 +14,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from ledger_batches import as_newer, first_batch
-from penstock.app.ledger.databases import base
-from penstock.app.ledger.databases.digests import NONE, seal
+from penstock.app.ledger.databases import base, upkeep
+from penstock.app.ledger.databases.digests import seal
 from penstock.app.ledger.databases.migrations import run, versions
 from penstock.app.ledger.databases.open import database_at
-from penstock.app.ledger.databases.tables import HEAD, METADATA, WRITER
+from penstock.app.ledger.databases.row_digest import NONE
+from penstock.app.ledger.databases.schema import HEAD
+from penstock.app.ledger.databases.tables import METADATA, WRITER
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.profiling.base.errors import BackendError, LedgerDamaged
 from sqlalchemy import create_engine, insert, inspect
@@ -37,9 +39,9 @@ def scripts(connection):
 
 
 def test_an_empty_file_is_brought_to_the_head(url, connection):
-    base.migrate(database_at(url), connection)
+    upkeep.migrate(database_at(url), connection)
     with connection.begin():
-        assert base.revision(connection) == HEAD
+        assert base.revision(database_at(url), base.asking(connection)) == HEAD
 
 
 STEPS = sorted(path.name[1:5] for path in Path(versions.__file__).parent.glob("r*.py"))
@@ -53,9 +55,9 @@ def test_every_step_on_the_way_is_brought_to_the_head(url, connection, step):
             row = {"version": "0.1", "schema": step}
             seal(WRITER, [row], NONE)
             connection.execute(insert(WRITER), [row])
-    base.migrate(database_at(url), connection)
+    upkeep.migrate(database_at(url), connection)
     with connection.begin():
-        assert base.revision(connection) == HEAD
+        assert base.revision(database_at(url), base.asking(connection)) == HEAD
 
 
 DAMAGE = {
@@ -86,7 +88,7 @@ def of_schema(step, tmp_path):
 def test_damage_in_an_older_ledger_is_found_before_it_gets_new_digests(step, what, tmp_path):
     path = of_schema(step, tmp_path)
     url = f"sqlite:///{path}"
-    intact = base.check_intact(database_at(url))
+    intact = upkeep.check_intact(database_at(url))
     assert intact.newest > 7
     with sqlite3.connect(path) as opened:
         assert opened.execute(DAMAGE[what]).rowcount
@@ -95,18 +97,18 @@ def test_damage_in_an_older_ledger_is_found_before_it_gets_new_digests(step, wha
         with pytest.raises(LedgerDamaged, match=r"event 7|event 8|row .* of table"):
             SqlLedger.open(url)
     with pytest.raises(LedgerDamaged):
-        base.check_intact(database_at(url))
+        upkeep.check_intact(database_at(url))
 
 
 @pytest.mark.parametrize("step", ["0009", "0013"])
 def test_an_older_ledger_without_damage_is_read(step, tmp_path):
     url = f"sqlite:///{of_schema(step, tmp_path)}"
     SqlLedger.open(url).close()
-    assert base.check_intact(database_at(url)).newest > 7
+    assert upkeep.check_intact(database_at(url)).newest > 7
 
 
 def test_the_migrated_schema_is_the_one_that_the_code_uses(url, connection):
-    base.migrate(database_at(url), connection)
+    upkeep.migrate(database_at(url), connection)
     with connection.begin():
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
@@ -134,7 +136,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(url):
     with pytest.raises(BackendError, match=wanted):
         SqlLedger.open(url)
     with database_at(url).writer().connect() as connection, connection.begin():
-        assert base.revision(connection) == "9999"
+        assert base.revision(database_at(url), base.asking(connection)) == "9999"
 
 
 def test_a_migration_that_fails_leaves_the_ledger_as_it_was(url):

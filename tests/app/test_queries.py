@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_batches import SPEC, as_newer, epoch_batch, first_batch, trials
 from penstock.app.ledger import codec
-from penstock.app.ledger.databases.tables import HEAD
+from penstock.app.ledger.databases.schema import HEAD
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import Work

@@ -12,7 +12,7 @@ import pytest
 from installation import Installation, serving
 from ledger_batches import as_newer
 from make_homes import FOLDER, unpack
-from penstock.app.ledger.databases.tables import HEAD
+from penstock.app.ledger.databases.schema import HEAD
 from penstock.app.ledger.ledger import SqlLedger
 
 pytestmark = pytest.mark.integration

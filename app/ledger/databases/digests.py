@@ -6,8 +6,7 @@ transaction, and every reader of a row compares it. The digest of an event also 
 the event before it. So the events form a chain, and an event that is missing, repeated or from
 another history is found like one that was changed.
 
-A value has the same digest when written and when read, on both databases. 1 and 1.0 count as one
-number, and so do 0.0 and -0.0, because SQLite does not tell them apart.
+``row_digest`` computes it.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import Column, Connection, MetaData, Row, Table, bindparam, inspect, select, update
-from xxhash import xxh3_64_intdigest
 
+from .row_digest import NONE, digest_of, row_name
 from .tables import EVENT, METADATA
 
 _BEFORE = EVENT.alias("before")
@@ -26,22 +25,8 @@ _BEFORE = EVENT.alias("before")
 EVENTS = select(EVENT, _BEFORE.c.digest.label("before")).outerjoin(
     _BEFORE, _BEFORE.c.seq == EVENT.c.seq - 1
 )
-#: The digest that stands before the first event.
-NONE = 0
 #: Number of rows that are read or written at once.
 PAGE = 1000
-
-
-def digest_of(values: Iterable[Any], before: int) -> int:
-    """The digest, a signed 64-bit number. Values are joined by NUL, which no text contains."""
-    text = "\0".join([v if v.__class__ is str else _text(v) for v in values])
-    return xxh3_64_intdigest(text.encode(), before & 0xFFFF_FFFF_FFFF_FFFF) - (1 << 63)
-
-
-def _text(value: Any) -> str:
-    if value.__class__ is bool or (value.__class__ is float and value.is_integer()):
-        value = int(value)
-    return f"\1{value!r}"
 
 
 @cache
@@ -91,7 +76,7 @@ def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
     if table is EVENT:
         return f"event {row[at]} (or the one before it)"
     keys = [str(row[at + index]) for index, column in enumerate(table.c) if column.primary_key]
-    return f"row {', '.join(keys)} of table {table.name}"
+    return row_name(table.name, keys)
 
 
 def sealed_tables(connection: Connection) -> Iterator[Table]:

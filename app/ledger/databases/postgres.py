@@ -28,7 +28,8 @@ from ....profiling.base.extras import missing_extra
 from ....profiling.base.urls import hide_password
 from ...common.timeouts import within
 from . import base
-from .base import ALLOWED, BUSY, Database, begin_by
+from .base import ALLOWED, BUSY, Ask, Database, value
+from .upkeep import begin_by
 
 try:
     import psycopg
@@ -141,6 +142,9 @@ class PostgresDatabase(Database):
             max_overflow=-1,
             pool_pre_ping=True,
         )
+
+    def has_table(self, ask: Ask, name: str) -> bool:
+        return value(ask, f"SELECT to_regclass('{name}')") is not None
 
     @contextmanager
     def transaction(self, driver: PgSession) -> Iterator[psycopg.Cursor[Any]]:

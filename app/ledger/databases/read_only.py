@@ -1,18 +1,26 @@
-"""Queries a ledger that another process writes, each as of one moment, and checks it before."""
+"""Queries a ledger that another process writes, each as of one moment, and checks it before.
+
+The list of studies is read without SQLAlchemy where the database can be.
+"""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import Any
-
-from sqlalchemy import Row, Select, Table
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ....profiling.base.errors import BackendError
-from .base import check_empty, check_not_newer, check_noted, revision
-from .digests import fault
+from .base import Ask, Newest, asking, check_empty, check_not_newer, check_noted, revision
 from .open import database_at
-from .tables import HEAD
+from .row_digest import first_fault
+from .schema import HEAD, STUDY_COLUMNS
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine, Row, Select, Table
+
+_STUDIES = f"SELECT {', '.join(STUDY_COLUMNS)} FROM study ORDER BY created_at, id"  # noqa: S608 - constants
 
 
 class ReadOnly:
@@ -20,17 +28,21 @@ class ReadOnly:
 
     def __init__(self, url: str) -> None:
         self.database = database_at(url)
-        self._engine = self.database.reader()
-        weakref.finalize(self, self._engine.dispose)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        engine = self.database.reader()
+        weakref.finalize(self, engine.dispose)
+        return engine
 
     def is_empty(self) -> bool:
         """Whether no scheduler has opened this ledger yet. LedgerDamaged if it lost rows."""
         if self.database.is_absent():
             return True
-        with self.database.translate_errors(), self._engine.connect() as connection:
-            if revision(connection) is not None:
+        with self.database.translate_errors(), self._asking() as ask:
+            if revision(self.database, ask) is not None:
                 return False
-            check_empty(self.database, connection)
+            check_empty(self.database, ask)
             return True
 
     def rows(self, query: Select[Any], table: Table | None = None) -> Sequence[Row[Any]]:
@@ -39,29 +51,67 @@ class ReadOnly:
         Only that one's structure is checked then. Raises BackendError where there is no ledger
         that can be read, and LedgerDamaged where it is not as it was written.
         """
-        shown = self.database.shown
-        if self.database.is_absent():
-            raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
-        noted = self.database.noted()  # read first: an event written meanwhile is newer
+        noted = self._noted()
         with self.database.translate_errors(), self._engine.connect() as connection:
-            if found := self.database.sampled_structure_fault(connection, table):
-                raise self.database.damaged(found)
-            at = revision(connection)
-            if at is None:
-                check_empty(self.database, connection)
-                raise BackendError(f"nothing has run here yet: the ledger {shown} is empty")
-            if at != HEAD:
-                check_not_newer(self.database, connection, at)
-                raise BackendError(
-                    f"the ledger {shown} was written by an older Penstock (schema {int(at)}, this"
-                    f" one reads {int(HEAD)}): start its scheduler once (penstock up)"
-                )
-            check_noted(self.database, connection, noted)
+            self._check(asking(connection), noted, None if table is None else table.name)
             return connection.execute(query).all()
 
     def whole(self, table: Table, query: Select[Any]) -> Sequence[Row[Any]]:
         """The rows of ``query``, whole rows of ``table`` alone, each checked."""
+        from .digests import fault
+
         rows = self.rows(query, table)
         if found := fault(table, rows):
             raise self.database.damaged(found)
         return rows
+
+    def studies(self) -> Sequence[Sequence[Any]]:
+        """The whole rows of all studies (``STUDY_COLUMNS``), oldest first, each checked.
+
+        Raises as ``rows`` does.
+        """
+        noted = self._noted()
+        with self.database.translate_errors(), self._asking() as ask:
+            self._check(ask, noted, "study")
+            rows = ask(_STUDIES)
+        if found := first_fault("study", rows):
+            raise self.database.damaged(found)
+        return rows
+
+    @contextmanager
+    def _asking(self) -> Iterator[Ask]:
+        """Open the database, without SQLAlchemy where that is possible."""
+        direct = self.database.direct()
+        if direct is not None:
+            with direct as ask:
+                yield ask
+        else:
+            with self._engine.connect() as connection:
+                yield asking(connection)
+
+    def _noted(self) -> Newest | None:
+        """The event that the ledger must hold: read first, since those written meanwhile are newer.
+
+        Raises BackendError where there is no ledger.
+        """
+        if self.database.is_absent():
+            shown = self.database.shown
+            raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
+        return self.database.noted()
+
+    def _check(self, ask: Ask, noted: Newest | None, table: str | None) -> None:
+        """Check that it can be read, and is as it was written as far as a reader sees that."""
+        shown = self.database.shown
+        if found := self.database.sampled_structure_fault(ask, table):
+            raise self.database.damaged(found)
+        at = revision(self.database, ask)
+        if at is None:
+            check_empty(self.database, ask)
+            raise BackendError(f"nothing has run here yet: the ledger {shown} is empty")
+        if at != HEAD:
+            check_not_newer(self.database, ask, at)
+            raise BackendError(
+                f"the ledger {shown} was written by an older Penstock (schema {int(at)}, this"
+                f" one reads {int(HEAD)}): start its scheduler once (penstock up)"
+            )
+        check_noted(self.database, ask, noted)

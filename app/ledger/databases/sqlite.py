@@ -23,18 +23,20 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, NullPool, Table, create_engine
 from xxhash import xxh3_64_hexdigest
 
 from ....profiling.base.errors import BackendError, UsageError
 from ....profiling.base.urls import hide_password
 from . import base
-from .base import ALLOWED, BUSY, Database, Newest, begin_by
+from .base import ALLOWED, BUSY, Ask, Database, Newest, value
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 _EXPLANATIONS = {
     "FULL": "its disk is full: free some space",
@@ -110,6 +112,10 @@ class SqliteDatabase(Database):
         return not self.file.exists()
 
     def writer(self) -> Engine:
+        from sqlalchemy import NullPool, create_engine
+
+        from .upkeep import begin_by
+
         def connect() -> sqlite3.Connection:
             connection = self._connect("rwc")
             connection.execute("PRAGMA journal_mode = WAL")
@@ -122,6 +128,8 @@ class SqliteDatabase(Database):
         return begin_by(engine, "BEGIN IMMEDIATE")
 
     def reader(self) -> Engine:
+        from sqlalchemy import NullPool, create_engine
+
         # Each query opens the file anew, so the file may appear or vanish in between.
         return create_engine("sqlite://", creator=lambda: self._connect("ro"), poolclass=NullPool)
 
@@ -134,6 +142,15 @@ class SqliteDatabase(Database):
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
             driver.execute(f"PRAGMA busy_timeout = {base.LOCK_TIMEOUT * 1000:.0f}")
+
+    @contextmanager
+    def direct(self) -> Iterator[Ask]:
+        with closing(self._connect("ro")) as connection:
+            yield lambda statement: connection.execute(statement).fetchall()
+
+    def has_table(self, ask: Ask, name: str) -> bool:
+        tables = ask("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return (name,) in map(tuple, tables)
 
     @contextmanager
     def transaction(self, driver: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
@@ -156,32 +173,30 @@ class SqliteDatabase(Database):
             words = "SQLite finds its structure broken"
         return super().trouble(error) if words is None else self.damaged(f"{words} ({error})")
 
-    def structure_fault(self, connection: Connection) -> str | None:
-        return self._structure_fault(connection, "1")
+    def structure_fault(self, ask: Ask) -> str | None:
+        return self._structure_fault(ask, "1")
 
-    def _structure_fault(self, connection: Connection, what: str) -> str | None:
+    def _structure_fault(self, ask: Ask, what: str) -> str | None:
         """``what`` is the name of a table, or for all of them how many faults are looked for."""
-        content = str(connection.exec_driver_sql(f"PRAGMA integrity_check({what})").scalar())
+        content = str(value(ask, f"PRAGMA integrity_check({what})"))
         return None if content == "ok" else " ".join(content.split())
 
-    def sampled_structure_fault(
-        self, connection: Connection, table: Table | None = None
-    ) -> str | None:
-        name = "" if table is None else table.name
+    def sampled_structure_fault(self, ask: Ask, table: str | None = None) -> str | None:
+        name = table or ""
         file = self._stat()
         if not file:  # it vanished after it was opened
             return None
         if name not in self._checked or not self._checked[name].holds(file):
             others = None if name else self._read_check()
             if others is None or not others.holds(file):
-                return self._check(name, connection, file)
+                return self._check(name, ask, file)
             self._checked[name] = others
         return None
 
-    def _check(self, name: str, connection: Connection, file: tuple[int, ...]) -> str | None:
+    def _check(self, name: str, ask: Ask, file: tuple[int, ...]) -> str | None:
         """Check the structure of one table, or of all of them if ``name`` is empty."""
         began = time.time_ns()
-        if found := self._structure_fault(connection, name or "1"):
+        if found := self._structure_fault(ask, name or "1"):
             return found
         due = began + CHECK_SPACING * (time.time_ns() - began)
         self._checked[name] = _Check(file, began, due)

@@ -3,7 +3,7 @@
 Only ``history`` is not a projection: it outlives studies, all studies share it, and it stays short.
 
 Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text. A change
-here needs a migration in ``migrations/versions``, and its revision in ``HEAD``.
+here needs a migration in ``migrations/versions``, and its revision in ``schema.HEAD``.
 
 ``INTEGER`` (64 bits) and ``TEXT`` (ordered by code points) are the same on both databases.
 """
@@ -27,9 +27,6 @@ from sqlalchemy import (
 
 INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-
-#: The migration whose result is exactly these tables.
-HEAD = "0015"
 
 
 def _digest() -> Column[int]:

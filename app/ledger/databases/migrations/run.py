@@ -1,6 +1,6 @@
 """Runs the migrations of the ledger's schema by Alembic.
 
-The steps are modules of ``versions``; ``tables.HEAD`` names the last one. They run when the
+The steps are modules of ``versions``; ``schema.HEAD`` names the last one. They run when the
 scheduler opens a ledger that is behind, with no ``alembic.ini``, also from an installed wheel.
 """
 

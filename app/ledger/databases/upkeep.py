@@ -1,0 +1,110 @@
+"""Brings a ledger to this version's tables, and checks all of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Engine, delete, event, func, insert, select
+
+from .base import (
+    Database,
+    Newest,
+    asking,
+    check_empty,
+    check_not_newer,
+    check_noted,
+    installed,
+    revision,
+)
+from .digests import fault, faults, seal, seal_all
+from .row_digest import NONE
+from .schema import HEAD
+from .tables import EVENT, STUDY, WRITER
+
+
+def begin_by(engine: Engine, words: str) -> Engine:
+    """``engine``, set to begin its transactions by ``words``: its driver commits by itself."""
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(words)
+
+    return engine
+
+
+def migrate(database: Database, connection: Connection) -> None:
+    """Bring the ledger to ``HEAD`` in one transaction, and record this version as its writer.
+
+    Alembic is imported only when there is a step to run. Raises LedgerDamaged, and LedgerRefused
+    for a ledger of a newer version.
+    """
+    with connection.begin():
+        if found := database.structure_fault(asking(connection)):
+            raise database.damaged(found)
+        at = revision(database, asking(connection))
+        if at is None:
+            check_empty(database, asking(connection))
+        elif at != HEAD:
+            check_not_newer(database, asking(connection), at)
+        if at != HEAD:
+            from .migrations.run import upgrade
+
+            _check_rows(database, connection)  # else damage would have a right digest from now on
+            upgrade(connection, HEAD)
+            seal_all(connection)
+        row = {"version": installed(), "schema": HEAD}
+        seal(WRITER, [row], NONE)
+        rows = connection.execute(select(WRITER)).all()
+        if [each._asdict() for each in rows] != [row]:
+            if at == HEAD and (wrong := fault(WRITER, rows)):
+                raise database.damaged(wrong)
+            connection.execute(delete(WRITER))
+            connection.execute(insert(WRITER), [row])
+
+
+def verify(database: Database, connection: Connection) -> Newest:
+    """Check that all of the ledger is as it was written, and give its newest event.
+
+    It reads everything. Raises LedgerDamaged with the first fault.
+    """
+    noted = database.noted()  # read first: an event written meanwhile is newer
+    with connection.begin():
+        _check_rows(database, connection)
+        check_noted(database, asking(connection), noted)
+        query = select(EVENT.c.seq, EVENT.c.digest).order_by(EVENT.c.seq.desc()).limit(1)
+        row = connection.execute(query).first()
+    return Newest(0, NONE) if row is None else Newest(row.seq, row.digest)
+
+
+def _check_rows(database: Database, connection: Connection) -> None:
+    for found in faults(connection):
+        raise database.damaged(found)
+
+
+class Known(NamedTuple):
+    """What an intact ledger holds: the number of its newest event and of its studies."""
+
+    newest: int
+    studies: int
+
+
+def check_intact(database: Database) -> Known:
+    """Check that a ledger is intact, without changing it. Raises LedgerDamaged or BackendError.
+
+    Of an older version that has no digests yet only the database's own structure is checked.
+    """
+    with database.translate_errors(), database.reader().connect() as connection:
+        if found := database.structure_fault(asking(connection)):
+            raise database.damaged(found)
+        at = revision(database, asking(connection))
+        connection.rollback()
+        if at is None:
+            raise database.damaged("it is empty")
+        if at == HEAD:
+            verify(database, connection)
+        else:
+            check_not_newer(database, asking(connection), at)
+            _check_rows(database, connection)
+        newest = connection.execute(select(func.max(EVENT.c.seq))).scalar() or 0
+        studies = connection.execute(select(func.count(STUDY.c.id))).scalar() or 0
+    return Known(newest, studies)
