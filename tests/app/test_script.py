@@ -9,7 +9,8 @@ import pytest
 from penstock.app.common.console import text_of
 from penstock.app.common.text import duration, in_shell
 from penstock.app.ledger.codec import spec_to_json
-from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.writes import Batch
 from penstock.app.status.study_list import study_facts, study_table
 from penstock.app.stories.failures import (
     by_traceback,
@@ -172,29 +173,26 @@ def test_a_study_that_was_at_work_already_needed_no_start_up(tmp_path):
     assert result.training == pytest.approx(reader.study("digits").finished_at - half)
 
 
-class Renamed(Reader):
-    """The ledger, with what the study's user has written of it."""
-
-    def events(self, trial_id):
-        if trial_id != "digits-1a2b":
-            return super().events(trial_id)
-        given = [{"user_attrs": (("a", "1"),)}]
-        given += [
-            {"system_attrs": (("study:metric_names", json.dumps([name])),)}
-            for name in ("first", "hits [%]")
-        ]
-        return [
-            (n, StudyWritten(at=START, study=trial_id, **each))
-            for n, each in enumerate([*given, given[0]])
-        ]
+def rename(reader, url):
+    """Write, as the study's user, names of its values and attributes of its own."""
+    given = [{"user_attrs": (("a", "1"),)}]
+    given += [
+        {"system_attrs": (("study:metric_names", json.dumps([name])),)}
+        for name in ("first", "hits [%]")
+    ]
+    events = [StudyWritten(at=START, study="digits-1a2b", **each) for each in [*given, given[0]]]
+    ledger = SqlLedger.open(url)
+    ledger.commit(Batch(events=list(enumerate(events, reader.newest() + 1))))
+    ledger.close()
 
 
 def test_values_have_the_names_that_their_user_gave_them_last(tmp_path):
-    made = make_study(tmp_path, study_spec(strategy=FULL))
-    reader = Renamed(f"sqlite:///{tmp_path / 'ledger.db'}")
+    reader = make_study(tmp_path, study_spec(strategy=FULL))
+    unnamed = reader.with_names(reader.study("digits"))
+    rename(reader, f"sqlite:///{tmp_path / 'ledger.db'}")
     study = reader.with_names(reader.study("digits"))
     assert study.shown_metric == "hits [%]"
-    assert replace(study, names=()) == made.with_names(made.study("digits"))
+    assert replace(study, names=()) == unnamed
     assert replace(study, names=("a", "b")).shown_metric == "accuracy", "names of other objectives"
     console = Console(file=io.StringIO(), width=200)
     watcher = Watcher(reader, "digits-1a2b")
@@ -210,7 +208,7 @@ def test_values_have_the_names_that_their_user_gave_them_last(tmp_path):
     show(console, result)
     text = console.file.getvalue()
     assert text.count("hits [%]") > 10
-    assert "trial 0 failed: its user said so" in text
+    assert f"trial 0{params_words(told)} failed: its user said so" in text
     # Among the metrics of an epoch it has the name that was reported.
     others = [line for line in text.splitlines() if "accuracy" in line]
     assert all(re.match(r"  metrics +accuracy +|after epoch 2: accuracy ", s) for s in others), text

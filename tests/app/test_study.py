@@ -358,10 +358,12 @@ def test_a_shown_study_ends_with_what_failed(settings, started, capsys):
         shown.optimize(objective, SPACE)
         told = capsys.readouterr().err
         quiet(unseen, SPACE)
+    x, act = shown.trials[1].params.values()
+    story = f"penstock story {shown.id}/1"
     assert told.splitlines()[-5:-1] == [
         "1 of 3 trials failed",
-        f"  trial 1 failed (exception): ValueError: no  penstock story {shown.id}/1",
-        f"the end of trial 1's traceback; all of it: penstock story {shown.id}/1",
+        f"  trial 1 (x {x:g}, act {act}) failed (exception): ValueError: no  {story}",
+        f"the end of trial 1's traceback; all of it: {story}",
         "Traceback ...",
     ]
     assert "failed" not in capsys.readouterr().err
