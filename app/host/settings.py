@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
@@ -94,16 +93,17 @@ def _default_home() -> Path:
     return Path(state).expanduser() / "penstock"
 
 
-class Settings(BaseSettings):
-    """What a process of Penstock needs to know. A field's description says what is allowed."""
+class Settings(BaseModel):
+    """What a process of Penstock needs to know. A field's description says what is allowed.
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
-    )
+    What is not given is taken from the environment. Every command reads settings, and the package
+    pydantic-settings takes longer to import than they take to read.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     home: Annotated[Path, AfterValidator(_absolute)] = Field(
         default_factory=_default_home,
-        validate_default=True,
         description="a folder that is yours, by a path in UTF-8",
     )
     broker: Annotated[str, AfterValidator(_broker)] | None = Field(
@@ -169,6 +169,18 @@ class Settings(BaseSettings):
     backup_every: float = Field(
         default=3600.0, ge=1.0, le=1e9, description="1 to 1e9 seconds between two backups"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_variables(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Add the variables of fields that are not given. An empty variable is as good as unset."""
+        fields = {f"{PREFIX}{name.upper()}": name for name in cls.model_fields}
+        variables = {
+            fields[variable.upper()]: value
+            for variable, value in os.environ.items()
+            if value and variable.upper() in fields
+        }
+        return variables | given
 
     @property
     def price_list(self) -> tuple[tuple[str, float], ...]:

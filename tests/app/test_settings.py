@@ -28,6 +28,16 @@ def test_a_new_process_gets_the_same_settings_from_the_environment(tmp_path, mon
     assert load() == settings
 
 
+def test_a_variable_counts_where_nothing_is_given_and_it_is_not_empty(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_LEASE_MS", "900")
+    monkeypatch.setenv("PENSTOCK_LEDGER", "")
+    monkeypatch.setenv("penstock_backups", "7")
+    monkeypatch.setenv("PENSTOCK_OF_A_NEWER_VERSION", "1")
+    settings = load()
+    assert (settings.lease_ms, settings.ledger, settings.backups) == (900, None, 7)
+    assert load(lease_ms=700).lease_ms == 700
+
+
 def test_the_state_folder_follows_xdg(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     settings = load()
