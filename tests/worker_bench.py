@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 from installation import is_trainer
 from patience import until
-from penstock.app.broker import connection, server
+from penstock.app.broker import connection, protocol, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects, Message, OpenAttempt
 from penstock.app.host import locks
@@ -129,6 +129,8 @@ def bench(home: Path, *, slots: int = 1, seats: int = 1, lease_ms: int = 1000):
     server.start(settings)
     transport = RedisTransport(server.broker_url(settings), KEY, lease_ms=lease_ms)
     transport.open()
+    # As of a study that has just been submitted: nothing has happened in it.
+    transport.carry_out(Effects(history=[(SPEC.id, protocol.whole(0))]))
     cores = tuple(sorted(os.sched_getaffinity(0)))
     bench = Bench(
         settings, transport, Device("cpu.n.0", "n", "cpu", cores, None, slots, seats=seats)
