@@ -269,4 +269,5 @@ def test_who_waits_for_services_that_are_taken_down_is_told_so(settings, monkeyp
     assert capsys.readouterr().err == ""
     with locks.hold(settings.run, services.CHANGE):
         services._report_change(settings)
-    assert "another process is starting or stopping the services, which takes up to 30 s" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "another process is starting or stopping the services, which takes up to 30 s" in told
