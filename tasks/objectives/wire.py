@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import isfinite
@@ -75,7 +76,11 @@ def is_plain(choice: object) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
+    """Return a number or an array as Python's own. Raises TypeError for anything else."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
+        return value.tolist()
+    if torch is not None and isinstance(value, torch.Tensor):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__}")
 

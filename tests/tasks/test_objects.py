@@ -5,7 +5,9 @@ import json
 import pickle
 import threading
 
+import numpy as np
 import pytest
+import torch
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.tasks.objectives import objects
 from penstock.tasks.objectives.history import History
@@ -99,6 +101,25 @@ def test_json_stays_json_and_what_is_too_long_for_a_message_is_kept(store):
     long = put("x" * LONGEST)
     assert len(long) < 200
     assert opened(store, value_of(long)) == "x" * LONGEST
+
+
+NO_JSON = {
+    "a module": lambda: torch.nn.Linear(3, 1),
+    "modules": lambda: torch.nn.Sequential(torch.nn.Linear(2, 2)),
+    "an optimizer": lambda: torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1),
+    "a device": lambda: torch.device("cpu"),
+    "torch's dtype": lambda: torch.float32,
+    "NumPy's dtype": lambda: np.dtype("f4"),
+    "a generator": lambda: np.random.default_rng(0),
+    "a dict with a module": lambda: {"model": torch.nn.Linear(3, 1)},
+}
+
+
+@pytest.mark.parametrize("make", NO_JSON.values(), ids=NO_JSON)
+def test_what_numpy_and_torch_have_besides_numbers_is_kept_as_an_object(store, make):
+    value = make()
+    text = attribute("key", value, lambda value: keep(store, value))[1]
+    assert type(opened(store, value_of(text))) is type(value)
 
 
 @pytest.mark.parametrize("plain", [json.loads(f'{MARK}"Model", "bytes": 1, "sha256": "0"}}')])
