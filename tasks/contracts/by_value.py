@@ -18,13 +18,15 @@ import json
 import pickle
 import sys
 import sysconfig
+from collections import ChainMap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import IO, Any, ClassVar
 
 from ...profiling.base.errors import BackendError, TrialFailed, UsageError
 from ...profiling.base.extras import import_hint
@@ -73,8 +75,6 @@ def pickled(code: object, scripts: str) -> bytes:
 
     Modules whose names begin with ``scripts`` exist in this process only, and go by value too.
     """
-    import cloudpickle
-
     source = getattr(sys.modules.get(behind(code).__module__), "__file__", None)
     imports = [] if source is None else imported_names(Path(source))
     head = json.dumps({"python": PYTHON, "folders": list(_added_folders()), "imports": imports})
@@ -82,7 +82,7 @@ def pickled(code: object, scripts: str) -> bytes:
     file.write(f"{head}\n".encode())
     try:
         with scripts_by_value(scripts):
-            cloudpickle.dump(code, file)
+            dump(code, file)
     except TooLargeError:
         raise UsageError(
             f"{name_of(code)} takes more than {LIMIT >> 20} MiB with all that it refers to, the"
@@ -94,6 +94,38 @@ def pickled(code: object, scripts: str) -> bytes:
             f" {worded(error, str)}: {_ADVICE}"
         ) from error
     return file.getvalue()
+
+
+def dump(value: Any, file: IO[bytes]) -> None:
+    """Pickle ``value`` into ``file``; what a script has defined goes by value.
+
+    cloudpickle takes functions under ``functools.lru_cache`` by name, and a trainer does not have
+    the names of a script. Those of scripts go with an empty cache.
+    """
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is untyped
+        dispatch_table: ClassVar = ChainMap(
+            {type(lru_cache(_cached)): _reduce_cached}, cloudpickle.Pickler.dispatch_table
+        )
+
+    Pickler(file).dump(value)
+
+
+def _reduce_cached(function: Any) -> Any:
+    """Return the name of a cached function that can be imported, and its parts otherwise."""
+    import cloudpickle
+
+    module = function.__module__
+    if module != "__main__" and module not in cloudpickle.list_registry_pickle_by_value():
+        with suppress(KeyError, AttributeError):
+            if attrgetter(function.__qualname__)(sys.modules[module]) is function:
+                return function.__qualname__
+    return _cached, (function.cache_parameters(), function.__wrapped__)
+
+
+def _cached(parameters: dict[str, Any], function: Any) -> Any:
+    return lru_cache(**parameters)(function)
 
 
 class TooLargeError(Exception):
@@ -199,8 +231,8 @@ def unpickled(content: bytes, target: str) -> Any:
     except Exception as error:
         raise TrialFailed(
             "code",
-            f"{name} cannot be loaded: {named(type(error))}: {worded(error, str)}: are the same"
-            " versions of its libraries installed on this node?",
+            f"{name} cannot be loaded: {named(type(error))}: {worded(error, str)}: see that this"
+            " node has the versions of its libraries that the script's machine has",
         ) from error
 
 

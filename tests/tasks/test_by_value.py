@@ -8,8 +8,9 @@ import pickle
 import subprocess
 import sys
 import threading
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import trainees
@@ -90,6 +91,23 @@ def test_a_local_class_and_a_partial_of_an_epoch_function_keep_their_contracts(c
     assert issubclass(there, TorchTrainable)
     assert there.batch_size == 7
     assert is_epoch_function(carry(partial(loops, factor=2), runs_anew=False))
+
+
+def test_cached_functions_go_along_with_an_empty_cache(carry):
+    @lru_cache(maxsize=7)
+    def product(k):
+        return k * product(k - 1) if k else 1
+
+    there = carry(lambda trial: (product(trial), product))
+    assert product(3) == 6
+    value, copied = there(2)
+    assert value == 2
+    assert copied.cache_parameters() == product.cache_parameters()
+    assert copied.cache_info().currsize == 3
+
+
+def test_cached_functions_that_can_be_imported_go_by_name(carry):
+    assert carry(lambda trial: urlsplit)(1) is urlsplit
 
 
 def test_importable_code_goes_by_name_and_brings_no_bytes():
@@ -221,6 +239,7 @@ def test_a_client_refers_to_code_by_value_without_torch(tmp_path):
 UNGUARDED = """
 import argparse
 from pathlib import Path
+from urllib.parse import urlsplit
 import penstock
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr")
