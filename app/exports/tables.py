@@ -167,10 +167,10 @@ def _values(trial: TrialBody) -> list[float]:
 def _user_attrs(trial: TrialBody) -> dict[str, Any]:
     """What its user wrote: numbers and texts as they are, all else as JSON text."""
     found = json.loads(trial.written or "{}").get("user_attrs", ())
-    values = {name: (text, value_of(text)) for name, text in found}
+    values = {name: value_of(text) for name, text in found}
     return {
-        name: value if isinstance(value, str | int | float | None) else text
-        for name, (text, value) in values.items()
+        name: value if isinstance(value, str | int | float | None) else json.dumps(value)
+        for name, value in values.items()
     }
 
 

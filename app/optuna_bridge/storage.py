@@ -33,7 +33,13 @@ from optuna.trial import TrialState as OptunaState
 
 from ...profiling.base.errors import UsageError
 from ...tasks.objectives.pending import PendingWrites
-from ...tasks.objectives.wire import attribute, check_compatible, record_of, suggestion
+from ...tasks.objectives.wire import (
+    attribute,
+    check_compatible,
+    record_of,
+    suggestion,
+    user_attribute,
+)
 from ...tasks.process.messages import number_text
 from ..ledger.listed import DELETED
 from ..ledger.reader import Reader
@@ -103,7 +109,7 @@ class LedgerStorage(BaseStorage):
         self._send("delete", study_id)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._send("annotate", study_id, writing={"user_attrs": [self._attribute(key, value)]})
+        self._send("annotate", study_id, writing={"user_attrs": [self._user_attribute(key, value)]})
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
         self._send("annotate", study_id, writing={"system_attrs": [self._attribute(key, value)]})
@@ -204,7 +210,7 @@ class LedgerStorage(BaseStorage):
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         trial = self._updatable(trial_id)
-        written = self._attribute(key, value)
+        written = self._user_attribute(key, value)
         trial.user_attrs = {**trial.user_attrs, key: value}
         self._write(trial, {"user_attrs": [written]})
 
@@ -330,6 +336,9 @@ class LedgerStorage(BaseStorage):
 
     def _attribute(self, key: str, value: Any) -> tuple[str, str]:
         return attribute(key, value, self._sender().keep)
+
+    def _user_attribute(self, key: str, value: Any) -> tuple[str, str]:
+        return user_attribute(key, value, self._sender().keep)
 
     def _send_writing(self, trial_id: int, **body: Any) -> None:
         self._send("write", trial_id >> NUMBER_BITS, number=trial_id & _NUMBER, **body)

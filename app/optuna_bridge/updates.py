@@ -27,6 +27,7 @@ from ...scheduler.model.trial import FINAL, Trial, TrialState
 from ...scheduler.model.writing import Attributes, Writing
 from ...tasks.objectives.distributions import from_text
 from ...tasks.objectives.log_records import KEY as LOG_RECORDS
+from ...tasks.objectives.objects import MARK
 from ...tasks.process.messages import number_text
 from .plain_attributes import listed_of_study, written_of
 
@@ -234,7 +235,7 @@ def _past(trial: FinishedTrial) -> Update:
 def _without_objects(update: Update) -> Update:
     """``update`` with placeholders of objects as plain JSON (``tasks.objectives.objects``)."""
     plain = {
-        name: [(key, text.lstrip()) for key, text in update[name]]
+        name: [(k, text.lstrip() if text.startswith(MARK) else text) for k, text in update[name]]
         for name in ("user_attrs", "system_attrs")
         if name in update
     }

@@ -363,13 +363,13 @@ def _attributes(reader: Reader, study: StudyRow) -> str:
     parts = {key: json.loads(value) for key, value in system.items() if key.startswith(NOTE)}
     note = "".join(str(parts[key]) for key in sorted(parts, key=lambda key: (len(key), key)))
     text = f'<h3>Note</h3><p class="note">{escape(note)}</p>' if note else ""
-    shown = {name: _short(value_of(value), value) for name, value in user.items()}
+    shown = {name: _short(value_of(text)) for name, text in user.items()}
     return text + (f"<h3>Attributes</h3>{pairs(shown)}" if shown else "")
 
 
-def _short(value: object, text: str) -> object:
+def _short(value: object) -> object:
     """A text or a number as it is, all else as JSON; what is long is cut."""
-    shown = value if isinstance(value, str | int | float) else text
+    shown = value if isinstance(value, str | int | float) else json.dumps(value)
     return f"{shown[:LONGEST]}…" if isinstance(shown, str) and len(shown) > LONGEST else shown
 
 

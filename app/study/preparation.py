@@ -13,7 +13,7 @@ from optuna.trial import TrialState as OptunaState
 
 from ...profiling.base.errors import UsageError
 from ...tasks.objectives.objects import Keep, keep
-from ...tasks.objectives.wire import attributes, record_of
+from ...tasks.objectives.wire import attributes, record_of, user_attributes
 
 if TYPE_CHECKING:
     from ..broker.client import Client
@@ -67,7 +67,7 @@ def study_attributes(storage: BaseStorage, keep: Keep) -> dict[str, Any]:
     user, system = storage.get_study_user_attrs(_STUDY), storage.get_study_system_attrs(_STUDY)
     if not (user or system):
         return {}
-    return {"user_attrs": attributes(user, keep), "system_attrs": attributes(system, keep)}
+    return {"user_attrs": user_attributes(user, keep), "system_attrs": attributes(system, keep)}
 
 
 def send_all(storage: BaseStorage, study: str, client: Client) -> None:

@@ -32,8 +32,9 @@ from ..checkpoints.stores import (
     unusable,
     write_whole,
 )
-from ..contracts.by_value import PYTHON, BoundedFile, TooLargeError, scripts_by_value
+from ..contracts.by_value import PYTHON, BoundedFile, TooLargeError, dump, scripts_by_value
 from ..contracts.code import SCRIPT
+from . import typed_json
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -71,6 +72,8 @@ class StoredObject(str):
 
 def value_of(text: str) -> Any:
     """The value in the JSON text of an attribute; a ``StoredObject`` for a placeholder."""
+    if text.startswith(typed_json.MARK):
+        return typed_json.from_text(text)
     if not text.startswith(MARK):
         return json.loads(text)
     found = json.loads(text)
@@ -83,15 +86,13 @@ def keep(store: str, value: Any) -> str:
     Raises TypeError if it cannot be pickled or is too large, and BackendError if the store cannot
     be used.
     """
-    import cloudpickle
-
     if not store:
         raise TypeError("there is no checkpoint store for it")
     file = BoundedFile(LIMIT)
     file.write(f"{PYTHON}\n".encode())
     try:
         with scripts_by_value(SCRIPT):
-            cloudpickle.dump(value, file)
+            dump(value, file)
     except TooLargeError:
         raise TypeError(
             f"it takes more than {_amount(LIMIT)}: upload it as an artifact"

@@ -29,7 +29,7 @@ from ...profiling.base.errors import UsageError
 from ..process.messages import number_text
 from .history import History
 from .objects import StoredObject, with_objects, with_objects_of
-from .wire import attribute, check_compatible, record_of, suggestion
+from .wire import attribute, check_compatible, record_of, suggestion, user_attribute
 
 #: Seconds for which the other trials are taken to be as they were.
 FRESH = 0.05
@@ -147,7 +147,8 @@ class TrainerStorage(BaseStorage):
         self._annotate("system_attrs", key, value)
 
     def _annotate(self, name: str, key: str, value: Any) -> None:
-        pair = [attribute(key, value, self._keep)]
+        write = user_attribute if name == "user_attrs" else attribute
+        pair = [write(key, value, self._keep)]
         self._ask("annotate", writing={name: pair})
         self.history.apply({name: pair})
 
@@ -244,7 +245,8 @@ class TrainerStorage(BaseStorage):
 
     def _set_attribute(self, name: str, trial_id: int, key: str, value: Any) -> None:
         trial = self._updatable(trial_id)
-        self._write(trial_id, {name: [attribute(key, value, self._keep)]})
+        write = user_attribute if name == "user_attrs" else attribute
+        self._write(trial_id, {name: [write(key, value, self._keep)]})
         setattr(trial, name, {**getattr(trial, name), key: value})
         self.history.replace(trial)
 

@@ -13,6 +13,7 @@ from optuna.distributions import BaseDistribution, check_distribution_compatibil
 
 from ...profiling.base.errors import UsageError
 from ..process.messages import MAX_MESSAGE, number_text
+from . import typed_json
 from .distributions import scalar_of, to_text
 
 if TYPE_CHECKING:
@@ -49,9 +50,33 @@ def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]
         raise TypeError(f"the attribute {key!r} is no JSON, and {error}") from error
 
 
+def user_attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]:
+    """Return an attribute of a user's, so that it is read as the value that was set.
+
+    As ``attribute``, but what JSON would give back as another value, such as an array, is put away
+    by ``keep``. Without ``keep``, or where that cannot, it is JSON. Raises as ``attribute`` does.
+    """
+    try:
+        if keep is None or typed_json.is_json(value):
+            return attribute(key, value, keep)
+        check_name("the key of an attribute", key)
+        try:
+            text = typed_json.to_text(value)
+        except TypeError:
+            text = ""
+        return key, text if 0 < len(text) <= LONGEST else keep(value)
+    except (TypeError, RecursionError):
+        return attribute(key, value, keep)
+
+
 def attributes(found: Mapping[str, Any], keep: Keep | None = None) -> list[tuple[str, str]]:
     """Several attributes, with ``keep`` as in ``attribute``. Raises as that does."""
     return [attribute(key, value, keep) for key, value in found.items()]
+
+
+def user_attributes(found: Mapping[str, Any], keep: Keep | None = None) -> list[tuple[str, str]]:
+    """Return several attributes as ``user_attribute`` does. Raises as that does."""
+    return [user_attribute(key, value, keep) for key, value in found.items()]
 
 
 def check_name(what: str, name: object) -> None:
@@ -111,7 +136,7 @@ def writing_of(trial: FrozenTrial, keep: Keep | None = None) -> dict[str, Any]:
             for name, value in trial.params.items()
         ],
         "steps": [(step, number_text(v)) for step, v in trial.intermediate_values.items()],
-        "user_attrs": attributes(trial.user_attrs, keep),
+        "user_attrs": user_attributes(trial.user_attrs, keep),
         "system_attrs": attributes(trial.system_attrs, keep),
     }
 

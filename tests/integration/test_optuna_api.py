@@ -439,8 +439,7 @@ class TestTrials:
     @optuna_api(
         *("Trial.set_user_attr", "Trial.user_attrs"),
         shows="same",
-        said="[objects](#objects-as-attributes), too; NumPy's and torch's numbers and arrays become"
-        " lists",
+        said="[objects](#objects-as-attributes), too; NumPy's and torch's numbers become Python's",
     )
     def test_attributes_of_a_trial(self, both):
         for ours, plain in zip(both.ours.trials, both.plain.trials, strict=True):

@@ -1,11 +1,13 @@
 """Objects as attributes: what is kept, what a placeholder says, who opens it, what is refused."""
 
+import collections
 import copy
 import json
 import pickle
 import threading
 
 import numpy as np
+import optuna
 import pytest
 import torch
 from penstock.profiling.base.errors import BackendError, UsageError
@@ -19,7 +21,7 @@ from penstock.tasks.objectives.objects import (
     opened,
     value_of,
 )
-from penstock.tasks.objectives.wire import LONGEST, attribute
+from penstock.tasks.objectives.wire import LONGEST, attribute, user_attribute, writing_of
 
 
 class Model:
@@ -101,6 +103,100 @@ def test_json_stays_json_and_what_is_too_long_for_a_message_is_kept(store):
     long = put("x" * LONGEST)
     assert len(long) < 200
     assert opened(store, value_of(long)) == "x" * LONGEST
+
+
+def same(one, other):
+    """Return whether two values are equal and of one type, also what they hold."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return list(map(repr, one)) == list(map(repr, other)) and all(
+            map(same, one.values(), other.values())
+        )
+    return bool((one == other).all()) if hasattr(one, "all") else one == other
+
+
+@pytest.fixture
+def read_back(store):
+    """Read a user's attribute as its script does, and as others do."""
+
+    def read(value):
+        _, text = user_attribute("key", value, lambda value: keep(store, value))
+        shown = value_of(text)
+        return (opened(store, shown) if isinstance(shown, StoredObject) else shown), shown
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 1, 0.5, "a", [1, [2.0]], {"a": {"b": [None]}}),
+        *(
+            (1, 2),
+            [(1, (2,))],
+            {1: 2},
+            {"a": {1: (), None: [{}]}},
+            {"tuple": (1,)},
+            {"dict": {2: 1}},
+        ),
+    ],
+    ids=repr,
+)
+def test_a_users_attribute_of_pythons_own_is_the_same_in_every_process(read_back, tmp_path, value):
+    here, elsewhere = read_back(value)
+    assert same(here, value)
+    assert same(elsewhere, value)
+    assert not (tmp_path / "objects").exists()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(np.ones(2), torch.ones(2), [np.ones(1)], {"w": torch.ones(2)}, {1, 2}),
+        *(collections.Counter("aab"), collections.OrderedDict(a=1), torch.Size([1])),
+        torch.nn.Linear(2, 1).state_dict(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_users_attribute_that_json_would_change_is_the_same_in_its_script(read_back, value):
+    here, elsewhere = read_back(value)
+    assert same(here, value)
+    assert isinstance(elsewhere, StoredObject)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.float64(0.5), np.float32(0.5), np.array(0.5), torch.tensor(0.5)],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_number_of_numpys_or_torchs_is_a_number(read_back, value):
+    for put, read in ((value, 0.5), ({"a": value}, {"a": 0.5}), ((value,), (0.5,))):
+        assert same(read_back(put)[1], read)
+
+
+def test_a_users_attribute_that_holds_itself_is_an_object(read_back):
+    value = []
+    value.append(value)
+    here, _ = read_back(value)
+    assert here[0] is here
+
+
+def test_a_tuple_that_is_too_long_for_a_message_is_an_object(read_back):
+    here, elsewhere = read_back(("x" * LONGEST,))
+    assert here == ("x" * LONGEST,)
+    assert isinstance(elsewhere, StoredObject)
+
+
+def test_optunas_own_attributes_stay_json(store):
+    written = writing_of(
+        optuna.create_trial(value=1.0, user_attrs={"a": (1,)}, system_attrs={"a": (1,)}),
+        lambda value: keep(store, value),
+    )
+    assert written["system_attrs"] == [("a", "[1]")]
+    assert value_of(dict(written["user_attrs"])["a"]) == (1,)
 
 
 NO_JSON = {
