@@ -20,6 +20,7 @@ from ...scheduler.model.events import StudyImported
 from ...scheduler.model.study import Params, StudySpec
 from ...tasks.process.messages import Forged, dumps, parse, seal
 from ..common.text import in_shell
+from ..host import locks
 from ..host.settings import Settings
 from ..ledger.codec import encode, spec_to_json
 from ..ledger.history import entries_to_bodies
@@ -33,6 +34,8 @@ RESEND_AFTER = 2.0
 #: Seconds of waiting for an answer after which a notice says so, and until the next notice.
 NOTICE_AFTER = 1.0
 NOTICE_EVERY = 10.0
+#: Seconds that a scheduler may take to start: until then no notice is due.
+STARTS_WITHIN = 10.0
 #: Characters a second at which a command is taken to travel at least: code by value is long.
 _SPEED = 4e6
 #: Seconds until a client gives up. A scheduler that is just starting answers much earlier.
@@ -53,6 +56,7 @@ class Client:
     ) -> None:
         """``notify`` is told what is waited for, if an answer takes long."""
         self._notify = notify
+        self._run = settings.run
         self._url = broker_url(settings)
         self._redis = connection.connect(self._url)
         self._timeout = timeout
@@ -190,7 +194,8 @@ class Client:
             if answer is not None:
                 return _accepted(answer)
             sent = sent or lies_there
-            if (now := time.monotonic()) - begun > NOTICE_AFTER and now > notice_due:
+            now = time.monotonic()
+            if now > notice_due and now - begun > self._notice_after():
                 self._notify(f"waiting for the scheduler, for up to {self._timeout:g} s: {silence}")
                 notice_due = now + NOTICE_EVERY
             if (words := self._refusal(time.monotonic() - begun)) is not None:
@@ -219,6 +224,11 @@ class Client:
             silence = str(error)
         time.sleep(max(0.0, min(until - time.monotonic(), _POLL_INTERVAL)))
         return None, silence, sent
+
+    def _notice_after(self) -> float:
+        """Return the seconds of waiting after which a notice is due."""
+        age = locks.age(self._run, "scheduler")
+        return NOTICE_AFTER if age is None or age > STARTS_WITHIN else STARTS_WITHIN
 
     def _refusal(self, within: float) -> str | None:
         try:

@@ -167,6 +167,14 @@ def is_running(run: Path, name: str) -> bool:
         os.close(fd)
 
 
+def age(run: Path, name: str) -> float | None:
+    """Return the seconds for which the holder of ``name`` has run; None if nobody holds it."""
+    if not is_running(run, name):
+        return None
+    # The file is written only when its lock changes hands.
+    return max(0.0, time.time() - _path(run, name).stat().st_mtime)
+
+
 def pid_of(run: Path, name: str) -> int | None:
     """The holder's process id. None if nobody holds the lock."""
     deadline = time.monotonic() + TAKEOVER_TIMEOUT

@@ -51,6 +51,23 @@ def test_a_wait_for_a_scheduler_is_said_before_it_is_over(settings):
     assert answers == [{"ok": True}]
 
 
+def test_a_scheduler_that_has_just_started_is_waited_for_without_a_word(settings, monkeypatch):
+    """It takes seconds on a busy machine, and that is no fault."""
+    server.start(settings)
+    notices = []
+    monkeypatch.setattr(client, "NOTICE_AFTER", 0.0)
+    asking = Client(settings, timeout=1.0, notify=notices.append)
+    with locks.hold(settings.run, "scheduler"):
+        monkeypatch.setattr(client, "STARTS_WITHIN", PATIENCE)
+        with pytest.raises(BackendError):
+            asking.send("anything")
+        assert notices == []
+        monkeypatch.setattr(client, "STARTS_WITHIN", 0.0)
+        with pytest.raises(BackendError):
+            asking.send("anything")
+        assert "opened this broker" in notices[0]
+
+
 def test_a_refusal_is_the_callers_error_and_any_other_trouble_the_backends(settings):
     with FakeScheduler(settings) as scheduler:
         with pytest.raises(BackendError, match=r"^out of order$"):

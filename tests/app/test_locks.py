@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from patience import PATIENCE, until
@@ -40,6 +41,17 @@ def test_a_service_runs_once(run, spawn):
     assert locks.is_running(run, "service")
     assert not locks.is_running(run, "another")
     assert os.getsid(first.pid) == first.pid, "detached: a session of its own"
+
+
+def test_a_service_has_run_since_it_was_started(run, spawn):
+    assert locks.age(run, "service") is None
+    spawn()
+    pid = locks.pid_of(run, "service")
+    assert 0.0 <= locks.age(run, "service") < PATIENCE
+    begun = time.time() - 3600
+    os.utime(run / "service.lock", (begun, begun))
+    assert locks.pid_of(run, "service") == pid
+    assert locks.age(run, "service") >= 3600
 
 
 def test_the_lock_is_free_as_soon_as_its_holder_was_killed(run, spawn):
