@@ -224,7 +224,7 @@ def show(console: PlainConsole, result: Outcome) -> None:
             grid.add_row(Text(f"  {name}", style="dim"), Text(number(value)))
         console.print(grid)
     if result.failed:
-        shown = failures_view(study, result.failed, result.progress.final)
+        shown = failures_view(study, result.failed, result.progress.done)
         console.print(shown, soft_wrap=True)
     # soft_wrap: users copy the path, so it stays on one line however narrow the terminal.
     console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
@@ -249,7 +249,7 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
     for name, value in tests.items():
         line.append(f", {name} ").append(number(value), style="bold green")
     if not result.progress.epochs:  # an objective reported none: there was no budget
-        return line.append(f"  ({count(result.progress.final, 'trial')})", style="dim")
+        return line.append(f"  ({count(result.progress.done, 'trial')})", style="dim")
     how = count(result.progress.epochs, "epoch")
     if result.study.max_epochs is not None:  # otherwise the objective and its pruner decide
         how += f", {label(result.study.strategy)}"
@@ -259,7 +259,7 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
 def _times(result: Outcome) -> str:
     if result.start_up is None:
         return f"nothing was trained, report {duration(result.reporting)}"
-    trials = f"{count(result.progress.final, 'trial')} in"
+    trials = f"{count(result.progress.done, 'trial')} in"
     parts = (
         ("start-up", result.start_up),
         ("training" if result.progress.epochs else trials, result.training),

@@ -151,7 +151,7 @@ def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) ->
     from ..common.console import PlainConsole
     from ..stories.failures import failures_view
 
-    over = sum(each.state in FINAL for each in trials)
+    over = sum(each.state in FINAL - {TrialState.CANCELLED} for each in trials)
     PlainConsole(stderr=True).print(failures_view(row, failed, over), soft_wrap=True)
 
 

@@ -66,9 +66,10 @@ class StudyProgress:
         return mean_of(self.front)
 
     @property
-    def final(self) -> int:
-        """The number of trials that will not run again."""
-        return sum(n for state, n in self.counts.items() if state in FINAL)
+    def done(self) -> int:
+        """The number of trials that have ended other than by being cancelled."""
+        ended = FINAL - {TrialState.CANCELLED}
+        return sum(n for state, n in self.counts.items() if state in ended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,8 +80,8 @@ def _epochs(progress: StudyProgress) -> str:
 def _trials(progress: StudyProgress) -> str:
     """``7/9 trials``; ``7 trials`` where nobody knows how many there will be."""
     if progress.trials is None:
-        return count(progress.final, "trial")
-    return f"{progress.final}/{progress.trials} trials"
+        return count(progress.done, "trial")
+    return f"{progress.done}/{progress.trials} trials"
 
 
 def study_screen(view: View, now: float) -> RenderableType:
@@ -142,7 +142,7 @@ def _bar(progress: StudyProgress) -> list[RenderableType]:
     total = progress.expected or progress.trials
     if total is None:
         return []
-    done = progress.epochs if progress.expected else progress.final
+    done = progress.epochs if progress.expected else progress.done
     look: dict[str, Any] = {"complete_style": "cyan", "finished_style": "green"}
     return [ProgressBar(total=max(total, 1), completed=done, width=24, **look)]
 

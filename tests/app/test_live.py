@@ -4,6 +4,7 @@ import io
 import re
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ from penstock.app.views.progress import failure_words, reached, scores, study_pr
 from penstock.app.views.screen import FULL_TABLE, progress_words, select, sentence, study_screen
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.study import ENDLESS, StrategySpec
-from penstock.scheduler.model.trial import ADDED, TOLD
+from penstock.scheduler.model.trial import ADDED, TOLD, TrialState
 from rich.console import Console
 from study_ledger import START, make_study, start_study, study_spec
 
@@ -122,11 +123,20 @@ def test_a_study_without_trials_can_be_shown(tmp_path):
     assert "0/9 trials" in shown
 
 
+def test_a_cancelled_trial_is_not_done(tmp_path):
+    """As in the list of studies."""
+    view = view_of(tmp_path, turns=0)
+    counts = Counter({TrialState.COMPLETED: 2, TrialState.FAILED: 1, TrialState.CANCELLED: 6})
+    view = replace(view, progress=replace(view.progress, counts=counts))
+    assert "3/9 trials" in text_of(view)
+    assert "3/9 trials" in progress_words(view)
+
+
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_study_of_an_open_number_of_trials_shows_no_total_and_no_time_left(tmp_path, begun):
     view = view_of(tmp_path, n_trials=submission.ENDLESS, turns=6 if begun else 0)
     assert (view.progress.trials, view.progress.expected, view.progress.eta) == (None, None, None)
-    over = view.progress.final
+    over = view.progress.done
     head = text_of(view).splitlines()[1]
     assert f"{over} trial" in head
     assert not re.search(r"/|left|━", head), head

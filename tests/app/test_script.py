@@ -152,7 +152,7 @@ def test_trials_from_before_and_from_elsewhere_take_no_time_of_a_run(tmp_path, e
     whole = make_study(tmp_path, study_spec(strategy=FULL), fails=(2, 7))
     reader = Continued(whole, epochs)
     result, text = of_run(reader, tmp_path)
-    assert result.progress.final == 4
+    assert result.progress.done == 4
     assert [trial.number for trial in result.failed] == [7]
     own = reader.trials("digits-1a2b")[5:]
     started = min(t.dispatched_at for t in own)
@@ -168,7 +168,7 @@ def test_a_study_that_was_at_work_already_needed_no_start_up(tmp_path):
     reader = make_study(tmp_path, study_spec(strategy=FULL))
     half = (START + reader.study("digits").finished_at) / 2
     result, _ = of_run(reader, tmp_path, begin=half - 1.0, since=half)
-    assert 0 < result.progress.final < 9
+    assert 0 < result.progress.done < 9
     assert result.start_up == pytest.approx(1.0)
     assert result.training == pytest.approx(reader.study("digits").finished_at - half)
 
@@ -218,7 +218,7 @@ def test_a_run_that_found_its_study_complete_trained_nothing(tmp_path):
     reader = make_study(tmp_path, study_spec(), fails=(3,))
     result, text = of_run(reader, tmp_path, begin=START + 9e5, since=START + 9e5)
     assert text.startswith("time    nothing was trained, report ")
-    assert result.progress.final == 9
+    assert result.progress.done == 9
     assert [trial.number for trial in result.failed] == [3]
 
 
