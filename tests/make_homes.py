@@ -32,7 +32,7 @@ CODE = "home_studies.py"
 #: What lives only as long as the services do, or is large and says nothing.
 LEFT_OUT = {"run", "logs", "reports"}
 #: Epochs of the second study that are in the ledger when all is taken down.
-EPOCHS = 20
+EPOCHS = 10
 
 
 def make(checkout: Path, name: str, study: str) -> None:

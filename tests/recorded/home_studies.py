@@ -50,7 +50,7 @@ def sums(trial):
     state = trial.load()
     total = state["total"] if state else 0.0
     for epoch in trial.epochs():
-        time.sleep(0.05)
+        time.sleep(0.4)
         total += trial.params["lr"] * epoch
         trial.report({"total": total}, checkpoint={"total": total})
 
