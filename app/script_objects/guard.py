@@ -33,7 +33,12 @@ class Guard:
         self._stands_for = stands_for
 
     def __repr__(self) -> str:
-        return f"<{self._sentence}>"
+        return self._sentence
+
+    @property  # type: ignore[misc]  # that of object can be written
+    def __class__(self) -> Any:
+        """A class whose name is the sentence, for messages that name the class, as json's do."""
+        return type(object.__getattribute__(self, "_sentence"), (Guard,), {"__slots__": ()})
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
