@@ -59,7 +59,9 @@ class Changed:
     def left(self) -> Left | None:
         """What trainers are to hand back; None: nothing."""
         slots = tuple(each.slot for each in self._changes if each.rebinds)
-        return Left(slots) if slots and self._direction else None
+        changes = zip(self._changes, self._before, strict=True)
+        scratch = frozenset(each.slot for each, before in changes if before is None)
+        return Left(slots, scratch) if slots and self._direction else None
 
     @property
     def for_trainers(self) -> tuple[Any, ...]:
@@ -141,8 +143,10 @@ def _seen(slot: Slot, objective: object) -> tuple[int, int] | None:
 
 
 def _sentence(change: Change) -> str:
+    first = "" if change.has_trial else "hand it to the objective, and "
+    advice = f"{first}write `{change.write}` there, and read `{change.read}`"
     return (
         f"{change.slot.shown} is changed by the objective in trainers, each of which has a copy of"
-        f" its own ({change.place}: {change.line}); the script's stays as it was. Write"
-        f" `{change.write}` there, and read `{change.read}`"
+        f" its own ({change.place}: {change.line}); the script's stays as it was."
+        f" {advice[0].upper()}{advice[1:]}"
     )

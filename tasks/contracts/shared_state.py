@@ -19,6 +19,7 @@ import collections
 import inspect
 import linecache
 import symtable
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -119,6 +120,8 @@ class Change:
     #: What to write in the objective instead, and how the script then reads it.
     write: str
     read: str
+    #: Whether the function of that line has the trial.
+    has_trial: bool = True
 
 
 def owner(objective: object) -> object:
@@ -190,6 +193,7 @@ def changes_of(objective: object) -> list[Change]:
                     known,
                     always=known.always and change.always,
                     is_plain=known.is_plain and change.is_plain,
+                    has_trial=known.has_trial and change.has_trial,
                     write=f"{known.write}; {change.write}",
                     read=f"{known.read}, {change.read}",
                 )
@@ -247,6 +251,8 @@ class _Reader:
         rest = names[1:] if self._self else names
         is_first = function is function_of(objective) and "trial" not in rest
         self._trial = rest[0] if is_first and rest else "trial"
+        local = {*function.__code__.co_varnames, *function.__code__.co_freevars}
+        self._has_trial = self._trial in local
         self._parents = {
             id(child): parent for parent in ast.walk(node) for child in ast.iter_child_nodes(parent)
         }
@@ -276,12 +282,6 @@ class _Reader:
         slot = self._slot(target)
         if slot is None:
             return
-        if (
-            slot.scope == "self"
-            and _slot_value(slot, self._objective) is None
-            and not hasattr(owner(self._objective), slot.name)
-        ):
-            return  # its own scratch: the script has no such attribute
         if _reads(value, target):
             yield self._change(node, slot, value, kind="counted")
         else:
@@ -320,6 +320,8 @@ class _Reader:
         indexed = isinstance(whole, ast.Attribute) and whole.attr in _INDEXERS
         if indexed:
             whole = whole.value
+        if kind == "item" and isinstance(key, ast.Constant) and self._is_suggested(value):
+            return  # an entry of a configuration: the study has it as a parameter
         slot = self._slot(whole)
         held = None if slot is None else _slot_value(slot, self._objective)
         if slot is None or held is None:
@@ -362,10 +364,11 @@ class _Reader:
             kind == "rebound",
             always,
             is_plain and not scratch,
-            f"{code.co_filename.rpartition('/')[2]}:{node.lineno}",
+            f"{_file_named(code.co_filename)}:{node.lineno}",
             line.strip(),
             f'{self._trial}.set_user_attr("{name}", {told})',
             read,
+            self._has_trial,
         )
 
     # -- what a name is --------------------------------------------------------------------------
@@ -411,23 +414,93 @@ class _Reader:
     def _caches(self, of: ast.expr) -> bool:
         """Whether ``of`` is a cache: it is asked for what it has, and nothing of it is compared."""
         asked = False
+        read = self._read_from(of)
         for node, parent in self._uses(of):
             above: ast.AST | None = parent
             while above is not None and not isinstance(above, ast.stmt):
-                if isinstance(above, ast.BinOp):
-                    return False
                 if isinstance(above, ast.Compare):
                     if any(isinstance(op, _ORDER) for op in above.ops):
                         return False
                     inside = any(isinstance(op, ast.In | ast.NotIn) for op in above.ops)
                     asked = asked or (inside and node in above.comparators)
                 above = self._parents.get(id(above))
-            if isinstance(above, ast.AugAssign):
+            if isinstance(above, ast.AugAssign) or self._accumulates(node, above, read):
                 return False
-            asked = asked or (
-                isinstance(parent, ast.Attribute) and parent.attr in ("get", "setdefault")
+            asked = (
+                asked
+                or (isinstance(parent, ast.Attribute) and parent.attr in ("get", "setdefault"))
+                or (isinstance(parent, ast.Subscript) and self._is_tried(above))
             )
         return asked
+
+    def _read_from(self, of: ast.expr) -> set[str]:
+        """The local names that are assigned something in which ``of`` is read."""
+        text = ast.dump(of)
+        return {
+            target.id
+            for node in ast.walk(self._node)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(n, ast.expr) and _same(n, text) for n in ast.walk(node.value))
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def _accumulates(self, of: ast.AST, statement: ast.AST | None, read: set[str]) -> bool:
+        """Whether a statement that changes ``of`` computes with what it had, as ``read`` has."""
+        match statement:
+            case ast.Assign(targets=targets, value=value):
+                changes, values = targets, [value]
+            case ast.AnnAssign(target=target, value=value) if value is not None:
+                changes, values = [target], [value]
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=base)) as call):
+                changes = [base]
+                values = [*call.args, *(each.value for each in call.keywords)]
+            case _:
+                return False
+        if not any(of in ast.walk(each) for each in changes):
+            return False
+        text = ast.dump(of)
+        return any(
+            (isinstance(part, ast.Name) and part.id in read)
+            or (isinstance(part, ast.Name | ast.Attribute) and _same(part, text))
+            for value in values
+            for term in ast.walk(value)
+            if isinstance(term, ast.BinOp)
+            for part in ast.walk(term)
+        )
+
+    def _is_tried(self, statement: ast.AST | None) -> bool:
+        """Whether a statement is in a ``try`` that expects that there is no such key."""
+        child, parent = statement, self._parents.get(id(statement))
+        while parent is not None and child is not self._node:
+            if isinstance(parent, ast.Try) and child in parent.body:
+                kinds = [each.type for each in parent.handlers if each.type is not None]
+                names = {getattr(n, "id", "") for kind in kinds for n in ast.walk(kind)}
+                if not names.isdisjoint(("KeyError", "LookupError")):
+                    return True
+            child, parent = parent, self._parents.get(id(parent))
+        return False
+
+    def _is_suggested(self, value: ast.expr | None) -> bool:
+        """Whether ``value`` is what the trial suggests, also by a name that is only that."""
+        if isinstance(value, ast.Name):
+            given = [
+                node.value
+                for node in ast.walk(self._node)
+                if isinstance(node, ast.Assign)
+                and any(getattr(target, "id", "") == value.id for target in node.targets)
+            ]
+            return bool(given) and all(map(self._suggests, given))
+        return value is not None and self._suggests(value)
+
+    def _suggests(self, value: ast.expr) -> bool:
+        return (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and isinstance(value.func.value, ast.Name)
+            and value.func.value.id == self._trial
+            and value.func.attr.startswith("suggest_")
+        )
 
     def _clears(self, of: ast.expr) -> bool:
         """Whether ``of`` is a buffer that the objective empties."""
@@ -454,6 +527,13 @@ class _Reader:
                 return False
             parent = self._parents.get(id(parent))
         return True
+
+
+def _file_named(file: str) -> str:
+    """The name of a source file; in Jupyter that of the cell: ``Cell In[5]``."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cell = None if shell is None else shell.compile.format_code_name(file)
+    return " ".join(cell) if cell else file.rpartition("/")[2]
 
 
 def _slot_value(slot: Slot, objective: object) -> Any:

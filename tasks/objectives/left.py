@@ -8,8 +8,8 @@ have (``contracts.shared_state``). That becomes a system attribute of the trial,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -24,6 +24,8 @@ class Left:
     """The slots of an objective whose values its trials leave."""
 
     slots: tuple[Slot, ...]
+    #: Those that the script did not have. Where they cannot be pickled, the others come alone.
+    scratch: frozenset[Slot] = field(default=frozenset(), compare=False)
 
     @property
     def key(self) -> str:
@@ -31,10 +33,10 @@ class Left:
         return LEFT + hashlib.sha256(repr(self.slots).encode()).hexdigest()[:12]
 
 
-def values_of(objective: object, left: Left) -> dict[Slot, Any]:
+def values_of(objective: object, slots: Iterable[Slot]) -> dict[Slot, Any]:
     """What the slots have now, as far as they have something."""
     found = {}
-    for slot in left.slots:
+    for slot in slots:
         try:
             found[slot] = slot.get(objective)
         except LookupError:

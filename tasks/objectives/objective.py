@@ -270,7 +270,13 @@ class RunningObjective(Function):
         if not is_best(value, trials, left, direction):
             return
         try:
-            text = self.keep(values_of(objective, left))
+            try:
+                text = self.keep(values_of(objective, left.slots))
+            except TypeError:
+                if not left.scratch:
+                    raise
+                kept = [slot for slot in left.slots if slot not in left.scratch]
+                text = self.keep(values_of(objective, kept))
         except (TypeError, PenstockError) as error:
             text = json.dumps(str(error))
         self.write({"system_attrs": [(left.key, text)]})

@@ -24,6 +24,14 @@ def objective(trial):
     scores.append(trial.number)
 
 
+def helper(number):
+    scores.append(number)
+
+
+def by_a_helper(trial):
+    helper(trial.number)
+
+
 def sets_each_time(trial):
     global last
     last = trial.number
@@ -124,24 +132,45 @@ def test_what_could_not_be_sent_is_guarded_with_the_reason():
         best.predict()
 
 
+class Undeclared:
+    kept = None
+
+    def __call__(self, trial):
+        self.kept = self.found = trial.number
+
+
+def test_attributes_that_an_objective_did_not_have_come_back_too():
+    left = Changed(Undeclared(), ["minimize"]).left
+    assert [slot.shown for slot in left.slots] == ["self.kept", "self.found"]
+    assert {slot.shown for slot in left.scratch} == {"self.found"}
+
+
+def test_advice_for_a_function_without_the_trial_names_who_has_it(capsys):
+    Changed(by_a_helper, ["minimize"]).tell()
+    assert "Hand it to the objective, and write `trial.set_" in capsys.readouterr().err
+
+
 def test_a_trainer_sends_what_is_better_than_all_that_was_left():
     left = Changed(objective, ["minimize"]).left
     trials = [ended(0, 2.0, left, "x"), optuna.create_trial(value=0.0)]
     assert is_best(2.0, trials, left, "minimize")
     assert not is_best(2.5, trials, left, "minimize")
     assert is_best(2.5, trials, left, "maximize")
-    assert values_of(objective, left) == {left.slots[0]: None}
+    assert values_of(objective, left.slots) == {left.slots[0]: None}
 
 
 def test_python_and_its_tools_may_handle_a_guard():
     guard = Guard("it is empty", [1])
-    assert repr(guard) == "<it is empty>"
+    assert repr(guard) == "it is empty"
+    assert not isinstance(guard, list)
     assert pickle.loads(pickle.dumps(guard)) == [1]
     assert copy.deepcopy([guard]) == [[1]]
     assert len({guard}) == 1
     assert isinstance(guard, Guard)
     with pytest.raises(UsageError, match="it is empty"):
         json.dumps({"scores": guard}, default=float)
+    with pytest.raises(TypeError, match="it is empty"):
+        json.dumps({"scores": guard})
     for use in (lambda: guard + 1, lambda: guard > 1, guard, lambda: guard == 1):
         with pytest.raises(UsageError, match="it is empty"):
             use()

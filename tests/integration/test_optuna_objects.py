@@ -45,7 +45,9 @@ print("frame", frame["user_attrs_model"][0].x == study.trials[0].params["x"])
 """
 
 GLOBAL_BEST = """
+import functools
 import optuna
+import threading
 
 class Model:
     def __init__(self, x):
@@ -84,7 +86,17 @@ class Objective:
         x = trial.suggest_float("x", -1, 1)
         if self.best is None or x < self.best:
             self.best = x
+        self.lock = threading.Lock()
         return x
+
+class Undeclared:
+    def __call__(self, trial):
+        self.found = {"x": trial.suggest_float("x", -1, 1)}
+        return self.found["x"] * factor(1)
+
+@functools.lru_cache
+def factor(k):
+    return k
 
 if __name__ == "__main__":
     study = optuna.create_study(study_name="global")
@@ -99,6 +111,10 @@ if __name__ == "__main__":
     study = optuna.create_study()
     study.optimize(instance, n_trials=5)
     assert instance.best == study.best_value
+    instance = Undeclared()
+    study = optuna.create_study()
+    study.optimize(instance, n_trials=5)
+    assert instance.found == study.best_params
     print("all came back", len(study.trials))
     print(max(scores))
 """
@@ -183,7 +199,7 @@ def test_the_best_trials_globals_come_back_and_what_was_collected_is_said_to_be_
     assert code == 2
     assert lines[-1].startswith("penstock: scores is changed by the objective in trainers")
     assert '`trial.set_user_attr("score", score)` there' in lines[-1]
-    assert lines[-1].endswith("(at s.py:57)")
+    assert lines[-1].endswith("(at s.py:73)")
 
 
 def test_what_an_objective_logs_is_in_the_scripts_file_once_and_in_order(run, site, tmp_path):

@@ -2,6 +2,8 @@
 """What an objective changes of its script's objects, read from its source."""
 
 import collections
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -11,6 +13,7 @@ from penstock.tasks.contracts.shared_state import Slot, changes_of
 best_model, best_score, last = None, 0.0, None
 scores, results, COUNT, cache, config = [], {}, 0, {}, {"lr": 0.1}
 best = {"acc": 0.0}
+nested = {"model": {"width": 1}}
 by_kind = collections.defaultdict(list)
 losses = np.zeros(9)
 buffer: list[float] = []
@@ -125,8 +128,54 @@ def has_its_own(trial):
 
 
 def fills_a_configuration(trial):
-    config["lr"] = trial.suggest_float("lr", 0, 1)
+    config["lr"] = 1 / trial.number
     return by_helper_with(config)
+
+
+def takes_parameters(trial):
+    config["lr"] = trial.suggest_float("lr", 0, 1)
+    width = trial.suggest_int("width", 1, 8)
+    nested["model"]["width"] = width
+    return by_helper_with(config)
+
+
+def collects_parameters(trial):
+    results[trial.number] = trial.suggest_float("lr", 0, 1)
+
+
+def caches_and_computes(trial):
+    if "a" not in cache:
+        cache["a"] = 3
+    return trial.number + cache["a"]
+
+
+def computes_from_a_cache(key):
+    try:
+        return cache[key]
+    except KeyError:
+        cache[key] = key * 2
+    return cache[key]
+
+
+def caches_in_a_helper(trial):
+    return computes_from_a_cache(trial.number)
+
+
+def counts_by_a_name(trial):
+    known = results.get("n", 0)
+    results["n"] = known + 1
+
+
+def counts_in_a_call(trial):
+    results.update(n=results.get("n", 0) + 1)
+
+
+def counts_what_is_tried(trial):
+    try:
+        n = results["n"]
+    except KeyError:
+        n = 0
+    results["n"] = n + 1
 
 
 def by_helper_with(config):
@@ -173,6 +222,10 @@ IN_PLACE = {
     keeps_the_best_of_none: "best",
     collects_by_kind: "by_kind",
     counts_in_a_dict: "results",
+    counts_by_a_name: "results",
+    counts_in_a_call: "results",
+    counts_what_is_tried: "results",
+    collects_parameters: "results",
     writes_an_array: "losses",
     by_a_helper: "scores",
     in_a_closure("appends")[0]: "found",
@@ -205,11 +258,15 @@ def test_a_name_that_gets_another_value_is_found(objective, names):
 def test_an_objective_that_is_an_object_changes_its_own_attributes():
     objective = Objective()
     assert slots(objective) == ["self.history"]
-    assert slots(objective, rebound=True) == ["self.best"]
+    assert slots(objective, rebound=True) == ["self.scratch", "self.best"]
 
 
 @pytest.mark.parametrize(
-    "objective", [caches, caches_by_get, empties_a_buffer, writes_to_disk, has_its_own, len, int]
+    "objective",
+    [
+        *(caches, caches_by_get, caches_and_computes, caches_in_a_helper, empties_a_buffer),
+        *(writes_to_disk, has_its_own, takes_parameters, len, int),
+    ],
 )
 def test_what_is_no_result_is_left_alone(objective):
     assert changes_of(objective) == []
@@ -260,6 +317,25 @@ def test_the_code_to_write_instead_is_given(objective, write, read):
     (change,) = changes_of(objective)
     assert (change.write, change.read) == (write, read)
     assert change.place.startswith("test_shared_state.py:")
+
+
+@pytest.mark.parametrize(("objective", "has_trial"), [(appends, True), (by_a_helper, False)])
+def test_whether_the_trial_is_at_hand_is_known(objective, has_trial):
+    assert [each.has_trial for each in changes_of(objective)] == [has_trial]
+
+
+def test_in_jupyter_a_place_is_its_cell():
+    code = """
+from penstock.tasks.contracts.shared_state import changes_of
+scores = []
+def objective(trial):
+    scores.append(trial.number)
+print([each.place for each in changes_of(objective)])
+"""
+    run = "from IPython.core.interactiveshell import InteractiveShell as S\n"
+    run += f"S.instance().run_cell({code!r}, store_history=True)"
+    said = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True)
+    assert "['Cell In[1]:4']" in said.stdout
 
 
 def test_slots_are_read_and_set_where_the_script_has_them():
