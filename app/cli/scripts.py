@@ -258,6 +258,7 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
         alone = row.contract == "ask"
         if alone and study.announce is not None:  # its user has no close()
             if row.finished_at is None:
+                study.storage().remove_session()  # what was written comes before the end
                 with suppress(PenstockError):  # no scheduler answers: it stays open
                     study.client().close(row.id)
             say(asked_message(row.name, row.id))

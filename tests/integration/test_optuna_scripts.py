@@ -83,6 +83,15 @@ if __name__ == "__main__":
     optuna.create_study(direction="up")
 """
 
+ASKS_ONCE_MORE = """
+import optuna
+study = optuna.create_study(study_name="asks once more")
+for value in (1.0, None):
+    trial = study.ask()
+    trial.suggest_float("x", 0.5, 0.5)
+    if value is not None: study.tell(trial, value)
+"""
+
 ASKED_IN_ANY_ORDER = """
 import optuna
 study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
@@ -304,6 +313,14 @@ def test_a_study_that_a_script_asks_and_tells_ends_with_it(run, site):
     code, said = run("import penstock\npenstock.create_study(study_name='still open').ask()")
     assert "still open is open: nothing of it runs" in said
     assert site.reader.study("still open").finished_at is None
+
+
+def test_what_was_written_of_a_trial_that_ends_with_its_script_is_kept(run, site):
+    code, said = run(ASKS_ONCE_MORE)
+    assert code == 0, said
+    assert "lost" not in said
+    trial = site.reader.trials(site.reader.study("asks once more").id)[-1]
+    assert (trial.state, trial.params) == ("cancelled", {"x": 0.5})
 
 
 def test_a_study_that_a_library_builds_itself_is_said_to_run_in_the_scripts_process(run):
