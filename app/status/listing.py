@@ -97,6 +97,8 @@ def status_view(
         parts.append(Text(words(found), style="dim"))
     if (delays := _delays(reader, study, view)) is not None:
         parts.append(Text(delay_words(delays), style="dim"))
+    if shared := shared_words(study, view.trials):
+        parts += [Text(), Text(shared, style="yellow")]
     for alike in by_traceback(trial for trial in view.trials if trial.failure_kind):
         parts.append(Text())
         for trial in alike:
@@ -107,8 +109,6 @@ def status_view(
                 of = f"the traceback of trial {alike[0].number}; the others' are of the same lines"
                 parts.append(Text(of, style="dim"))
             parts.append(Text(alike[0].failure_traceback.rstrip(), style="dim"))
-    if shared := shared_words(study, view.trials):
-        parts += [Text(), Text(shared, style="yellow")]
     known = [record.device for record in view.devices]
     for what, end in failure_logs(settings, study, view.trials, known):
         parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]

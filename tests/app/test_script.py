@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from penstock.app.common.console import text_of
 from penstock.app.common.text import duration, in_shell
+from penstock.app.host.settings import load
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
+from penstock.app.status.listing import status_view
 from penstock.app.status.study_list import study_facts, study_table
 from penstock.app.stories.failures import (
     by_traceback,
@@ -255,6 +257,20 @@ def test_of_many_different_failures_some_are_said(tmp_path):
         "  and others: penstock status 'my study'",
         "the end of trial 2's traceback; all of it: penstock story 'my study'/2",
     ]
+
+
+def test_what_all_failures_have_in_common_is_said_before_they_are_listed(tmp_path):
+    spec = study_spec(strategy=FULL)
+    passed = make_study(tmp_path / "passed", spec).trials("digits-1a2b")
+    name = next(name for name, value in passed[0].params.items() if isinstance(value, float))
+    fails = tuple(each.number for each in sorted(passed, key=lambda t: t.params[name])[-4:])
+    reader = make_study(tmp_path / "home", spec, fails=fails)
+    study, settings = reader.study("digits"), load(home=tmp_path / "home")
+    console = Console(file=io.StringIO(), width=200)
+    console.print(status_view(reader, study, settings))
+    text = console.file.getvalue()
+    listed = [text.index(f"\ntrial {number} (") for number in fails]
+    assert text.index("all 4 failures have ") < min(listed)
 
 
 def test_what_all_failures_have_in_common_is_said_and_each_traceback_once(tmp_path):
