@@ -263,7 +263,7 @@ def tiles(
 
 def _waited(study: StudyRow, progress: StudyProgress) -> str:
     if progress.started is None:
-        return "no epoch has begun"
+        return "no epoch was reported" if progress.done else "no epoch has begun"
     return f"first epoch began after {duration(max(0.0, progress.started - study.created_at))}"
 
 
@@ -317,7 +317,8 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
     forecast: Forecast | None = None,
 ) -> str:
     """What the study is and what it used, as a list; the rest where it is known."""
-    devices = sorted({row.device for row in epochs})
+    # A trial that reports no epochs has had a device all the same.
+    devices = sorted({row.device for row in (*epochs, *trials) if row.device})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     delays = summary(delays_of(study, spec.strategy, trials, epochs))
     facts: dict[str, object] = {
@@ -331,7 +332,7 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
         **_exactness(spec, epochs),
         "Submitted": moment(study.created_at),
         "Finished": moment(study.finished_at) if study.finished_at else "not yet",
-        "Devices": shown or "none yet",
+        "Devices": shown or ("none" if study.finished_at else "none yet"),
         **({"Use": words(used)} if used is not None else {}),
         **({"Waiting": delay_words(delays)} if delays is not None else {}),
         **(
@@ -339,7 +340,7 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
             if spec.contract == "torch"
             else {}
         ),
-        **({"Energy": energy} if energy else {}),
+        **({"Energy": energy} if energy and epochs else {}),
         **({"Spent": spent} if (spent := spent_words(study, end)) else {}),
         **({"Expected end": _expected(forecast)} if forecast is not None else {}),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),

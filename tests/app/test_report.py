@@ -14,6 +14,7 @@ from penstock.app.report.page import icon
 from penstock.app.report.report import render, strategy_words, write_report
 from penstock.app.views.live import Watcher
 from penstock.app.views.screen import study_screen
+from penstock.app.views.spending import energy_words
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import Code, StrategySpec, SuperNet
 from rich.console import Console
@@ -220,6 +221,20 @@ def test_a_running_study_has_a_report(tmp_path, turns):
     else:
         drawn = sum(len(trace["x"]) for trace in page.figures["curves"]["data"])
         assert drawn == len(reader.epochs("digits-1a2b")) > 0
+
+
+def test_trials_without_epochs_have_had_a_device_and_no_epoch_is_promised(reader):
+    """An objective that only returns its value."""
+    study, trials = reader.study("digits"), reader.trials("digits-1a2b")
+    energy = energy_words([], reader.devices())
+    page = Page(render(study, trials, [], None, datetime.now(UTC), energy=energy))
+    said = "".join(page.sections.values())
+    assert "no epoch was reported" in said
+    assert "no epoch has begun" not in said
+    facts = page.sections["facts"]
+    assert {trial.device for trial in trials if trial.device and trial.device not in facts} == set()
+    assert "none yet" not in facts
+    assert "0.00 s of device time" not in facts
 
 
 def test_a_study_in_which_all_failed_has_a_report(tmp_path):
