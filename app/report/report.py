@@ -318,7 +318,8 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
 ) -> str:
     """What the study is and what it used, as a list; the rest where it is known."""
     # A trial that reports no epochs has had a device all the same.
-    devices = sorted({row.device for row in (*epochs, *trials) if row.device})
+    of_trials = {trial.device for trial in trials if trial.device}
+    devices = sorted({row.device for row in epochs} | of_trials)
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     delays = summary(delays_of(study, spec.strategy, trials, epochs))
     facts: dict[str, object] = {

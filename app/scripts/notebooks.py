@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from ...profiling.base.errors import UsageError
 from ..study.optuna_scripts import on_devices
@@ -135,7 +135,8 @@ def _leave_out(lines: list[str], at: int, cell: int, tell: Callable[[str], None]
 
 def _run(cell: Cell, notebook: str, main: ModuleType, tell: Callable[[str], None]) -> None:
     """Run one cell in ``main``, and print the value of its last line."""
-    name, text = f"{notebook}, cell {cell.number}", python_of(cell, tell)
+    # Carets of a traceback are off in a last line that no newline ends.
+    name, text = f"{notebook}, cell {cell.number}", f"{python_of(cell, tell)}\n"
     # Without a time of change the entry stays: no file of this name is looked for.
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     tree, last = ast.parse(text, name), None
@@ -144,11 +145,25 @@ def _run(cell: Cell, notebook: str, main: ModuleType, tell: Callable[[str], None
         tree.body.pop()
         last = ast.Expression(final.value)
     # Not with what this file imports from __future__.
-    exec(compile(tree, name, "exec", dont_inherit=True), vars(main))  # noqa: S102 - the user's
+    exec(_compiled(tree, "exec", name, cell), vars(main))  # noqa: S102 - the user's
     if last is not None:
-        value = eval(compile(last, name, "eval", dont_inherit=True), vars(main))  # noqa: S307 - the user's
+        value = eval(_compiled(last, "eval", name, cell), vars(main))  # noqa: S307 - the user's
         if value is not None:
             print(value)  # noqa: T201 - as Jupyter shows it
+
+
+def _compiled(tree: ast.Module | ast.Expression, mode: str, name: str, cell: Cell) -> CodeType:
+    """Compile ``tree``. Raises UsageError for an ``await`` outside a function."""
+    try:
+        return compile(tree, name, mode, dont_inherit=True)
+    except SyntaxError as error:
+        if "outside" not in error.msg or not re.search("await|async", error.msg):
+            raise
+        raise UsageError(
+            f"cell {cell.number}, line {error.lineno}: {error.msg}: a notebook that is run as a"
+            " script has no event loop; put it in `async def main():` and call"
+            " `asyncio.run(main())`"
+        ) from error
 
 
 @contextmanager

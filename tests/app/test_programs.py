@@ -4,8 +4,8 @@ import json
 
 import pytest
 from penstock.app.scripts.modules import source_of
-from penstock.app.scripts.notebooks import Cell, python_of, read_cells
-from penstock.profiling.base.errors import UsageError
+from penstock.app.scripts.notebooks import Cell, python_of, read_cells, run_notebook
+from penstock.profiling.base.errors import TrialFailed, UsageError
 
 
 def notebook(path, *sources, **more):
@@ -73,6 +73,21 @@ def test_a_cell_of_another_language_is_not_run_and_this_is_said():
     python, told = left_out("%%bash\nrm x\n")
     assert not python.strip()
     assert told == ["cell 3: %%bash is IPython's, the cell was not run"]
+
+
+@pytest.mark.parametrize(
+    "source", ["a = 1\nawait f()", "await f()\na = 1", "async with f() as g:\n    pass"]
+)
+def test_an_await_outside_a_function_is_refused_with_what_to_write_instead(tmp_path, source):
+    with pytest.raises(UsageError, match=r"cell 1, line \d: .*outside.*asyncio\.run\(main\(\)\)"):
+        run_notebook(notebook(tmp_path / "n.ipynb", source), [])
+
+
+def test_the_carets_of_a_cells_last_line_stand_below_what_failed(tmp_path, capsys):
+    with pytest.raises(TrialFailed):
+        run_notebook(notebook(tmp_path / "n.ipynb", "1 + absent * 2"), [])
+    *_, line, carets, _ = capsys.readouterr().err.splitlines()
+    assert carets.index("^") == line.index("absent")
 
 
 def test_lines_in_a_text_are_no_magics():
