@@ -115,19 +115,19 @@ class _Studies:
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
         rest = options.max_width - sum(widths[1:-1]) - len(GAP) * (len(widths) - 1)
         # Names of studies come first, since they are copied from here.
-        wanted = max(rest - widths[0], rest // 2)
-        widths[-1] = max(1, min(widths[-1], options.max_width // METRIC, wanted))
+        needed = max(rest - widths[0], rest // 2)
+        widths[-1] = max(1, min(widths[-1], options.max_width // METRIC, needed))
         widths[0] = max(1, min(widths[0], rest - widths[-1]))
         dim, bold, plain = (console.get_style(name) for name in ("dim", "bold", "none"))
         looks = {word: console.get_style(style) for word, style in STATUS_STYLE.items()}
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             name, *folded = chop_cells(row[0], widths[0])
             first = [name, *row[1:-1], _cut(row[-1], widths[-1])]
             styles = [bold, looks.get(row[1], plain), *[plain] * (len(row) - 3), dim]
             for cell, width, title, style in zip(first, widths, TITLES, styles, strict=True):
                 spaces = " " * (width - cell_len(cell))
                 text = spaces + cell if title in RIGHT else cell + spaces
-                yield Segment(text + ("" if title is TITLES[-1] else GAP), style if place else dim)
+                yield Segment(text + ("" if title is TITLES[-1] else GAP), style if index else dim)
             yield Segment.line()
             for part in folded:
                 yield from (Segment(part, bold), Segment.line())

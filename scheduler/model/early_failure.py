@@ -191,8 +191,8 @@ def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
     """Return the study's space, or what all of ``ended`` drew from, as far as that is known."""
     if spec.space is not None:
         return spec.space
-    drawn = [{(each.name, each.distribution) for each in trial.suggestions} for trial in ended]
-    return sorted(drawn[0].intersection(*drawn[1:]))
+    ranges = [{(each.name, each.distribution) for each in trial.suggestions} for trial in ended]
+    return sorted(ranges[0].intersection(*ranges[1:]))
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:

@@ -197,8 +197,8 @@ def changes_of(objective: object) -> list[Change]:
                     write=f"{known.write}; {change.write}",
                     read=f"{known.read}, {change.read}",
                 )
-    in_place = {slot for slot, rebinds in found if not rebinds}
-    return [each for each in found.values() if not (each.rebinds and each.slot in in_place)]
+    mutated = {slot for slot, rebinds in found if not rebinds}
+    return [each for each in found.values() if not (each.rebinds and each.slot in mutated)]
 
 
 def _node_of(function: FunctionType) -> tuple[ast.AST, symtable.SymbolTable] | None:
@@ -271,13 +271,13 @@ class _Reader:
                 case ast.Delete():
                     for target in node.targets:
                         if isinstance(target, ast.Subscript):
-                            yield from self._in_place(node, target.value, None, None)
+                            yield from self._mutated(node, target.value, None, None)
                 case ast.Call(func=ast.Attribute()):
                     yield from self._called(node)
 
     def _assigned(self, node: ast.AST, target: ast.expr, value: ast.expr) -> Iterator[Change]:
         if isinstance(target, ast.Subscript):
-            yield from self._in_place(node, target.value, target.slice, value)
+            yield from self._mutated(node, target.value, target.slice, value)
             return
         slot = self._slot(target)
         if slot is None:
@@ -289,7 +289,7 @@ class _Reader:
 
     def _added(self, node: ast.AugAssign) -> Iterator[Change]:
         if isinstance(node.target, ast.Subscript):
-            yield from self._in_place(node, node.target.value, None, node.value, kind="counted")
+            yield from self._mutated(node, node.target.value, None, node.value, kind="counted")
             return
         slot = self._slot(node.target)
         if slot is not None and _slot_value(slot, self._objective) is not None:
@@ -303,9 +303,9 @@ class _Reader:
         if isinstance(base, ast.Subscript) and node.func.attr not in _COLLECTING:
             return
         value = node.args[-1] if node.args else None
-        yield from self._in_place(node, base, None, value, kind="collected")
+        yield from self._mutated(node, base, None, value, kind="collected")
 
-    def _in_place(
+    def _mutated(
         self,
         node: ast.AST,
         base: ast.expr,

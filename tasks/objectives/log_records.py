@@ -104,9 +104,9 @@ class Collector(logging.Handler):
         if self._size > MOST_OF_EPOCH:
             self._dropped += 1
             return
-        place = (record.pathname, record.lineno, record.funcName)
+        source = (record.pathname, record.lineno, record.funcName)
         self._records.append(
-            (record.name, record.levelno, text, record.created, *place, record.exc_text)
+            (record.name, record.levelno, text, record.created, *source, record.exc_text)
         )
 
     def _is_handled(self, name: str) -> bool:
