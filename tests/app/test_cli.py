@@ -233,8 +233,10 @@ def test_nothing_is_wrapped_or_cut_where_there_is_no_terminal(long_names, colour
 
     [listed] = [line for line in lines("ls") if LONG in line]
     assert listed.endswith("validation_cross_entropy_" * 3)
-    [failed] = [line for line in lines("status") if re.match(r" *3  ", line)]
-    assert failed.endswith(f"exception: {message}")
+    table = lines("status")
+    [failed] = [n for n, line in enumerate(table) if re.match(r" *3  ", line)]
+    assert "activation <i>" in table[failed]
+    assert table[failed + 1].strip() == f"exception: {message}"
     assert any(line.startswith(f"{device} ") for line in lines("devices"))
     assert any(line.startswith(f"{LONG}: no trial was") for line in lines("memory"))
     assert any(line.startswith(f"{LONG}: 20 epochs of 9 trials") for line in lines("prefixes"))
