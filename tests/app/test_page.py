@@ -399,7 +399,7 @@ def test_names_full_of_markup_are_text(opened, path):
         ("/study?id=digit", "there is no study 'digit'; there are: "),
         ("/study", "there is no study ''"),
         ("/trial?id=digits&n=99", "there is no trial 'digits/99'"),
-        ("/trial?id=digits&n=<i>", "trial = "),
+        ("/trial?id=digits&n=<i>", "there is no trial 'digits/<i>'; its trials are digits/0 to "),
         ("/report?id=nobody", "there is no study 'nobody'"),
     ],
 )
