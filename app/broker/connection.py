@@ -121,7 +121,7 @@ def no_answer(url: str, error: Exception) -> BackendError:
 
 
 def may_pass(error: BackendError) -> bool:
-    """Whether waiting may end it: nobody listens, or answers. A password will not become right."""
+    """Return whether waiting may end it: nobody listens, or answers. A password stays wrong."""
     cause = error.__context__
     if isinstance(cause, redis.AuthenticationError) or "CERTIFICATE" in str(cause).upper():
         return False

@@ -89,7 +89,7 @@ class Endings:
         return ()
 
     def _next(self, wait: float) -> tuple[bool, list[str]]:
-        """Whether the study has ended, and its trials that have, by the next entries."""
+        """Return whether the study has ended, and its trials that have, by the next entries."""
         if len(self._seen) < len(_STREAMS):
             self.begin()
         block = ("BLOCK", max(1, int(wait * 1000)))

@@ -43,7 +43,7 @@ class Program(NamedTuple):
         return f"{self.server} {self.version}{where}"
 
     def reads(self, writer: Program) -> bool:
-        """Whether this program reads what ``writer`` wrote: it is the same one, or a newer one."""
+        """Return whether this program reads what ``writer`` wrote: it is as new, or newer."""
         return self.server == writer.server and _numbers(self.version) >= _numbers(writer.version)
 
 

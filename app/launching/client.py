@@ -255,7 +255,7 @@ class TrainerLauncher:
 
 
 def _answers(connection: socket.socket, timeout: float) -> bool:
-    """Whether the other end says something, or closes, within ``timeout`` seconds."""
+    """Return whether the other end says something, or closes, within ``timeout`` seconds."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(timeout * 1000))

@@ -85,7 +85,7 @@ class Database(ABC):
 
     @abstractmethod
     def has_table(self, ask: Ask, name: str) -> bool:
-        """Whether it has a table of this name."""
+        """Return whether it has a table of this name."""
 
     @abstractmethod
     def transaction(self, driver: Any) -> AbstractContextManager[Cursor]:

@@ -72,7 +72,7 @@ class _Check(NamedTuple):
     due: int
 
     def holds(self, file: tuple[int, ...]) -> bool:
-        """Whether ``file`` need not be checked now. Another file in its place always is."""
+        """Return whether ``file`` need not be checked now. Another file in its place always is."""
         recent = self.began <= time.time_ns() < self.due
         return self.file == file or (recent and self.file[:1] == file[:1])
 
