@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from penstock.app.host.settings import load
 
 LIMIT = 1 << 20
 
-#: Writes lines as fast as it can until its input ends, or so many bytes; prints how many.
+#: Writes lines as fast as it can until a byte comes in, or so many bytes; prints how many. Writes
+#: its last line when its input ends.
 FLOOD = """
 import os, select, sys
 block = b"".join(b"%063d\\n" % i for i in range(4096))
@@ -40,6 +42,10 @@ def settings(tmp_path):
     return settings
 
 
+def _readable(file):
+    return bool(select.select([file], [], [], 0)[0])
+
+
 def test_a_flood_is_cut_while_it_lasts_and_says_how_much_that_was(settings):
     path = settings.logs / "trainer-a.log"
     sizes = []
@@ -57,8 +63,11 @@ def test_a_flood_is_cut_while_it_lasts_and_says_how_much_that_was(settings):
         pipes = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", FLOOD, str(4 << 30)], **pipes) as child:
             until(is_cut_often, "it is cut while it lasts", lambda: f"{sizes}")
+            child.stdin.write(b"enough\n")
+            child.stdin.flush()
+            # What is written in the instant of a cut may be lost: the end comes after the last cut.
+            until(lambda: _readable(child.stderr) and path.stat().st_size <= LIMIT)
             _, said = child.communicate()
-        until(lambda: path.stat().st_size <= LIMIT)
     written = int(said)
     text = path.read_bytes()
     [cut] = re.findall(rb"\[penstock: about +(\d+) bytes were cut here", text)
