@@ -232,7 +232,7 @@ class Scheduler:
     def _begin(self, runner: Runner, stop: threading.Event) -> bool:
         at, restored = self._clock.now(), self._settings.restored
         policy = self._settings.policy
-        chosen = PolicyChosen(at=at, policy=policy, cross_study=self._cross_study)
+        chosen = PolicyChosen(at=at, policy=policy, cross_study=self._cross_study, fill_at_end=True)
         prices = PricesChosen(at=at, prices=self._settings.price_list)
         last_error = ""
         while not stop.is_set():

@@ -136,10 +136,9 @@ def simulate(
         )
         runner.snapshot()  # what the engine knows from the start comes from no event
         across = policy in CROSS_STUDY if cross_study is None else cross_study
-        stands = (policy, across) == (engine.state.policy, engine.state.cross_study)
-        chosen = PolicyChosen(at=0.0, policy=policy, cross_study=across)
+        chosen = PolicyChosen(at=0.0, policy=policy, cross_study=across, fill_at_end=True)
         priced = PricesChosen(at=0.0, prices=tuple((prices or {}).items()))
-        runner.start(*(() if stands else (chosen,)), *((priced,) if prices else ()))
+        runner.start(chosen, *((priced,) if prices else ()))
         runner.turn(0.0)  # the devices join
         at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
         first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}

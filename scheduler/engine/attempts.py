@@ -24,7 +24,6 @@ from ..state.state import StudyState
 from ..strategies.base import UNBOUNDED
 from ..tuning.tuning import Tuning
 from .checkpoints import Checkpoints
-from .dispatch import Dispatcher
 from .proposals import Proposals
 from .signatures import Signatures
 
@@ -47,7 +46,6 @@ class Attempts:
         tuning: Tuning,
         signatures: Signatures,
         proposals: Proposals,
-        dispatcher: Dispatcher,
         shortages: Shortages,
     ) -> None:
         self._core = core
@@ -57,7 +55,6 @@ class Attempts:
         self._tuning = tuning
         self._signatures = signatures
         self._proposals = proposals
-        self._dispatcher = dispatcher
         self._shortages = shortages
 
     def on_trial_returned(self, event: TrialReturned) -> None:
@@ -89,7 +86,7 @@ class Attempts:
             self._core.invalidate_plan()
             self._proposals.enter(study, self._proposals.reached(study, trial))
             self._proposals.settle(study)
-            self._dispatcher.fill()
+            self._core.offer_slots()
             return
         else:
             self._core.move(study, trial, Step.FINISH)
@@ -127,7 +124,7 @@ class Attempts:
         ):
             self._core.move(study, trial, Step.RETRY)
             self._proposals.wait(trial, first=True)
-            self._dispatcher.fill()
+            self._core.offer_slots()
         else:
             trial.failure = failure
             self._core.move(study, trial, Step.FAIL)
@@ -168,7 +165,7 @@ class Attempts:
         self._planning.forget(trial)
         self._core.move(study, trial, step)
         self._proposals.wait(trial, first=True)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def on_attempt_lost(self, event: AttemptLost) -> None:
         trial = self._core.trial(event.trial)
@@ -194,13 +191,13 @@ class Attempts:
             self._state.faults.observe_loss()
         self.lose(trial, devices, event.reason)
         self.end_if_stuck(study)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def _requeue_refused(self, study: StudyState, trial: Trial) -> None:
         self._core.revoke(trial, "lost")
         self._core.move(study, trial, Step.LOSE)
         self._proposals.wait(trial, first=True)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def end_if_stuck(self, study: StudyState) -> None:
         if self._signatures.is_stuck(study):
@@ -263,7 +260,7 @@ class Attempts:
         if study.status == "running" and (why := failing_in_part(study.spec, trials)):
             study.message = why
             self._core.pause(study)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def trials_of_this_call(self, study: StudyState) -> list[Trial]:
         """The study's trials but those of an earlier call of ``optimize``, or copied.
@@ -286,4 +283,4 @@ class Attempts:
             self._core.move(study, trial, Step.CANCEL)
             self._core.decide(Release, trial=trial.id)
         self._proposals.finish(study, status)
-        self._dispatcher.fill()
+        self._core.offer_slots()

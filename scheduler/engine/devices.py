@@ -29,7 +29,6 @@ from ..resources.environments import exclude_unable
 from ..state.core import Core, Refused
 from ..state.state import ERA, DeviceRecord, DeviceState, Drain
 from .attempts import Attempts
-from .dispatch import Dispatcher
 from .proposals import Proposals
 
 #: A restored ledger may have forgotten up to so many trials of a study beyond its ``n_trials``:
@@ -45,13 +44,11 @@ class Devices:
         core: Core,
         *,
         proposals: Proposals,
-        dispatcher: Dispatcher,
         attempts: Attempts,
     ) -> None:
         self._core = core
         self._state = core.state
         self._proposals = proposals
-        self._dispatcher = dispatcher
         self._attempts = attempts
 
     def on_devices_taken_out(self, event: DevicesTakenOut) -> None:
@@ -68,7 +65,7 @@ class Devices:
             for name in event.devices:
                 self._state.held[name].deadline = event.deadline
         self._core.invalidate_plan()
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def on_devices_given_back(self, event: DevicesGivenBack) -> None:
         drained = [name for name in event.devices if name in self._state.held]
@@ -81,7 +78,7 @@ class Devices:
             else:
                 self._core.changes.devices[name] = replace(gone, state="left")
         self._core.invalidate_plan()
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def _record_departure(self, name: str, reason: str) -> None:
         """Record that a device leaves. Its hold stays."""
@@ -160,13 +157,13 @@ class Devices:
         self._record_departure(event.device, event.reason)
         del self._state.devices[event.device]
         self._core.invalidate_plan()
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def _device_changed(self, name: str) -> None:
         self._core.note_device(name)
         self._core.invalidate_plan()
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def on_tick(self, event: Tick) -> None:
         self._revoke_overdue()
-        self._dispatcher.fill()
+        self._core.offer_slots()

@@ -15,20 +15,19 @@ import math
 from functools import cache, partial
 
 from ..model.decisions import Cut, Dispatch, Member, Segment
-from ..model.events import FootprintReported, Planned, PolicyChosen, PolicyFailed
 from ..model.study import shards_of
-from ..model.trial import Step, Trial, TrialState
+from ..model.trial import Step, Trial
 from ..planning.planning import Planning
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
-from ..resources.lanes import free_seats, in_use, seats_open_to
+from ..resources.lanes import free_seats, seats_open_to
 from ..resources.packing import Packing
 from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slot_choice import members_of, warm_first
 from ..resources.slots import devices_are_reserved_for, free_slots
-from ..resources.turn_weights import TurnWeights, any_without_turns
+from ..resources.turn_weights import TurnWeights
 from ..state.architectures import Architectures
 from ..state.core import Core
 from ..state.fusing import promotions_left, seats_to_fill
@@ -109,13 +108,6 @@ class Dispatcher:
         self._resize(free)
         if competing:
             self._shares.release_unused(competing)
-
-    def reconsider(self) -> None:
-        """Plan again before a trial goes on, if the policy orders the trials of all studies."""
-        if self._state.cross_study and (self._state.ready or any_without_turns(self._state)):
-            if self._core.at >= self._state.plan_until:
-                self._core.invalidate_plan()
-            self._planning.replan(free_slots(self._state))
 
     def _recompute_shares(self, competing: list[StudyState]) -> None:
         """Compute the studies' shares.
@@ -374,27 +366,3 @@ class Dispatcher:
             suggestions=trial.suggestions,
         )
         self._core.out.append(dispatch)
-
-    def on_footprint_reported(self, event: FootprintReported) -> None:
-        trial = self._footprints.take(event)
-        if trial is None:
-            return
-        # A resident that needs less than its seat's part makes room in its lane.
-        there = [each for each in trial.members if each.device in self._state.devices]
-        resident = any(in_use(self._state, member) for member in there)
-        if trial.state is TrialState.WAITING or (resident and self._state.ready):
-            self.fill()
-
-    def on_policy_chosen(self, event: PolicyChosen) -> None:
-        shared = not self._state.cross_study
-        self._planning.on_policy_chosen(event)
-        if shared == event.cross_study:  # shares begin or end
-            self.fill()
-
-    def on_planned(self, event: Planned) -> None:
-        self._planning.accept_plans(event.cause, event.plans)
-        self.fill()
-
-    def on_policy_failed(self, event: PolicyFailed) -> None:
-        self._planning.accept_plans(event.cause, None, event.reason)
-        self.fill()

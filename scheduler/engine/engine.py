@@ -125,7 +125,7 @@ class Engine:
         footprints, architectures = Footprints(core), Architectures(core)
         self._giving_way = giving_way = GivingWay(core)
         turn_weights = TurnWeights(core)
-        self._signatures = signatures = Signatures(core)
+        signatures = Signatures(core)
         self._proposals = proposals = Proposals(core, checkpoints=checkpoints, prefixes=prefixes)
         self._dispatcher = dispatcher = Dispatcher(
             core,
@@ -148,15 +148,10 @@ class Engine:
             tuning=tuning,
             signatures=signatures,
             proposals=proposals,
-            dispatcher=dispatcher,
             shortages=Shortages(core),
         )
-        self._devices = devices = Devices(
-            core, proposals=proposals, dispatcher=dispatcher, attempts=attempts
-        )
-        self._limits = limits = LimitKeeper(
-            core, proposals=proposals, dispatcher=dispatcher, devices=devices
-        )
+        self._devices = devices = Devices(core, proposals=proposals, attempts=attempts)
+        self._limits = limits = LimitKeeper(core, proposals=proposals, devices=devices)
         self._epochs = Epochs(
             core,
             checkpoints=checkpoints,
@@ -170,26 +165,18 @@ class Engine:
             proposals=proposals,
             dispatcher=dispatcher,
             attempts=attempts,
-            architectures=architectures,
             limits=limits,
         )
-        self._lifecycle = Lifecycle(
-            core,
-            proposals=proposals,
-            dispatcher=dispatcher,
-            attempts=attempts,
-            prefixes=prefixes,
-        )
-        self._trials = Trials(
-            core, checkpoints=checkpoints, proposals=proposals, dispatcher=dispatcher
-        )
+        self._lifecycle = Lifecycle(core, proposals=proposals, attempts=attempts, prefixes=prefixes)
+        self._trials = Trials(core, checkpoints=checkpoints, proposals=proposals)
         self._ask_tell = AskTell(
             core, checkpoints=checkpoints, proposals=proposals, attempts=attempts
         )
         self._user_trials = UserTrials(
             core, prefixes=prefixes, proposals=proposals, attempts=attempts
         )
-        self._handlers = self._table()
+        core.fill = dispatcher.fill
+        self._handlers = self._table(footprints, architectures)
 
     @property
     def state(self) -> EngineState:
@@ -212,15 +199,26 @@ class Engine:
         core.begin(event)
         try:
             handler(event)
-            if core.charged:
-                self._limits.enforce()
-            self._advance_companions()
+            self._settle()
         except Exception:
             core.undo()
             raise
         if core.touched:
             self._packing.at_work_changed()
         return tuple(core.out)
+
+    def _settle(self) -> None:
+        """Have limits act, companions advance and free slots be given out, until nothing moves."""
+        core = self._core
+        while True:
+            if core.charged:
+                self._limits.enforce()
+            if core.moved:
+                self._advance_companions()
+            if not core.slots_offered:
+                return
+            core.slots_offered = False
+            self._dispatcher.fill()
 
     def _advance_companions(self) -> None:
         """Give companions what the event has brought to the trials whose epochs they take over.
@@ -237,7 +235,7 @@ class Engine:
             advanced = self._proposals.advance(study)
             if advanced or not (study.at_work or study.asks):
                 self._proposals.settle(study)
-                self._dispatcher.fill()
+                self._core.offer_slots()
 
     def take_changes(self) -> Changes:
         """What changed since the last call. The ledger's tables for readers follow it."""
@@ -287,13 +285,15 @@ class Engine:
         deadlines += self._limits.deadlines()
         return min(deadlines, default=None)
 
-    def _table(self) -> Mapping[type[Event], Callable[[Any], None]]:
+    def _table(
+        self, footprints: Footprints, architectures: Architectures
+    ) -> Mapping[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""
         return {
-            PolicyChosen: self._dispatcher.on_policy_chosen,
+            PolicyChosen: self._planning.on_policy_chosen,
             PricesChosen: self._limits.on_prices_chosen,
-            Planned: self._dispatcher.on_planned,
-            PolicyFailed: self._dispatcher.on_policy_failed,
+            Planned: self._planning.on_planned,
+            PolicyFailed: self._planning.on_policy_failed,
             StudySubmitted: self._lifecycle.on_study_submitted,
             StudyCancelled: self._lifecycle.on_study_cancelled,
             StudyPaused: self._lifecycle.on_study_paused,
@@ -325,7 +325,7 @@ class Engine:
             EpochReported: self._epochs.on_epoch_reported,
             Remarked: self._epochs.on_remarked,
             Derived: self._epochs.on_remarked,
-            Described: self._epochs.on_described,
+            Described: architectures.on_described,
             Replayed: self._epochs.on_replayed,
             TrialReturned: self._attempts.on_trial_returned,
             AttemptFailed: self._attempts.on_attempt_failed,
@@ -335,7 +335,7 @@ class Engine:
             WidthsMeasured: self._attempts.on_widths_measured,
             WindowsMeasured: self._tuning.on_windows_measured,
             Profiled: self._tuning.on_profiled,
-            FootprintReported: self._dispatcher.on_footprint_reported,
+            FootprintReported: footprints.on_footprint_reported,
             Advised: self._tuning.on_advised,
             ConfigsProposed: self._probing.on_configs_proposed,
         }

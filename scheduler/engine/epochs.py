@@ -15,14 +15,13 @@ name.
 from __future__ import annotations
 
 from ..model.decisions import Member, Parent
-from ..model.events import Derived, Described, EpochReported, Remarked, Replayed
-from ..model.trial import AcceptedEpoch, Step, Trial, TrialState
+from ..model.events import Derived, EpochReported, Remarked, Replayed
+from ..model.trial import AcceptedEpoch, Step, Trial
 from ..planning.planning import Planning
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
-from ..state.architectures import Architectures
 from ..state.core import Core, Refused
 from ..state.fusing import observe_company
 from ..state.lane_time import settle
@@ -55,7 +54,6 @@ class Epochs:
         proposals: Proposals,
         dispatcher: Dispatcher,
         attempts: Attempts,
-        architectures: Architectures,
         limits: LimitKeeper,
     ) -> None:
         self._core = core
@@ -71,7 +69,6 @@ class Epochs:
         self._proposals = proposals
         self._dispatcher = dispatcher
         self._attempts = attempts
-        self._architectures = architectures
         self._limits = limits
 
     def on_epoch_reported(self, event: EpochReported) -> None:
@@ -99,7 +96,7 @@ class Epochs:
             reason = self._signatures.exclude(study, trial, device, event.signature)
             self._attempts.lose(trial, [device], reason)
             self._attempts.end_if_stuck(study)
-            self._dispatcher.fill()
+            self._core.offer_slots()
             return
         is_new_here = bool(study.spec.data_token and not study.signature)
         self._signatures.record(study, trial, event.epoch, event.signature)
@@ -109,10 +106,10 @@ class Epochs:
             self._proposals.take_over_waiting(study)
         if event.closes:
             if trial.epoch < trial.target:
-                self._dispatcher.reconsider()
+                self._planning.reconsider()
             self._close(study, trial)
         if capacity_changed:
-            self._dispatcher.fill()
+            self._core.offer_slots()
 
     def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
         """Compare a late report of an accepted epoch with what was accepted.
@@ -218,13 +215,13 @@ class Epochs:
         self._core.invalidate_plan()
         self._proposals.enter(study, self._proposals.reached(study, trial))
         self._proposals.settle(study)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def _continue_trial(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
         """Dispatch the next segment on the same slots if the plan stands, else queue the trial."""
         if study.ends(trial):
             self._proposals.wait(trial)
-            self._dispatcher.fill()
+            self._core.offer_slots()
             return
         members = attempt.segment.members
         held = self._giving_way.should_give_way(trial)
@@ -247,7 +244,7 @@ class Epochs:
             self._giving_way.give_way(trial)
         else:
             self._proposals.wait(trial, first=True)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def _may_continue_on(self, study: StudyState, members: tuple[Member, ...]) -> bool:
         for member in members:
@@ -257,11 +254,6 @@ class Epochs:
 
     def on_remarked(self, event: Remarked | Derived) -> None:
         self._core.check_fence(self._core.trial(event.trial), event.fence)
-
-    def on_described(self, event: Described) -> None:
-        trial = self._architectures.take(event)
-        if trial is not None and trial.state is TrialState.WAITING:
-            self._dispatcher.fill()  # its costs and its need of memory are known better now
 
     def on_replayed(self, event: Replayed) -> None:
         self._core.check_fence(self._core.trial(event.trial), event.fence)

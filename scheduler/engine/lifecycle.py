@@ -50,7 +50,6 @@ from ..strategies.base import Strategy, comparison_epochs, rungs_of
 from ..strategies.full import FullBudget
 from ..strategies.stopping import Stopping
 from .attempts import Attempts
-from .dispatch import Dispatcher
 from .proposals import ORDER_FREE, Proposals
 
 #: The message of a study whose script has gone while its callbacks counted.
@@ -67,14 +66,12 @@ class Lifecycle:
         core: Core,
         *,
         proposals: Proposals,
-        dispatcher: Dispatcher,
         attempts: Attempts,
         prefixes: Prefixes,
     ) -> None:
         self._core = core
         self._state = core.state
         self._proposals = proposals
-        self._dispatcher = dispatcher
         self._attempts = attempts
         self._prefixes = prefixes
 
@@ -83,7 +80,7 @@ class Lifecycle:
         if study.status == "paused":
             raise Refused(f"{event.study} is paused already")
         self._core.pause(study)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def on_study_resumed(self, event: StudyResumed) -> None:
         study = self._core.study(event.study)
@@ -146,7 +143,7 @@ class Lifecycle:
     def _changed(self, study: StudyState) -> None:
         self._core.touch_study(study)
         self._core.invalidate_plan()
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def on_study_reopened(self, event: StudyReopened) -> None:
         if not event.study.local:
@@ -178,7 +175,7 @@ class Lifecycle:
             study.message = ""
             self._core.touch_study(study)
         self._proposals.settle(study)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def on_study_stopped(self, event: StudyStopped) -> None:
         study = self._core.study(event.study)
@@ -246,7 +243,7 @@ class Lifecycle:
             self._proposals.pull_study(
                 study, 0
             )  # plan with all that is known, whichever study is first
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def on_study_cancelled(self, event: StudyCancelled) -> None:
         self._attempts.abandon(self._core.study(event.study), "cancelled")

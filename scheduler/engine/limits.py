@@ -31,7 +31,6 @@ from ..state.limit_times import reached_at
 from ..state.limits import Limit, deadline_of, limits_of, no_price
 from ..state.state import StudyState
 from .devices import Devices
-from .dispatch import Dispatcher
 from .proposals import Proposals
 
 #: States of a trial that is on its way to its target, and of one that may be the best.
@@ -42,13 +41,10 @@ _COUNTS = (*_ON_ITS_WAY, TrialState.PAUSED, TrialState.COMPLETED, TrialState.STO
 class LimitKeeper:
     """Ends or pauses the studies that reach a limit."""
 
-    def __init__(
-        self, core: Core, *, proposals: Proposals, dispatcher: Dispatcher, devices: Devices
-    ) -> None:
+    def __init__(self, core: Core, *, proposals: Proposals, devices: Devices) -> None:
         self._core = core
         self._state = core.state
         self._proposals = proposals
-        self._dispatcher = dispatcher
         self._devices = devices
 
     def on_prices_chosen(self, event: PricesChosen) -> None:
@@ -59,7 +55,7 @@ class LimitKeeper:
                 if study.refused.get(each.name) == no_price(each.kind):
                     del study.refused[each.name]
             exclude_unable(study, devices, self._state.prices)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def on_tick(self, event: Tick) -> None:
         for study, end in list(self._deadlines()):
@@ -96,7 +92,7 @@ class LimitKeeper:
             self._core.touch_study(study)
             if study.ending:
                 self._proposals.settle(study)
-                self._dispatcher.fill()
+                self._core.offer_slots()
 
     def _reach(self, study: StudyState, limit: Limit) -> None:
         reached = (*study.spent.reached, limit.name)
@@ -107,7 +103,7 @@ class LimitKeeper:
         if study.spec.at_limit == "pause":
             if study.status == "running":
                 self._core.pause(study)
-                self._dispatcher.fill()
+                self._core.offer_slots()
             return
         study.ending = True
         if study.spec.at_limit == "finish_best":

@@ -10,7 +10,6 @@ from ..model.trial_group import Entry
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from .checkpoints import Checkpoints
-from .dispatch import Dispatcher
 from .proposals import Proposals
 
 
@@ -23,13 +22,11 @@ class Trials:
         *,
         checkpoints: Checkpoints,
         proposals: Proposals,
-        dispatcher: Dispatcher,
     ) -> None:
         self._core = core
         self._state = core.state
         self._checkpoints = checkpoints
         self._proposals = proposals
-        self._dispatcher = dispatcher
 
     def on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._core.study(event.study)
@@ -107,7 +104,7 @@ class Trials:
         else:
             self._proposals.enter(study, tuple(Entry(name, fork.epochs) for name in names))
         self._proposals.settle(study)
-        self._dispatcher.fill()
+        self._core.offer_slots()
 
     def _configured(
         self, study: StudyState, ask: Ask, event: Proposed

@@ -30,11 +30,13 @@ class PolicyChosen(Event):
     """The operator chose the policy that applies from now on.
 
     It is an event so that a replay makes the same plans. ``cross_study``: the policy orders the
-    trials of all studies, so that no shares apply.
+    trials of all studies, so that no shares apply. ``fill_at_end``: free slots are given to trials
+    once, at the end of an event, which ledgers of 0.2 did wherever one was free.
     """
 
     policy: str
     cross_study: bool = False
+    fill_at_end: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

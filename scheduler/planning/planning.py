@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from ..model.decisions import AskPlan, Member
-from ..model.events import PolicyChosen
+from ..model.events import Planned, PolicyChosen, PolicyFailed
 from ..model.snapshot import POLICY_BACKOFF, Plan, Snapshot, WindowPlan, find_fault, steady
 from ..model.trial import Trial, TrialState
 from ..policies.names import is_plugin
 from ..policies.registry import find_policy
+from ..resources.slots import free_slots
 from ..resources.turn_weights import any_without_turns
 from ..state.core import Core, Refused
 from ..state.state import StudyState
@@ -81,6 +82,13 @@ class Planning:
             return False
         return bool(ready and state.attempts) or any_without_turns(state)
 
+    def reconsider(self) -> None:
+        """Plan again before a trial goes on, if the policy orders the trials of all studies."""
+        if self._state.cross_study and (self._state.ready or any_without_turns(self._state)):
+            if self._core.at >= self._state.plan_until:
+                self._core.invalidate_plan()
+            self.replan(free_slots(self._state))
+
     def wake_at(self) -> float | None:
         """When a dirty plan should be made again although no slot is free; None if it need not."""
         state = self._state
@@ -90,7 +98,13 @@ class Planning:
         useful = self._can_plan(ready) if state.cross_study else ready or state.attempts
         return self.due() if useful else None
 
-    def accept_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
+    def on_planned(self, event: Planned) -> None:
+        self._accept_plans(event.cause, event.plans)
+
+    def on_policy_failed(self, event: PolicyFailed) -> None:
+        self._accept_plans(event.cause, None, event.reason)
+
+    def _accept_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
         """Take in a user's policy's answer.
 
         If there is none, or a plan in it is impossible, the policy is set aside for a while.
@@ -106,6 +120,7 @@ class Planning:
         if self._state.plan_error:
             self._state.aside_until = self._core.at + POLICY_BACKOFF
             self._core.invalidate_plan()
+        self._core.offer_slots()
 
     def _adopt(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
         """Make these plans, one a snapshot, the standing ones; keep the old ones if any is
@@ -210,10 +225,11 @@ class Planning:
     def on_policy_chosen(self, event: PolicyChosen) -> None:
         if not is_plugin(event.policy):
             find_policy(event.policy)
-        chosen = event.policy, event.cross_study
-        if chosen == (self._state.policy, self._state.cross_study):
+        state, shared = self._state, not self._state.cross_study
+        chosen = event.policy, event.cross_study, event.fill_at_end
+        if chosen == (state.policy, state.cross_study, state.fill_at_end):
             raise Refused("this policy stands already")
-        self._state.policy, self._state.cross_study = chosen
+        state.policy, state.cross_study, state.fill_at_end = chosen
         for trial in self._state.trials.values():  # waiting is counted from now on
             waits = event.cross_study and trial.state is TrialState.WAITING
             trial.queued_at, trial.waited = self._core.at if waits else None, 0.0
@@ -221,3 +237,5 @@ class Planning:
         self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
         self._state.planned_at = None
         self._core.invalidate_plan()
+        if shared == event.cross_study:  # shares begin or end
+            self._core.offer_slots()

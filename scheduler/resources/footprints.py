@@ -11,10 +11,11 @@ from __future__ import annotations
 from ...profiling.memory.processes import Processes
 from ..model.decisions import TrialRef
 from ..model.events import FootprintReported
-from ..model.trial import FINAL, Trial
+from ..model.trial import FINAL, Trial, TrialState
 from ..state.architectures import named, relate_tensors
 from ..state.core import Core
 from ..state.state import StudyState
+from .lanes import in_use
 
 #: After so many trials that could not be traced, and none that could, a study's are left alone.
 MAX_UNTRACED = 3
@@ -33,7 +34,17 @@ class Footprints:
             return ()
         return named(self._state, study, trial, lambda each: each.estimate is None)
 
-    def take(self, event: FootprintReported) -> Trial | None:
+    def on_footprint_reported(self, event: FootprintReported) -> None:
+        trial = self._keep(event)
+        if trial is None:
+            return
+        # A resident that needs less than its seat's part makes room in its lane.
+        there = [each for each in trial.members if each.device in self._state.devices]
+        resident = any(in_use(self._state, member) for member in there)
+        if trial.state is TrialState.WAITING or (resident and self._state.ready):
+            self._core.offer_slots()
+
+    def _keep(self, event: FootprintReported) -> Trial | None:
         """Keep what was found; returns the trial, unless it is over or unknown."""
         reporter = self._core.trial(event.trial)
         self._core.check_training(reporter, event.fence)

@@ -15,7 +15,7 @@ from ...profiling.memory.footprint import Footprint
 from ..model.decisions import TrialRef
 from ..model.events import Described
 from ..model.study import batch_of, shards_of
-from ..model.trial import FINAL, Trial
+from ..model.trial import FINAL, Trial, TrialState
 from .core import Core
 from .state import EngineState, StudyState
 
@@ -38,13 +38,13 @@ class Architectures:
             return ()
         return named(self._state, study, trial, lambda each: each.architecture is None)
 
-    def take(self, event: Described) -> Trial | None:
-        """Keep what was counted; returns the trial, unless it is over, unknown or known already."""
+    def on_described(self, event: Described) -> None:
+        """Keep what was counted of a trial, unless it is over, unknown or known already."""
         reporter = self._core.trial(event.trial)
         self._core.check_training(reporter, event.fence)
         trial = self._state.trials.get(event.of)
         if trial is None or trial.state in FINAL or trial.architecture is not None:
-            return None
+            return
         study = self._state.studies[trial.study]
         choices = study.architectures.choices
         trial.architecture = event.architecture
@@ -57,7 +57,8 @@ class Architectures:
             if footprint is not None:
                 relate_tensors(study, trial, footprint)
         self._core.invalidate_plan()
-        return trial
+        if trial.state is TrialState.WAITING:
+            self._core.offer_slots()  # its costs and its need of memory are known better now
 
 
 def relate_tensors(study: StudyState, trial: Trial, footprint: Footprint) -> None:

@@ -57,6 +57,10 @@ class Core:
         self.reparametrised: set[str] = set()
         #: Studies with limits that have spent something, or whose deadline has come, in order.
         self.charged: dict[str, None] = {}
+        #: Whether free slots may have trials now.
+        self.slots_offered = False
+        #: Gives free slots to trials at once, as in ledgers of 0.2.
+        self.fill: Callable[[], None] = lambda: None
 
     def begin(self, event: Event) -> None:
         """Begin an event. It is counted before it is handled, so that decisions can name it."""
@@ -66,6 +70,7 @@ class Core:
         self.touched.clear()
         self.moved.clear()
         self.charged.clear()
+        self.slots_offered = False
         self.state.seq += 1
 
     def undo(self) -> None:
@@ -278,6 +283,17 @@ class Core:
 
     def decide(self, kind: type[Decision], **fields: Any) -> None:
         self.out.append(kind(id=self.decision_id(), cause=self.state.seq, **fields))
+
+    def offer_slots(self) -> None:
+        """Note that free slots may have trials now. The engine gives them out as the event ends.
+
+        Until ``PolicyChosen.fill_at_end`` they are given out at once, even amid an event: a replay
+        of those events has to come to the same fences.
+        """
+        if self.state.fill_at_end:
+            self.slots_offered = True
+        else:
+            self.fill()
 
     def invalidate_plan(self) -> None:
         """Note that what the standing plan was made from has changed."""

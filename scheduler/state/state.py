@@ -311,6 +311,8 @@ class EngineState:
     policy: str = "fifo"
     #: Whether the policy orders the trials of all studies, so that no shares apply.
     cross_study: bool = False
+    #: ``PolicyChosen.fill_at_end`` of the newest choice.
+    fill_at_end: bool = False
     #: Studies that are not over, by id.
     studies: dict[str, StudyState] = field(default_factory=dict)
     #: Names of studies that are over, by id.
