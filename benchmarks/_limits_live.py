@@ -20,8 +20,7 @@ from penstock.app.ledger import codec
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import EpochRow, StudyRow
 from penstock.scheduler.model.events import Event
-from penstock.scheduler.model.study import StudySpec
-from penstock.scheduler.state.limits import HOUR
+from penstock.scheduler.model.study import HOUR, StudySpec
 
 from ._digits import SPACE
 from ._foretold import foretold, foretold_figures

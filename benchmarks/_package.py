@@ -15,7 +15,7 @@ from pathlib import Path
 
 NAME = "penstock"
 #: The package's folders; ``__init__.py`` and ``__main__.py`` belong to it, too.
-FLOORS = ("app", "profiling", "scheduler", "tasks")
+FLOORS = ("app", "extensions", "profiling", "scheduler", "tasks")
 #: The folder of the ledger's migrations: a list that only grows, so its size does not count.
 STEPS = "versions"
 #: What a function does beyond declaring: it chooses, repeats, catches, or makes code of its own.

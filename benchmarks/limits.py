@@ -48,13 +48,13 @@ from penstock.app.simulation.workload import (
     Workload,
     study_spec,
 )
+from penstock.extensions.limits.limits import KWH, limits_of
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Event
 from penstock.scheduler.model.study import StrategySpec, StudySpec
 from penstock.scheduler.model.trial import AcceptedEpoch
-from penstock.scheduler.state.limits import HOUR, KWH, limits_of
-from penstock.scheduler.state.spending import charged
+from penstock.scheduler.state.spending import HOUR, charged
 
 from ._foretold import foretold, foretold_figures
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from penstock.app.extensions import PLUGS
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Ask, AskPlan, Decision, Dispatch, Finish
@@ -13,6 +14,7 @@ from penstock.scheduler.model.events import (
     EpochReported,
     Event,
     Planned,
+    PolicyChosen,
     Proposed,
     StudySubmitted,
     WidthsMeasured,
@@ -48,21 +50,26 @@ def spec(strategy: StrategySpec | None = None, **fields) -> StudySpec:
 class World:
     """An engine with its answers: asks are answered at once, segments wait in ``open``.
 
-    ``policy`` is what answers for a policy of the user's.
+    ``policy`` is what answers for a policy of the user's. ``fill_at_end``: see ``PolicyChosen``.
     """
 
     def __init__(
         self,
         score: Score = lambda number, epoch: float(number),
         policy: Policy | None = None,
+        *,
+        fill_at_end: bool = True,
     ) -> None:
         self.policy = policy
-        self.engine = Engine()
+        self.engine = Engine(plugs=PLUGS)
         self.journal: list[Event] = []
         self.trace: list[Decision] = []
         self.open: dict[int, Dispatch] = {}
         self.score = score
         self.at = 0.0
+        if fill_at_end:
+            self.journal.append(PolicyChosen(at=0.0, policy="fifo", fill_at_end=True))
+            self.engine.handle(self.journal[0])
 
     def send(self, event: Event) -> tuple[Decision, ...]:
         decisions = self.engine.handle(event)

@@ -31,6 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
 from penstock.profiling.base.errors import IllegalTransition
 from penstock.scheduler.engine.engine import Engine, Refused
@@ -78,6 +79,8 @@ NEW_FIELDS = {
     ("EngineState", "preemptions"),
     *(("Trial", name) for name in ("peaks", "floors", "shortages", "passed", "suggestions")),
     ("Dispatch", "suggestions"),
+    ("EngineState", "ext"),
+    ("EngineState", "fill_at_end"),
 }
 
 #: Fields that hold sentences for people, under their recorded names.
@@ -164,7 +167,7 @@ class Recorder:
     """An engine that digests what it does with each event."""
 
     def __init__(self, engine: Engine | None = None) -> None:
-        self.engine = engine or Engine()
+        self.engine = engine or Engine(plugs=PLUGS)
         self.decisions: tuple[Any, ...] = ()
         #: Sentences since the last checkpoint.
         self.said: list[Any] = []
@@ -201,7 +204,7 @@ class Recorder:
 
     def checkpoint_forms(self) -> tuple[Any, Any, Any]:
         """The canonical forms of state, sentences and views."""
-        state = canonical(self.engine.state, self.said)
+        state = _with_moved(canonical(self.engine.state, self.said), self.engine.state.ext)
         return state, [_recorded_words(each) for each in self.said], self._views()
 
     def _views(self) -> Any:
@@ -209,7 +212,7 @@ class Recorder:
 
         Of a copy: what is expected of epochs is worked out when it is first asked for, and kept.
         """
-        engine, at = Engine(deepcopy(self.engine.state)), self.at
+        engine, at = Engine(deepcopy(self.engine.state), plugs=PLUGS), self.at
         views = [
             engine.wake_at(),
             engine.outstanding(),
@@ -223,7 +226,19 @@ class Recorder:
 
     def restart(self) -> None:
         """Go on with an engine that was made from a snapshot of this one."""
-        self.engine = Engine(state_from_json(state_to_json(self.engine.state)))
+        self.engine = Engine(state_from_json(state_to_json(self.engine.state)), plugs=PLUGS)
+
+
+def _with_moved(state: dict[str, Any], ext: dict[str, Any]) -> dict[str, Any]:
+    """``state`` with what extensions keep now where the record has it."""
+    power = ext["limits"].watts if "limits" in ext else {}
+    studies = [
+        [name, dict(sorted((study | {"power": canonical(power[name], [])}).items()))]
+        if power.get(name)
+        else [name, study]
+        for name, study in state.get("studies", ())
+    ]
+    return state | {"studies": studies} if power else state
 
 
 def _known_then(engine: Engine, seen: dict[str, Any]) -> dict[str, Any]:
@@ -283,7 +298,7 @@ class Sequence:
         """An engine from the recorded snapshot, and how many events are in that."""
         assert self.snapshot is not None
         number, text = self.snapshot
-        return Recorder(Engine(state_from_json(text))), number
+        return Recorder(Engine(state_from_json(text), plugs=PLUGS)), number
 
     def difference(self, recorder: Recorder, first: int) -> str:
         """Where ``recorder``, which has seen ``first`` events, departs from the record, or ''."""

@@ -26,14 +26,14 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
+from ...extensions.limits.limits import KWH, limits_of
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.costs.outcomes import Tally
 from ...scheduler.engine.engine import Engine
-from ...scheduler.model.study import OVER
+from ...scheduler.model.study import HOUR, OVER
 from ...scheduler.model.trial import TrialState
 from ...scheduler.outlook.autoscale import device_demand
 from ...scheduler.outlook.forecast import misses_by
-from ...scheduler.state.limits import HOUR, KWH, limits_of
 from ...scheduler.state.state import EngineState
 from ..broker import connection, presence, protocol, server
 from ..broker.dropped import counted

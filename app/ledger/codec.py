@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 23
+VERSION = 24
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS = {"shuffle": False}
@@ -151,12 +151,27 @@ def state_from_json(text: str) -> EngineState:
     from ...scheduler.state.state import EngineState
 
     try:
-        state: EngineState = _load(EngineState, text)
+        try:
+            state: EngineState = _load(EngineState, text)
+        except ValidationError:
+            state = _load(EngineState, _converted(text))
     except ValueError as error:
         raise BackendError(
             f"a snapshot cannot be read as event format {VERSION}: {_why(error)}"
         ) from error
     return state
+
+
+def _converted(text: str) -> str:
+    """Return a snapshot of 0.2 with what extensions have of it where they keep it now."""
+    from ..extensions import CONVERSIONS
+
+    body = json.loads(text)
+    if "ext" not in body:
+        body["ext"] = {}
+        for convert in CONVERSIONS:
+            convert(body)
+    return json.dumps(body)
 
 
 def snapshot_to_json(snapshot: Snapshot) -> str:

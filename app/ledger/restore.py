@@ -12,6 +12,7 @@ from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudySpec
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy
+from ..extensions import PLUGS
 from .codec import state_from_json
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def restore(
     Its changes are those of the ``unwritten`` alone. Raises LedgerRefused when this version's
     engine cannot handle the events, and BackendError if the ledger does not answer.
     """
-    engine = Engine(_snapshot(ledger), strategies)
+    engine = Engine(_snapshot(ledger), strategies, PLUGS)
     follow(engine, ledger)
     _handle(engine, unwritten)
     return engine

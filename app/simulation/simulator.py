@@ -31,6 +31,7 @@ from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy
 from ..advice.policy_host import PluginHost
 from ..common.clock import SimulatedClock
+from ..extensions import PLUGS
 from ..ledger.ledger import MemoryLedger
 from ..optuna_bridge.samplers import SamplerHost
 from ..runner.runner import Runner
@@ -122,7 +123,7 @@ def simulate(
     clock = SimulatedClock()
     ledger = MemoryLedger()
     known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
-    engine = Engine(known, strategies)
+    engine = Engine(known, strategies, PLUGS)
     transport = SimulatedTransport(clock, devices, work, overhead, needs, company, watts)
     with closing(PluginHost()) as policies:
         runner = Runner(

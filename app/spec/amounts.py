@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ...extensions.limits.limits import unaccountable
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.racing import PROBING
-from ...scheduler.model.study import AT_LIMIT, POINT_IN_TIME
-from ...scheduler.state.limits import deadline_of, unaccountable
+from ...scheduler.model.study import AT_LIMIT, POINT_IN_TIME, deadline_of
 from ..common.validation import finite, whole
 
 if TYPE_CHECKING:

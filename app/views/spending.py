@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...scheduler.state.limits import HOUR, KWH, limits_of
+from ...extensions.limits.limits import KWH, limits_of
+from ...scheduler.model.study import HOUR
 from ..common.text import count, duration, number
 from ..ledger.codec import spec_from_json
 

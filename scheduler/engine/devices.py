@@ -140,7 +140,7 @@ class Devices:
         for study in self._state.studies.values():
             if study.refused.pop(name, None) is not None:
                 study.machines.pop(name, None)
-            exclude_unable(study, [event.device], self._state.prices)
+            exclude_unable(self._core, study, [event.device])
         self._device_changed(name)
 
     def on_device_draining(self, event: DeviceDraining) -> None:

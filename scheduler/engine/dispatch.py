@@ -31,7 +31,6 @@ from ..resources.turn_weights import TurnWeights
 from ..state.architectures import Architectures
 from ..state.core import Core
 from ..state.fusing import promotions_left, seats_to_fill
-from ..state.limit_times import begins_until
 from ..state.state import Attempt, StudyState
 from ..tuning.tuning import SegmentTuning, Tuning
 from .checkpoints import Checkpoints
@@ -295,7 +294,7 @@ class Dispatcher:
         tuning = self._tuning.next_segment(study, trial, members)
         start = segment_start(trial, members, at_once=at_once)
         planned = self._planning.max_epochs_at(trial, len(members))
-        until = begins_until(self._state, study, self._core.at)
+        until = self._core.extensions.until(study)
         left = math.inf if until is None else until - self._core.at
         length = next_length(
             self._state, trial, members, planned=planned, whole=tuning.whole, left=left

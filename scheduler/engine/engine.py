@@ -17,8 +17,8 @@ handler that ``_table`` names; ``epochs`` follows an accepted epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from ..model.decisions import Ask, AskConfigs, Consult, Decision
 from ..model.events import (
@@ -42,7 +42,6 @@ from ..model.events import (
     Planned,
     PolicyChosen,
     PolicyFailed,
-    PricesChosen,
     Profiled,
     Proposed,
     Remarked,
@@ -85,6 +84,7 @@ from ..resources.shortages import Shortages
 from ..resources.turn_weights import TurnWeights
 from ..state.architectures import Architectures
 from ..state.core import Core, Refused, Unfit
+from ..state.extensions import Extension
 from ..state.state import Changes, EngineState
 from ..strategies.base import Strategy
 from ..strategies.registry import make_strategy
@@ -97,7 +97,6 @@ from .devices import Devices
 from .dispatch import Dispatcher
 from .epochs import Epochs
 from .lifecycle import Lifecycle
-from .limits import LimitKeeper
 from .proposals import Proposals
 from .signatures import Signatures
 from .trials import Trials
@@ -106,13 +105,28 @@ from .user_trials import UserTrials
 __all__ = ["Engine", "Refused", "Unfit"]
 
 
+class Seat(NamedTuple):
+    """The parts of an engine that its extensions may call."""
+
+    core: Core
+    proposals: Proposals
+
+
+#: Makes an extension of an engine.
+Plug = Callable[[Seat], Extension]
+
+
 class Engine:
-    """The reducer. ``state`` is its whole state, and only ``handle`` changes it."""
+    """The reducer. ``state`` is its whole state, and only ``handle`` changes it.
+
+    ``plugs`` make its extensions, which are called in this order.
+    """
 
     def __init__(
         self,
         state: EngineState | None = None,
         strategies: Callable[[StudySpec], Strategy] = make_strategy,
+        plugs: Sequence[Plug] = (),
     ) -> None:
         self._core = core = Core(state or EngineState(), strategies)
         self._prefixes = prefixes = Prefixes(core)
@@ -150,8 +164,7 @@ class Engine:
             proposals=proposals,
             shortages=Shortages(core),
         )
-        self._devices = devices = Devices(core, proposals=proposals, attempts=attempts)
-        self._limits = limits = LimitKeeper(core, proposals=proposals, devices=devices)
+        self._devices = Devices(core, proposals=proposals, attempts=attempts)
         self._epochs = Epochs(
             core,
             checkpoints=checkpoints,
@@ -165,7 +178,6 @@ class Engine:
             proposals=proposals,
             dispatcher=dispatcher,
             attempts=attempts,
-            limits=limits,
         )
         self._lifecycle = Lifecycle(core, proposals=proposals, attempts=attempts, prefixes=prefixes)
         self._trials = Trials(core, checkpoints=checkpoints, proposals=proposals)
@@ -176,7 +188,11 @@ class Engine:
             core, prefixes=prefixes, proposals=proposals, attempts=attempts
         )
         core.fill = dispatcher.fill
+        core.extensions.plug_in([plug(Seat(core, proposals)) for plug in plugs])
         self._handlers = self._table(footprints, architectures)
+        for kind, hear in core.extensions.handlers():
+            known = self._handlers.get(kind)
+            self._handlers[kind] = hear if known is None else _in_turn(hear, known)
 
     @property
     def state(self) -> EngineState:
@@ -208,11 +224,13 @@ class Engine:
         return tuple(core.out)
 
     def _settle(self) -> None:
-        """Have limits act, companions advance and free slots be given out, until nothing moves."""
+        """Let extensions act, companions advance and free slots be taken, until nothing moves."""
         core = self._core
         while True:
-            if core.charged:
-                self._limits.enforce()
+            while core.after:
+                act = next(iter(core.after))
+                del core.after[act]
+                act()
             if core.moved:
                 self._advance_companions()
             if not core.slots_offered:
@@ -282,16 +300,15 @@ class Engine:
         if (planned := self._planning.wake_at()) is not None:
             deadlines.append(planned)
         deadlines += self._devices.deadlines()
-        deadlines += self._limits.deadlines()
+        deadlines += self._core.extensions.deadlines()
         return min(deadlines, default=None)
 
     def _table(
         self, footprints: Footprints, architectures: Architectures
-    ) -> Mapping[type[Event], Callable[[Any], None]]:
+    ) -> dict[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""
         return {
             PolicyChosen: self._planning.on_policy_chosen,
-            PricesChosen: self._limits.on_prices_chosen,
             Planned: self._planning.on_planned,
             PolicyFailed: self._planning.on_policy_failed,
             StudySubmitted: self._lifecycle.on_study_submitted,
@@ -321,7 +338,7 @@ class Engine:
             DevicesTakenOut: self._devices.on_devices_taken_out,
             DevicesGivenBack: self._devices.on_devices_given_back,
             LedgerRestored: self._devices.on_ledger_restored,
-            Tick: self._limits.on_tick,
+            Tick: self._devices.on_tick,
             EpochReported: self._epochs.on_epoch_reported,
             Remarked: self._epochs.on_remarked,
             Derived: self._epochs.on_remarked,
@@ -339,3 +356,11 @@ class Engine:
             Advised: self._tuning.on_advised,
             ConfigsProposed: self._probing.on_configs_proposed,
         }
+
+
+def _in_turn(first: Callable[[Any], None], second: Callable[[Any], None]) -> Callable[[Any], None]:
+    def handle(event: Any) -> None:
+        first(event)
+        second(event)
+
+    return handle

@@ -25,13 +25,11 @@ from ..resources.packing import Packing
 from ..state.core import Core, Refused
 from ..state.fusing import observe_company
 from ..state.lane_time import settle
-from ..state.spending import observe_power
 from ..state.state import ERA, Attempt, StudyState
 from ..tuning.tuning import Tuning
 from .attempts import Attempts
 from .checkpoints import Checkpoints
 from .dispatch import Dispatcher
-from .limits import LimitKeeper
 from .proposals import Proposals
 from .signatures import Signatures
 
@@ -54,7 +52,6 @@ class Epochs:
         proposals: Proposals,
         dispatcher: Dispatcher,
         attempts: Attempts,
-        limits: LimitKeeper,
     ) -> None:
         self._core = core
         self._state = core.state
@@ -69,7 +66,6 @@ class Epochs:
         self._proposals = proposals
         self._dispatcher = dispatcher
         self._attempts = attempts
-        self._limits = limits
 
     def on_epoch_reported(self, event: EpochReported) -> None:
         trial = self._core.trial(event.trial)
@@ -101,7 +97,6 @@ class Epochs:
         is_new_here = bool(study.spec.data_token and not study.signature)
         self._signatures.record(study, trial, event.epoch, event.signature)
         capacity_changed = self._accept(study, trial, event, value)
-        self._limits.enforce()
         if is_new_here:
             self._proposals.take_over_waiting(study)
         if event.closes:
@@ -154,7 +149,6 @@ class Epochs:
             capacity_changed = True
         settle(self._state, attempt, self._core.at)
         attempt.epoch_from = attempt.in_turn
-        observe_power(study, event.joules or 0.0, event.seconds * len(members))
         self._core.charge(attempt, event.joules or 0.0)
         self._planning.count_epoch(trial, len(members))
         self._tuning.observe_training(study, trial, event.seconds)
@@ -191,6 +185,9 @@ class Epochs:
         )
         if event.uri:
             self._checkpoints.keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
+        for each in self._core.extensions.of(study.spec):
+            if each.on_accepted is not None:
+                each.on_accepted(study, trial, attempt, event)
         return capacity_changed
 
     def _close(self, study: StudyState, trial: Trial) -> None:

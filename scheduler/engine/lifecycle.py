@@ -108,7 +108,7 @@ class Lifecycle:
 
     def _exclude_unable(self, study: StudyState) -> None:
         devices = [each.device for each in self._state.devices.values()]
-        exclude_unable(study, devices, self._state.prices)
+        exclude_unable(self._core, study, devices)
 
     def on_study_weighed(self, event: StudyWeighed) -> None:
         study = self._core.study(event.study)

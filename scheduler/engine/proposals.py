@@ -283,6 +283,7 @@ class Proposals:
         if status == "failed" and not study.message:
             study.message = "every trial failed"
         self._checkpoints.study_over(study)
+        self._core.extensions.study_over(study)
         self._prefixes.study_over(study)
         self._core.touch_study(study)
         self._core.decide(Finish, study=study.spec.id, status=status)

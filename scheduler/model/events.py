@@ -30,8 +30,9 @@ class PolicyChosen(Event):
     """The operator chose the policy that applies from now on.
 
     It is an event so that a replay makes the same plans. ``cross_study``: the policy orders the
-    trials of all studies, so that no shares apply. ``fill_at_end``: free slots are given to trials
-    once, at the end of an event, which ledgers of 0.2 did wherever one was free.
+    trials of all studies, so that no shares apply. ``fill_at_end``: from now on free slots are
+    given to trials once, at the end of an event. Until then they are given wherever one becomes
+    free, as in ledgers of 0.2.
     """
 
     policy: str

@@ -283,6 +283,13 @@ class StudySpec:
         return tuple(name for name in dict.fromkeys(names) if name != self.metric)
 
 
+def deadline_of(spec: StudySpec, created_at: float) -> float | None:
+    """When the study should be over (the runner's clock); None if it has no deadline."""
+    if spec.deadline is None or spec.deadline >= POINT_IN_TIME:
+        return spec.deadline
+    return created_at + spec.deadline
+
+
 def forks(spec: StudySpec) -> bool:
     """Whether its trials may begin with another trial's state, which then must be in the store."""
     return spec.strategy.name == "pbt" and spec.contract != "empty"  # which has no states
@@ -290,6 +297,8 @@ def forks(spec: StudySpec) -> bool:
 
 #: The name that the engine keeps of a study that was deleted. No study has it.
 DELETED = "\n"
+#: Seconds of an hour.
+HOUR = 3600.0
 #: The statuses of a study that is over.
 OVER = ("complete", "cancelled", "failed")
 

@@ -20,11 +20,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from ..model.study import ENDLESS
+from ..model.study import ENDLESS, deadline_of
 from ..model.trial import Trial, TrialState
 from ..resources.slots import capacity
 from ..state.epoch_times import epoch_ends
-from ..state.limits import deadline_of
 from ..state.state import EngineState, StudyState
 from ..strategies.base import RULES, UNBOUNDED, comparison_epochs, rungs_of
 from ..strategies.expected import expected_epochs, least_promoted

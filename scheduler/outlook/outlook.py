@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..model.study import ENDLESS
+from ..model.study import ENDLESS, deadline_of
 from ..model.trial import TrialState
 from ..resources.lanes import free_seats, in_words, lane_need, seat_verdict
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
@@ -17,7 +17,6 @@ from ..resources.turn_weights import who_measures, why_without_turns
 from ..state.epoch_times import epoch_ends, next_epochs
 from ..state.fusing import any_seats, why_not, worthwhile
 from ..state.lane_time import residents
-from ..state.limits import deadline_of
 from ..state.state import Attempt, EngineState
 from ..strategies.base import UNBOUNDED
 from .forecast import late_by, study_end

@@ -226,7 +226,8 @@ class Planning:
         if not is_plugin(event.policy):
             find_policy(event.policy)
         state, shared = self._state, not self._state.cross_study
-        chosen = event.policy, event.cross_study, event.fill_at_end
+        at_end = state.fill_at_end or event.fill_at_end
+        chosen = event.policy, event.cross_study, at_end
         if chosen == (state.policy, state.cross_study, state.fill_at_end):
             raise Refused("this policy stands already")
         state.policy, state.cross_study, state.fill_at_end = chosen

@@ -18,7 +18,7 @@ from typing import Any
 from ...profiling.costs.throughput import Shape
 from ..model.decisions import Member
 from ..model.snapshot import Candidate, Snapshot
-from ..model.study import shards_of
+from ..model.study import deadline_of, shards_of
 from ..model.trial import Trial
 from ..resources.fair_share import TOLERANCE, apportion
 from ..resources.lanes import seats_beside
@@ -27,7 +27,6 @@ from ..state.core import Core
 from ..state.epoch_times import to_boundary
 from ..state.fusing import planned_ratio
 from ..state.lane_time import waited_in_seat
-from ..state.limits import deadline_of
 from ..state.state import Attempt, EngineState, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promotion_probabilities

@@ -18,6 +18,7 @@ from ..model.study import Metrics, Params, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.writing import Suggestion
 from ..strategies.base import Strategy
+from .extensions import Extensions
 from .lane_time import divide_lane, lane_seconds, settle
 from .spending import charged
 from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
@@ -55,8 +56,9 @@ class Core:
         self.moved: dict[str, None] = {}
         #: Studies of which a trial has other parameters than it was proposed with.
         self.reparametrised: set[str] = set()
-        #: Studies with limits that have spent something, or whose deadline has come, in order.
-        self.charged: dict[str, None] = {}
+        self.extensions = Extensions()
+        #: What extensions do when the event is handled, before slots are given out, in order.
+        self.after: dict[Callable[[], None], None] = {}
         #: Whether free slots may have trials now.
         self.slots_offered = False
         #: Gives free slots to trials at once, as in ledgers of 0.2.
@@ -69,7 +71,7 @@ class Core:
         self.event = event
         self.touched.clear()
         self.moved.clear()
-        self.charged.clear()
+        self.after.clear()
         self.slots_offered = False
         self.state.seq += 1
 
@@ -159,23 +161,14 @@ class Core:
         return attempt
 
     def charge(self, attempt: Attempt, joules: float = 0.0) -> None:
-        """Count what the attempt has had of devices, and the joules of an epoch, for its study.
-
-        Of a study with limits all attempts are counted, so that none begins an epoch beyond one.
-        """
+        """Count what the attempt has had of devices, and the joules of an epoch, for its study."""
         study = self.state.studies[attempt.study]
         study.spent = charged(self.state, study.spent, attempt, self.at)
         if joules:
             study.spent = replace(study.spent, joules=study.spent.joules + joules)
-        if study.spec.limited:
-            self.charge_all(study)
-
-    def charge_all(self, study: StudyState) -> None:
-        """Count what all attempts of a study with limits have had of devices."""
-        self.charged[study.spec.id] = None
-        for attempt in self.state.attempts.values():
-            if attempt.study == study.spec.id:
-                study.spent = charged(self.state, study.spent, attempt, self.at)
+        for each in self.extensions.of(study.spec):
+            if each.on_charged is not None:
+                each.on_charged(study)
 
     def touch(self, device: DeviceState) -> None:
         """Note that an attempt began or ended there: other trials may share the device now."""

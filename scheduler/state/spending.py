@@ -10,10 +10,9 @@ price of the device's kind. Joules are those that epochs report.
 
 from __future__ import annotations
 
-from ..model.study import Spent
+from ..model.study import HOUR, Spent
 from .lane_time import lane_seconds
-from .limits import HOUR
-from .state import Attempt, EngineState, StudyState
+from .state import Attempt, EngineState
 
 
 def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
@@ -25,12 +24,6 @@ def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float
         part = 1.0 / len(known.lanes_in_use()) if shared else 1.0
         total += part * (state.prices.get(known.device.kind, 0.0) / HOUR if priced else 1.0)
     return total
-
-
-def observe_power(study: StudyState, joules: float, device_seconds: float) -> None:
-    """Take in what an epoch has drawn, in so many seconds of devices; 0: that was not measured."""
-    if study.spec.kwh is not None and device_seconds > 0.0:
-        study.power = max(study.power, joules / device_seconds)
 
 
 def charged(state: EngineState, spent: Spent, attempt: Attempt, at: float) -> Spent:

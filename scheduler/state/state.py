@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...profiling.base.architecture import Architectures
 from ...profiling.costs.failure_rate import FaultTable
@@ -131,9 +132,6 @@ class StudyState:
     ending: bool = False
     #: The trial that goes on to its target all the same; empty if none does.
     finishes: str = ""
-    #: The most that a device has drawn in an epoch of its trials (watts), where it limits energy; 0
-    #: before that is known.
-    power: float = 0.0
 
     @property
     def at_work(self) -> int:
@@ -375,6 +373,8 @@ class EngineState:
     sharing: SharingTable = field(default_factory=SharingTable)
     #: The price of a device-hour, by kind of device.
     prices: dict[str, float] = field(default_factory=dict)
+    #: What extensions know, by their names (``scheduler.state.extensions``).
+    ext: dict[str, Any] = field(default_factory=dict)
 
     def features(self, trial: Trial) -> tuple[float, ...]:
         """The numbers by which the cost table knows the trial.

@@ -5,7 +5,8 @@ from dataclasses import replace
 from drive_world import World, check_invariants, device, spec
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
 from penstock.profiling.base.architecture import Architecture
 from penstock.scheduler.engine.engine import Engine, Refused
@@ -73,10 +74,14 @@ PLANS = [
 LIMITS = [{"device_hours": 3.0 / 3600}, {"deadline": 5.0}, {"device_hours": 9.0 / 3600}]
 
 
+def _score(number, epoch):
+    return ((number * 7 + epoch) % 5) / 5
+
+
 class EngineMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.world = World(score=lambda number, epoch: ((number * 7 + epoch) % 5) / 5)
+        self.world = World(_score)
         self.studies = 0
         self.ticked = False
         self.shown: dict[str, str] = {}
@@ -85,6 +90,11 @@ class EngineMachine(RuleBasedStateMachine):
         self.recording: set[str] = set()
         self.specs: dict[str, StudySpec] = {}
         self.trials: dict[str, Trial] = {}
+
+    @initialize(fill_at_end=st.booleans())
+    def begin(self, fill_at_end):
+        """A ledger of 0.2 begins without, and goes on as a policy is chosen anew."""
+        self.world = World(_score, fill_at_end=fill_at_end)
 
     def send(self, event):
         """An event counts, or is refused and changes nothing."""
@@ -441,9 +451,20 @@ class EngineMachine(RuleBasedStateMachine):
     def enqueue(self, number):
         self.send(TrialEnqueued(at=self.world.at, study=f"s-{number}", params=(("x", 1),)))
 
-    @rule(policy=st.sampled_from(sorted(POLICIES)), cross_study=st.booleans())
-    def choose_policy(self, policy, cross_study):
-        self.send(PolicyChosen(at=self.world.at, policy=policy, cross_study=cross_study))
+    @rule(
+        policy=st.sampled_from(sorted(POLICIES)),
+        cross_study=st.booleans(),
+        fill_at_end=st.booleans(),
+    )
+    def choose_policy(self, policy, cross_study, fill_at_end):
+        self.send(
+            PolicyChosen(
+                at=self.world.at,
+                policy=policy,
+                cross_study=cross_study,
+                fill_at_end=fill_at_end,
+            )
+        )
 
     @invariant()
     def invariants_hold(self):
@@ -484,10 +505,10 @@ class EngineMachine(RuleBasedStateMachine):
         """From the journal's text alone, and from a snapshot and the rest, the same state."""
         live = state_to_json(self.world.engine.state)
         half = len(self.world.journal) // 2
-        engine = Engine()
+        engine = Engine(plugs=PLUGS)
         for number, event in enumerate(self.world.journal):
             if number == half:
-                engine = Engine(state_from_json(state_to_json(engine.state)))
+                engine = Engine(state_from_json(state_to_json(engine.state)), plugs=PLUGS)
             engine.handle(decode(*encode(event)))
         assert state_to_json(engine.state) == live
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from drive_world import World, check_invariants, spec
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.extensions.limits.limits import KWH, limits_of
+from penstock.extensions.limits.times import MARGIN
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Ask, Cut, Dispatch
@@ -21,10 +24,8 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.finished import FinishedStudy
 from penstock.scheduler.model.segment_length import LengthReason
-from penstock.scheduler.model.study import POINT_IN_TIME, Spent, StrategySpec
+from penstock.scheduler.model.study import HOUR, POINT_IN_TIME, Spent, StrategySpec, deadline_of
 from penstock.scheduler.model.trial import TrialState
-from penstock.scheduler.state.limit_times import MARGIN
-from penstock.scheduler.state.limits import HOUR, KWH, deadline_of, limits_of
 
 LONG = StrategySpec("full", max_epochs=40)
 ENDED = (TrialState.STOPPED, TrialState.CANCELLED)
@@ -399,10 +400,10 @@ def test_energy_lasts_as_long_as_all_devices_draw_the_most_that_one_has():
     # The other trial's epoch has taken half a second as well.
     assert sent(world).until == pytest.approx(0.5 + (1000 - 20 - 20) / 80 - MARGIN)
     world.one(second, joules=5.0)
-    assert world.study.power == 40.0
+    assert world.engine.state.ext["limits"].watts == {world.study.spec.id: 40.0}
     free = Limited()
     free.one(joules=20.0)
-    assert free.study.power == 0.0, "nobody asks"
+    assert not free.engine.state.ext, "nobody asks"
 
 
 def test_near_a_limit_segments_are_shorter_and_then_have_one_epoch():
@@ -482,7 +483,7 @@ def test_a_replay_comes_to_the_same_money_and_the_same_end():
     world = with_limit(3, at_limit="finish_best", money=5.0 / HOUR, deadline=30.0)
     to_limit(world)
     world.round()
-    engine = Engine()
+    engine = Engine(plugs=PLUGS)
     for event in world.journal:
         engine.handle(decode(*encode(event)))
     assert state_to_json(engine.state) == state_to_json(world.state)

@@ -6,6 +6,7 @@ import ast
 import inspect
 from dataclasses import fields
 
+from penstock.extensions.limits import scheduler as limits
 from penstock.scheduler.engine import (
     ask_tell,
     attempts,
@@ -15,7 +16,6 @@ from penstock.scheduler.engine import (
     engine,
     epochs,
     lifecycle,
-    limits,
     proposals,
     signatures,
     trials,
@@ -33,7 +33,6 @@ PARTS = (
     *(
         giving_way,
         lifecycle,
-        limits,
         packing,
         planning,
         prefixes,
@@ -43,7 +42,7 @@ PARTS = (
         trials,
         tuning,
     ),
-    *(turn_weights, lane_time, user_trials),
+    *(turn_weights, lane_time, user_trials, limits),
 )
 FIELDS = {field.name for field in fields(EngineState)}
 #: Methods that change a list or a mapping in place.
@@ -73,8 +72,10 @@ WRITERS = {
     "ended": {"checkpoints", "lifecycle"},
     "trials": {"lifecycle", "proposals", "trials"},
     "policy": {"planning"},
-    "prices": {"limits"},
+    "prices": {"limits.scheduler"},
+    "ext": {"limits.scheduler"},
     "cross_study": {"planning"},
+    "fill_at_end": {"planning"},
     "hold": {"giving_way", "planning"},
     "packed": {"planning"},
     "plan_until": {"planning"},
@@ -95,7 +96,7 @@ SETTERS = {
     "cut_windows": {"attempts"},
     "companions": {"proposals"},
     "apart": {"prefixes"},
-    "ending": {"lifecycle", "limits"},
+    "ending": {"lifecycle", "limits.scheduler"},
     "heard": {"lifecycle"},
     "unheard": {"core", "lifecycle"},
     "taken": {"prefixes"},
@@ -133,10 +134,16 @@ def is_state(node):
     )
 
 
+def part_of(module):
+    """The name of a part of the engine, or of an extension's end of it."""
+    *_, folder, name = module.__name__.split(".")
+    return f"{folder}.{name}" if ".extensions." in module.__name__ else name
+
+
 def test_each_field_of_the_state_is_changed_by_its_parts_alone():
     found = {}
     for module in PARTS:
-        name = module.__name__.rpartition(".")[2]
+        name = part_of(module)
         for field in fields_set(module):
             if field in FIELDS:
                 found.setdefault(field, set()).add(name)
@@ -148,5 +155,5 @@ def test_what_is_known_of_width_windows_is_set_by_its_part_alone():
     for module in PARTS:
         for place in places_set(module):
             if place.attr in SETTERS:
-                found.setdefault(place.attr, set()).add(module.__name__.rpartition(".")[2])
+                found.setdefault(place.attr, set()).add(part_of(module))
     assert found == SETTERS

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...profiling.devices.device import Device
-from ..model.study import POINT_IN_TIME, Spent, StudySpec
+from ...scheduler.model.study import HOUR, Spent, StudySpec, deadline_of
 
 #: Relative to a limit: at the moment that was worked out for it, it is reached.
 TOLERANCE = 1e-9
-#: Seconds of an hour, and joules of a kilowatt-hour.
-HOUR, KWH = 3600.0, 3.6e6
+#: Joules of a kilowatt-hour.
+KWH = 3.6e6
 
 
 class Limit(NamedTuple):
@@ -27,13 +27,6 @@ class Limit(NamedTuple):
     @property
     def is_reached(self) -> bool:
         return self.used >= self.most * (1 - TOLERANCE)
-
-
-def deadline_of(spec: StudySpec, created_at: float) -> float | None:
-    """When the study should be over (the runner's clock); None if it has no deadline."""
-    if spec.deadline is None or spec.deadline >= POINT_IN_TIME:
-        return spec.deadline
-    return created_at + spec.deadline
 
 
 def limits_of(spec: StudySpec, spent: Spent, created_at: float, at: float) -> list[Limit]:

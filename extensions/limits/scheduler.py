@@ -1,4 +1,4 @@
-"""Limits of a study: device-hours, energy, money and a deadline, and what happens at them.
+"""What happens at a study's limits: the scheduler's end of the extension.
 
 Theory of operation. What a study spends is counted as its epochs are accepted and its attempts end
 (``scheduler.state.spending``). A limit that is reached then acts, once. ``pause`` does what the
@@ -10,7 +10,7 @@ if it has not reached it.
 
 A deadline is reached by time alone, and device-hours and money in the middle of epochs: the engine
 wants a ``Tick`` then, so that no segment goes on to its next epoch. Where epochs are shorter than
-the way of that word, segments near a limit close by themselves (``scheduler.state.limit_times``). A
+the way of that word, segments near a limit close by themselves (``times``). A
 user who resumes or extends a study goes on beyond the limits that it has reached. Its other limits
 hold.
 """
@@ -20,32 +20,97 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from ..model.decisions import Cut
-from ..model.events import PricesChosen, Tick
-from ..model.study import OVER
-from ..model.trial import Trial, TrialState
-from ..resources.environments import exclude_unable
-from ..state.core import Core
-from ..state.limit_times import reached_at
-from ..state.limits import Limit, deadline_of, limits_of, no_price
-from ..state.state import StudyState
-from .devices import Devices
-from .proposals import Proposals
+from ...profiling.devices.device import Device
+from ...scheduler.engine.engine import Seat
+from ...scheduler.model.decisions import Cut
+from ...scheduler.model.events import EpochReported, PricesChosen, Tick
+from ...scheduler.model.study import OVER, StudySpec, deadline_of
+from ...scheduler.model.trial import Trial, TrialState
+from ...scheduler.resources.environments import exclude_unable
+from ...scheduler.state.extensions import Extension
+from ...scheduler.state.spending import charged
+from ...scheduler.state.state import Attempt, StudyState
+from .limits import Limit, limits_of, no_price, unaccountable
+from .times import Power, begins_until, reached_at
+
+#: The name of the extension, and of its state.
+NAME = "limits"
 
 #: States of a trial that is on its way to its target, and of one that may be the best.
 _ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
 _COUNTS = (*_ON_ITS_WAY, TrialState.PAUSED, TrialState.COMPLETED, TrialState.STOPPED)
 
 
-class LimitKeeper:
+def plug(seat: Seat) -> Extension:
+    """Return the extension that ends or pauses the studies which reach a limit."""
+    keeper = _Keeper(seat)
+    return Extension(
+        name=NAME,
+        needed_by=lambda spec: spec.limited,
+        handlers={PricesChosen: keeper.on_prices_chosen, Tick: keeper.on_tick},
+        refusal=keeper.refusal,
+        on_charged=keeper.on_charged,
+        on_accepted=keeper.on_accepted,
+        on_over=keeper.on_over,
+        until=keeper.until,
+        deadlines=keeper.deadlines,
+    )
+
+
+def convert(snapshot: dict[str, Any]) -> None:
+    """Move the power of studies in a snapshot of 0.2 to the extension's own state."""
+    watts = {name: study.pop("power", 0.0) for name, study in snapshot["studies"].items()}
+    if any(watts.values()):
+        snapshot["ext"][NAME] = {"watts": {name: power for name, power in watts.items() if power}}
+
+
+class _Keeper:
     """Ends or pauses the studies that reach a limit."""
 
-    def __init__(self, core: Core, *, proposals: Proposals, devices: Devices) -> None:
-        self._core = core
-        self._state = core.state
-        self._proposals = proposals
-        self._devices = devices
+    def __init__(self, seat: Seat) -> None:
+        self._core = seat.core
+        self._state = seat.core.state
+        self._proposals = seat.proposals
+        #: Studies that have spent something, or whose deadline has come, in order.
+        self._charged: dict[str, None] = {}
+        if (stored := self._state.ext.get(NAME)) is not None:
+            self._state.ext[NAME] = Power.stored(stored)
+
+    def _power(self) -> dict[str, float]:
+        """What devices have drawn at most in an epoch (watts), by study that limits energy."""
+        power: Power = self._state.ext.setdefault(NAME, Power())
+        return power.watts
+
+    def refusal(self, spec: StudySpec, device: Device) -> str:
+        return unaccountable(spec, self._state.prices, device)
+
+    def on_charged(self, study: StudyState) -> None:
+        """Count all attempts of the study, so that none begins an epoch beyond a limit."""
+        self._charged[study.spec.id] = None
+        for attempt in self._state.attempts.values():
+            if attempt.study == study.spec.id:
+                study.spent = charged(self._state, study.spent, attempt, self._core.at)
+        self._core.after[self._enforce] = None
+
+    def on_accepted(
+        self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
+    ) -> None:
+        seconds = event.seconds * len(attempt.segment.members)
+        if study.spec.kwh is not None and seconds > 0.0:
+            power = self._power()
+            watts = (event.joules or 0.0) / seconds
+            power[study.spec.id] = max(power.get(study.spec.id, 0.0), watts)
+        self._enforce()
+
+    def on_over(self, study: StudyState) -> None:
+        if study.spec.kwh is not None:
+            self._power().pop(study.spec.id, None)
+
+    def until(self, study: StudyState) -> float | None:
+        watts = 0.0 if study.spec.kwh is None else self._power().get(study.spec.id, 0.0)
+        return begins_until(self._state, study, self._core.at, watts)
 
     def on_prices_chosen(self, event: PricesChosen) -> None:
         self._state.prices = dict(event.prices)
@@ -54,15 +119,14 @@ class LimitKeeper:
             for each in devices:
                 if study.refused.get(each.name) == no_price(each.kind):
                     del study.refused[each.name]
-            exclude_unable(study, devices, self._state.prices)
+            exclude_unable(self._core, study, devices)
         self._core.offer_slots()
 
     def on_tick(self, event: Tick) -> None:
         for study, end in list(self._deadlines()):
             if end <= event.at:
-                self._core.charge_all(study)
-        self.enforce()  # before slots are filled
-        self._devices.on_tick(event)
+                self.on_charged(study)
+        self._enforce()  # before slots are filled
 
     def deadlines(self) -> Iterator[float]:
         """When studies reach limits, as things are (the runner's clock)."""
@@ -78,10 +142,11 @@ class LimitKeeper:
             if (end := reached_at(self._state, study)) is not None:
                 yield study, end
 
-    def enforce(self) -> None:
+    def _enforce(self) -> None:
         """Have the limits act that the studies which this event was counted for have reached."""
-        names = list(self._core.charged)
-        self._core.charged.clear()
+        self._core.after.pop(self._enforce, None)
+        names = list(self._charged)
+        self._charged.clear()
         for name in names:
             study = self._state.studies.get(name)
             if study is None or study.status in OVER:

@@ -14,16 +14,32 @@ is behind by more than ``MARGIN`` may bring the study to its limit sooner. The s
 
 from __future__ import annotations
 
-from .lane_time import lane_seconds
-from .limits import HOUR, KWH, deadline_of
-from .spending import device_share
-from .state import EngineState, StudyState
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...scheduler.model.study import HOUR, deadline_of
+from ...scheduler.state.lane_time import lane_seconds
+from ...scheduler.state.spending import device_share
+from ...scheduler.state.state import EngineState, StudyState
+from .limits import KWH
 
 #: In the last seconds before a limit epochs are sent one by one. So long may a report be on its
 #: way, and so much may the clock of a trainer's machine be behind the scheduler's.
 MARGIN = 2.0
 #: So much after the moment that is worked out a limit is reached, whatever was rounded (seconds).
 LATER = 1e-6
+
+
+@dataclass(slots=True)
+class Power:
+    """What devices have drawn at most in an epoch (watts), by study that limits energy."""
+
+    watts: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def stored(cls, value: Any) -> Power:
+        """Return what a snapshot has of it."""
+        return value if isinstance(value, Power) else cls(**value)
 
 
 def reached_at(state: EngineState, study: StudyState) -> float | None:
@@ -39,11 +55,12 @@ def reached_at(state: EngineState, study: StudyState) -> float | None:
     return min(found, default=None)
 
 
-def begins_until(state: EngineState, study: StudyState, at: float) -> float | None:
+def begins_until(state: EngineState, study: StudyState, at: float, watts: float) -> float | None:
     """Until when a segment that is sent at ``at`` may begin epochs after its first.
 
     That is ``MARGIN`` before the study could reach a limit, in the runner's clock. None if it has
-    no limit that it has not reached, or goes on beyond one.
+    no limit that it has not reached, or goes on beyond one. ``watts`` is what a device has drawn at
+    most in an epoch of the study; 0 before that is known.
     """
     if not study.spec.limited or study.ending:
         return None
@@ -61,8 +78,8 @@ def begins_until(state: EngineState, study: StudyState, at: float) -> float | No
             found.append(at + (most - level - rate * at) / fastest)
     if study.spec.kwh is not None and "kwh" not in reached:
         left = study.spec.kwh * KWH - study.spent.joules
-        left -= study.power * _unreported(state, study, at)
-        fastest = study.power * sum(each.lanes for each in devices)
+        left -= watts * _unreported(state, study, at)
+        fastest = watts * sum(each.lanes for each in devices)
         found.append(at + left / fastest if fastest else at)
     return min(found) - MARGIN if found else None
 

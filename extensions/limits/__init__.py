@@ -1,0 +1,1 @@
+"""Limits of a study: device-hours, energy, money and a deadline."""

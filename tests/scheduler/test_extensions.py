@@ -1,0 +1,156 @@
+"""Features plug into the engine, are called for studies that need them, and keep what they know."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from drive_world import World, spec
+from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.profiling.base.errors import BackendError
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.events import DeviceLeft, PolicyChosen, Tick
+from penstock.scheduler.model.retry import LOSS_LIMIT
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.state.extensions import Extension
+
+SHORT = StrategySpec("full", max_epochs=2)
+
+
+def watching(heard, **points):
+    """An extension that studies named *watched* need, and that notes what it hears."""
+
+    def note(name, answer=None):
+        def call(*args):
+            heard.append(name)
+            return answer
+
+        return call
+
+    return Extension(
+        name="watching",
+        needed_by=lambda study: study.name == "watched",
+        refusal=points.get("refusal", note("refusal", "")),
+        on_charged=note("charged"),
+        on_accepted=note("accepted"),
+        on_over=note("over"),
+        until=points.get("until", note("until")),
+        handlers=points.get("handlers", {}),
+        deadlines=points.get("deadlines"),
+    )
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+def world_with(extension):
+    world = World()
+    world.engine = Engine(plugs=[lambda seat: extension])
+    world.send(PolicyChosen(at=0.0, policy="fifo", fill_at_end=True))
+    return world
+
+
+def test_an_extension_hears_of_the_studies_that_need_it_and_of_no_other(heard):
+    world = world_with(watching(heard))
+    world.join("cpu.a.0")
+    world.submit(spec(SHORT, n_trials=1))
+    world.run()
+    assert heard == []
+    world.submit(spec(SHORT, id="s-2", name="watched", n_trials=1))
+    world.run()
+    assert heard.count("accepted") == 2
+    assert heard[-1] == "over"
+    assert {"refusal", "charged", "until"} < set(heard)
+
+
+def test_an_extension_keeps_a_study_off_a_device_and_says_why(heard):
+    world = world_with(watching(heard, refusal=lambda study, device: "it is too old"))
+    world.join("cpu.a.0")
+    world.submit(spec(SHORT, name="watched"))
+    assert not world.open
+    assert world.engine.state.studies["s-1"].refused == {"cpu.a.0": "it is too old"}
+
+
+def test_the_earliest_moment_of_an_extension_travels_with_the_segment(heard):
+    world = world_with(watching(heard, until=lambda study: 7.0))
+    world.join("cpu.a.0")
+    world.submit(spec(SHORT, name="watched"))
+    [dispatch] = world.open.values()
+    assert dispatch.until == 7.0
+
+
+def test_an_extension_hears_of_an_event_before_the_core_and_gets_its_tick(heard):
+    extension = watching(
+        heard, handlers={Tick: lambda event: heard.append(event.at)}, deadlines=lambda: iter([9.0])
+    )
+    world = world_with(extension)
+    assert world.engine.wake_at() == 9.0
+    world.send(Tick(at=9.0))
+    assert heard == [9.0]
+
+
+def test_the_power_that_a_snapshot_of_0_2_has_of_a_study_is_where_the_extension_keeps_it():
+    world = World()
+    world.submit(spec(SHORT, kwh=1.0))
+    world.submit(spec(SHORT, id="s-2", name="other"))
+    body = json.loads(state_to_json(world.engine.state))
+    del body["ext"]
+    for name, power in (("s-1", 12.5), ("s-2", 0.0)):
+        body["studies"][name]["power"] = power
+    state = state_from_json(json.dumps(body))
+    assert state.ext == {"limits": {"watts": {"s-1": 12.5}}}
+    body["studies"]["s-1"]["unheard_of"] = 1
+    with pytest.raises(BackendError, match="unheard_of"):
+        state_from_json(json.dumps(body))
+
+
+@pytest.mark.parametrize(("fill_at_end", "times"), [(True, 1), (False, 2)])
+def test_slots_are_given_out_once_as_an_event_ends(fill_at_end, times):
+    """A device leaves, and its trial fails by that: slots were given out after the one, too."""
+    world = World(fill_at_end=fill_at_end)
+    world.join("cpu.a.0")
+    world.submit(spec(SHORT, n_trials=5))
+    for trial in world.engine.state.trials.values():
+        trial.losses = LOSS_LIMIT - 1  # the next loss is its last
+    filled = count_fills(world.engine)
+    world.send(DeviceLeft(at=1.0, device="cpu.a.0", reason="test"))
+    assert len(filled) == times
+
+
+def test_an_epoch_inside_a_segment_gives_out_no_slots():
+    world = World()
+    world.join("cpu.a.0", "cpu.b.0")
+    world.submit(spec(StrategySpec("full", max_epochs=50), n_trials=3))
+    world.run_segment()  # what epochs cost is known now
+    dispatch = next(each for each in world.open.values() if each.segment.n > 1)
+    filled = count_fills(world.engine)
+    world.send(world.epoch(dispatch, dispatch.segment.first))
+    assert not filled
+
+
+def count_fills(engine):
+    filled, fill = [], engine._dispatcher.fill
+
+    def counted():
+        filled.append(engine.state.seq)
+        fill()
+
+    engine._dispatcher.fill = engine._core.fill = counted
+    return filled
+
+
+def test_events_of_0_2_are_handled_in_their_order_until_a_policy_is_chosen_anew():
+    world = World(fill_at_end=False)
+    world.join("cpu.a.0")
+    world.submit(spec(SHORT))
+    assert not world.engine.state.fill_at_end
+    world.send(PolicyChosen(at=1.0, policy="fifo", fill_at_end=True))
+    world.send(PolicyChosen(at=2.0, policy="srtf"))  # nobody goes back
+    assert world.engine.state.fill_at_end
+    world.run()
+    again = Engine()
+    for event in world.journal:
+        again.handle(decode(*encode(event)))
+    assert state_to_json(again.state) == state_to_json(world.engine.state)
