@@ -9,10 +9,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from penstock.app.extensions import PLUGS
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Ask, Dispatch
-from penstock.scheduler.model.events import DeviceJoined, EpochReported, Proposed, StudySubmitted
+from penstock.scheduler.model.events import (
+    DeviceJoined,
+    EpochReported,
+    PolicyChosen,
+    Proposed,
+    StudySubmitted,
+)
 from penstock.scheduler.model.study import Params, StudySpec
 
 
@@ -26,12 +33,13 @@ class Drive:
 
     proposals: Iterator[Params]
     state_hash: Callable[[Dispatch, int], str]
-    engine: Engine = field(default_factory=Engine)
+    engine: Engine = field(default_factory=lambda: Engine(plugs=PLUGS))
     queue: deque[Dispatch] = field(default_factory=deque)
     spans: list[float] = field(default_factory=list)
     at: float = 0.0
 
     def begin(self, spec: StudySpec, devices: int) -> None:
+        self._handle(PolicyChosen(at=self.at, policy="fifo", fill_at_end=True))  # as the scheduler
         self._handle(StudySubmitted(at=self.at, study=spec))
         for number in range(devices):
             device = Device(f"cpu.bench.{number}", "bench", "cpu", (number,), None)

@@ -188,7 +188,10 @@ class Engine:
             core, prefixes=prefixes, proposals=proposals, attempts=attempts
         )
         core.fill = dispatcher.fill
-        core.extensions.plug_in([plug(Seat(core, proposals)) for plug in plugs])
+        core.extensions.plug_in(
+            [plug(Seat(core, proposals)) for plug in plugs],
+            [study.spec for study in core.state.studies.values()],
+        )
         self._handlers = self._table(footprints, architectures)
         for kind, hear in core.extensions.handlers():
             known = self._handlers.get(kind)

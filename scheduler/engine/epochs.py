@@ -185,7 +185,7 @@ class Epochs:
         )
         if event.uri:
             self._checkpoints.keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
-        for each in self._core.extensions.of(study.spec):
+        for each in self._core.extensions.by_study.get(study.spec.id, ()):
             if each.on_accepted is not None:
                 each.on_accepted(study, trial, attempt, event)
         return capacity_changed

@@ -133,6 +133,7 @@ class Lifecycle:
             else:
                 study.held_back += spec.n_trials - study.spec.n_trials
             study.spec = spec
+            self._core.extensions.study_begins(spec)
             study.ending, study.finishes = False, ""
             if study.status == "paused" and is_in_part(study.message):
                 self._resume(study)  # its user has acted, and may have mended the code
@@ -219,6 +220,7 @@ class Lifecycle:
         study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
         study.best = best_completed(trials, spec)
         study.spent = past.spent
+        self._core.extensions.study_begins(spec)
         self._exclude_unable(study)
         self._state.studies[spec.id] = study
         for trial in trials:
@@ -235,6 +237,7 @@ class Lifecycle:
             raise Refused(f"study {spec.id} was submitted already")
         study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
         study.enqueued = list(event.enqueued)
+        self._core.extensions.study_begins(spec)
         self._prefixes.others.take_in(study, event.earlier)
         self._exclude_unable(study)
         self._state.studies[spec.id] = study

@@ -166,7 +166,7 @@ class Core:
         study.spent = charged(self.state, study.spent, attempt, self.at)
         if joules:
             study.spent = replace(study.spent, joules=study.spent.joules + joules)
-        for each in self.extensions.of(study.spec):
+        for each in self.extensions.by_study.get(study.spec.id, ()):
             if each.on_charged is not None:
                 each.on_charged(study)
 

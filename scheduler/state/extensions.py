@@ -59,29 +59,28 @@ class Extensions:
 
     def __init__(self) -> None:
         self._all: tuple[Extension, ...] = ()
-        #: By study: its specification when it was looked at, and the extensions that it needs.
-        self._needed: dict[str, tuple[StudySpec, tuple[Extension, ...]]] = {}
+        #: The extensions that a study needs, by its id. Studies that need none are not in it.
+        self.by_study: dict[str, tuple[Extension, ...]] = {}
 
-    def plug_in(self, extensions: Sequence[Extension]) -> None:
-        """Add the extensions, which are called in this order."""
-        self._all += tuple(extensions)
-        self._needed.clear()
+    def plug_in(self, extensions: Sequence[Extension], studies: Iterable[StudySpec]) -> None:
+        """Add the extensions, which are called in this order, for ``studies`` and later ones."""
+        self._all = tuple(extensions)
+        for spec in studies:
+            self.study_begins(spec)
 
-    def of(self, spec: StudySpec) -> tuple[Extension, ...]:
-        """Return the extensions that the study needs."""
-        known = self._needed.get(spec.id)
-        if known is not None and known[0] is spec:
-            return known[1]
+    def study_begins(self, spec: StudySpec) -> None:
+        """Find what a study needs that is new, or has another specification from now on."""
         needed = tuple(each for each in self._all if each.needed_by(spec))
-        self._needed[spec.id] = spec, needed
-        return needed
+        if needed:
+            self.by_study[spec.id] = needed
+        else:
+            self.by_study.pop(spec.id, None)
 
     def study_over(self, study: StudyState) -> None:
         """Tell those that the study needed that it is over."""
-        for each in self.of(study.spec):
+        for each in self.by_study.pop(study.spec.id, ()):
             if each.on_over is not None:
                 each.on_over(study)
-        self._needed.pop(study.spec.id)
 
     def handlers(self) -> Iterable[tuple[type[Event], Callable[[Any], None]]]:
         """Return the handlers of all extensions, in order."""
@@ -94,10 +93,16 @@ class Extensions:
 
     def refusal(self, spec: StudySpec, device: Device) -> str:
         """Return why an extension keeps the study from the device; empty if none does."""
-        reasons = (each.refusal(spec, device) for each in self.of(spec) if each.refusal)
-        return next(filter(None, reasons), "")
+        for each in self.by_study.get(spec.id, ()):
+            if each.refusal is not None and (why := each.refusal(spec, device)):
+                return why
+        return ""
 
     def until(self, study: StudyState) -> float | None:
         """Return the earliest moment that an extension sets to further epochs of a segment."""
-        found = (each.until(study) for each in self.of(study.spec) if each.until is not None)
-        return min((at for at in found if at is not None), default=None)
+        earliest = None
+        for each in self.by_study.get(study.spec.id, ()):
+            at = None if each.until is None else each.until(study)
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        return earliest
