@@ -12,7 +12,6 @@ from itertools import accumulate
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from ..ledger.codec import spec_from_json
 from ..ledger.reader import Reader
 from ..views.delays import delays_of
 
@@ -39,9 +38,8 @@ class DelayHistograms:
         for study in reader.studies():
             if study.finished_at is None or study.id in self._read:
                 continue
-            plan = spec_from_json(study.spec_json).strategy
             trials, epochs = reader.trials(study.id), reader.epochs(study.id)
-            for delays in delays_of(study, plan, trials, epochs):
+            for delays in delays_of(study, study.plan, trials, epochs):
                 for index, (_, _, part) in enumerate(METRICS):
                     if (value := delays[part]) is not None:
                         self._counts[index][bisect_left(BOUNDS, value)] += 1

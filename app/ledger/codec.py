@@ -132,14 +132,6 @@ def spent_to_json(spent: Spent) -> str:
     return "" if spent == NOTHING_SPENT else _dump(spent)
 
 
-def spent_from_json(text: str) -> Spent:
-    """What a study has spent. Raises ``ValueError`` when the text is malformed."""
-    if not text:
-        return NOTHING_SPENT
-    found: Spent = _load(Spent, text)
-    return found
-
-
 def state_to_json(state: EngineState) -> str:
     """The engine's whole state as JSON text: a snapshot."""
     return _dump(state)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Row, Select, Table, select
 
-from ...scheduler.model.events import Event
+from ...scheduler.model.events import Event, StudyImported, StudyWritten
 from . import codec
 from .databases.digests import EVENTS, PAGE, fault
-from .databases.tables import EVENT, SNAPSHOT
+from .databases.tables import EVENT, IMPORTED, SNAPSHOT
+from .summary import metric_names
 
 if TYPE_CHECKING:
     from .databases.base import Database
+    from .history import Rows
 
 
 class EventLog(ABC):
@@ -63,3 +65,23 @@ def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
     """A condition for events of ``kinds``, and for those of unknown kind, which are damaged."""
     names = [kind.__name__ for kind in kinds]
     return EVENT.c.kind.in_(names) | EVENT.c.kind.not_in(codec.KINDS)
+
+
+def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
+    """What its user calls the values of a study's objectives; empty where they have no names."""
+    written = EVENTS.where(EVENT.c.trial == study_id).order_by(EVENT.c.seq.desc())
+    for row in rows(EVENT, written):
+        event = codec.decode(row.kind, row.body)
+        if isinstance(event, StudyWritten) and (names := metric_names(event.system_attrs)):
+            return names
+    found = imports(rows, study_id)
+    return next((metric_names(event.system_attrs) for _, event in found), ())
+
+
+def imports(rows: Rows, study_id: str | None = None) -> list[tuple[int, StudyImported]]:
+    """The number and event of the import of a study, or of all; empty if there is none."""
+    query = EVENTS.where(IMPORTED).order_by(EVENT.c.study, EVENT.c.seq)
+    if study_id is not None:
+        query = query.where(EVENT.c.study == study_id)
+    found = ((row.seq, codec.decode(row.kind, row.body)) for row in rows(EVENT, query))
+    return [(seq, event) for seq, event in found if isinstance(event, StudyImported)]

@@ -27,9 +27,9 @@ from ...scheduler.prefixes.chain import has_prefixes
 from . import codec
 from .databases.digests import EVENTS
 from .databases.tables import DURABLE, EPOCH, EVENT, STUDY, TRIAL
-from .event_log import of_kind
+from .event_log import imports, of_kind
 from .history import Rows
-from .summary import imports
+from .rows import spent_of
 
 #: So many trials of earlier studies are enough, up to the study that comes to it: they go into the
 #: event that begins the later one.
@@ -62,7 +62,7 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
     spec = codec.spec_from_json(head.spec)
     merges = has_prefixes(spec)
     trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
-    spent = codec.spent_from_json(head.spent)
+    spent = spent_of(head.spent)
     past = FinishedStudy(
         created_at=head.created_at,
         trials=tuple(

@@ -12,6 +12,7 @@ completely (``IllegalTransition``): either a second writer is at work or the eng
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,16 +29,18 @@ from ...scheduler.model.finished import EarlierTrial, FinishedStudy
 from ...scheduler.model.study import OVER, StudyRecord, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch, Trial
 from ...scheduler.prefixes.between import earlier_trial, group_of
+from ...scheduler.strategies.expected import expected_epochs
 from .databases.base import Database, Newest
 from .databases.digests import seal
 from .databases.open import database_at
 from .databases.row_digest import NONE
-from .databases.tables import COMMAND, STUDY
+from .databases.tables import COMMAND, STUDY, TRIAL
 from .databases.upkeep import migrate, verify
-from .event_log import EventLog
+from .event_log import EventLog, names_of
 from .finished import read_earlier, read_past
 from .history import merged, read_history
-from .summary import metric_names, summary_of
+from .rows import study_of, trial_of
+from .summary import epochs_of, facts_of, metric_names
 from .writes import Batch, writes_for
 
 #: Seconds between two records of the newest event (``Database.note``).
@@ -178,7 +181,7 @@ class SqlLedger(EventLog):
             written, forgotten = merged(batch.history, self.history())
             batch = replace(batch, history=written)
         written_of = [event for _, event in batch.events if isinstance(event, StudyWritten)]
-        named = [event.study for event in written_of if metric_names(event)]
+        named = [event.study for event in written_of if metric_names(event.system_attrs)]
         if named:  # the names of values are in the summary, and nothing else empties it
             self._set_summaries(dict.fromkeys(named, ""))
         statements = self._writes.of(batch, forgotten, self._newest.digest)
@@ -198,7 +201,16 @@ class SqlLedger(EventLog):
         """Write the summaries of those of ``which`` studies that are over."""
         over = select(STUDY).where(which, STUDY.c.finished_at.is_not(None))
         for head in self._whole(STUDY, over):
-            self._set_summaries({head.id: summary_of(self._whole, head)})
+            self._set_summaries({head.id: self._summary_of(head)})
+
+    def _summary_of(self, head: Row[Any]) -> str:
+        """The summary of the study in the row ``head``, which is over, as JSON text."""
+        study = replace(study_of(head), names=names_of(self._whole, head.id))
+        of_it = select(TRIAL).where(TRIAL.c.study == head.id).order_by(TRIAL.c.number)
+        trials = [trial_of(row) for row in self._whole(TRIAL, of_it)]
+        epochs, planned = epochs_of(trials), expected_epochs(study.plan, study.n_trials)
+        expected = None if planned is None else epochs
+        return json.dumps(facts_of(study, trials, epochs=epochs, epochs_expected=expected))
 
     def _set_summaries(self, texts: Mapping[str, str]) -> None:
         heads = self._whole(STUDY, select(STUDY).where(STUDY.c.id.in_(texts)))

@@ -1,17 +1,20 @@
 """Reads the list of studies: one row of one table for each, and of what is over nothing else.
 
-It imports nothing that knows events or specifications. The list is asked for most often, and
+It imports nothing that knows events or whole specifications. The list is asked for most often, and
 importing those takes longer than reading a thousand studies.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .databases.read_only import ReadOnly
 from .databases.schema import STUDY_COLUMNS
+
+if TYPE_CHECKING:
+    from .rows import EpochRow, StudyRow, TrialRow
 
 #: The status of a study that was deleted. Its name is free, and nobody finds it.
 DELETED = "deleted"
@@ -42,3 +45,34 @@ def read_listed(ledger: ReadOnly) -> list[Listed]:
         for row in rows
         if row["status"] != DELETED
     ]
+
+
+class GoingStudy(NamedTuple):
+    """A study that goes on, with all its trials by number, and the epochs trained last."""
+
+    study: StudyRow
+    trials: list[TrialRow]
+    recent: list[EpochRow]
+
+
+def read_going(ledger: ReadOnly, recent: int) -> dict[str, GoingStudy]:
+    """The studies that go on, by id, with so many ``recent`` epochs that were trained, or fewer.
+
+    Empty where they cannot be read without SQLAlchemy.
+    """
+    if (rows := ledger.going(recent)) is None:
+        return {}
+    from ...scheduler.model.study import study_of_trial
+    from .rows import epoch_of, study_of, trial_of
+    from .summary import metric_names
+
+    found = {row.id: GoingStudy(study_of(row), [], []) for row in rows.studies}
+    for row in rows.trials:
+        found[row.study].trials.append(trial_of(row))
+    for row in rows.recent:
+        found[study_of_trial(row.trial)].recent.append(epoch_of(row))
+    for row in reversed(rows.written):
+        if names := metric_names(json.loads(row.body)["system_attrs"]):
+            going = found[row.study]
+            found[row.study] = going._replace(study=replace(going.study, names=names))
+    return found

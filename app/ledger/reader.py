@@ -41,7 +41,7 @@ from . import codec
 from .databases.digests import EVENTS
 from .databases.read_only import ReadOnly
 from .databases.tables import DEVICE, DURABLE, EPOCH, EVENT, STUDY, TRIAL
-from .event_log import EventLog, of_kind
+from .event_log import EventLog, imports, names_of, of_kind
 from .history import read_history
 from .listed import DELETED
 from .rows import (
@@ -57,7 +57,6 @@ from .rows import (
     study_of,
     trial_of,
 )
-from .summary import imports, names_of
 
 if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord

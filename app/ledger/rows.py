@@ -1,4 +1,8 @@
-"""Rows of the ledger as values: studies, trials, epochs, durable states, running trials."""
+"""Rows of the ledger as values: studies, trials, epochs, durable states, running trials.
+
+Of a row it needs attributes by the names of its columns, and no SQLAlchemy. Nor does it import what
+knows events: the list of studies is read without either (``listed``).
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,27 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Row
-
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.costs.segment_costs import SegmentStart
-from ...profiling.devices.device import Device
-from ...profiling.knobs.knobs import SystemConfig
 from ...scheduler.model.early_failure import is_in_part
 from ...scheduler.model.segment_length import LengthReason, SegmentLength
-from ...scheduler.model.study import ENDLESS, NOTHING_SPENT, Objective, Scalar, Spent
-from . import codec
+from ...scheduler.model.study import (
+    ENDLESS,
+    NOTHING_SPENT,
+    Objective,
+    Scalar,
+    Spent,
+    StrategySpec,
+    StudySpec,
+    SuperNet,
+)
 
 if TYPE_CHECKING:
+    from ...profiling.knobs.knobs import SystemConfig
     from ...scheduler.state.state import DeviceRecord
 
 _Value = TypeVar("_Value")
@@ -29,15 +38,15 @@ _Value = TypeVar("_Value")
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, UsageError)
 
 
-def readable(read: Callable[[Row[Any]], _Value]) -> Callable[[Row[Any]], _Value]:
+def readable(read: Callable[[Any], _Value]) -> Callable[[Any], _Value]:
     """``read``, made to raise ``BackendError`` for a row that Penstock cannot have written."""
 
     @wraps(read)
-    def tried(row: Row[Any]) -> _Value:
+    def tried(row: Any) -> _Value:
         try:
             return read(row)
         except _UNREADABLE as error:
-            shown = str(dict(row._mapping))[:200]
+            shown = str(row._asdict())[:200]
             raise BackendError(
                 f"the ledger is damaged, a row cannot be read ({error}): {shown}"
             ) from error
@@ -111,6 +120,11 @@ class StudyRow:
     def response(self) -> float | None:
         """Seconds from its submission to its end; None until it is over."""
         return None if self.finished_at is None else self.finished_at - self.created_at
+
+    @property
+    def plan(self) -> StrategySpec:
+        """Its strategy with all options."""
+        return _strategy_of(json.loads(self.spec_json).get("strategy", {}))
 
     @property
     def endless(self) -> bool:
@@ -266,39 +280,70 @@ class Work:
     since: float | None
 
 
+#: What each field of a specification is where it is not given.
+_DEFAULTS = {
+    each.name: each.default for each in fields(StudySpec) if each.default is not MISSING
+} | {"strategy": {}}
+
+
 @readable
-def study_of(row: Row[Any]) -> StudyRow:
-    """The study in a row of the table of studies."""
-    spec = codec.spec_from_json(row.spec)
+def study_of(row: Any) -> StudyRow:
+    """The study in a row of the table of studies.
+
+    Of its specification only these fields are read. The digest of the row says that the others are
+    as they were written, too, and to make them all takes longer than to read a list of studies.
+    """
+    spec = _DEFAULTS | json.loads(row.spec)
+    if unknown := spec.keys() - StudySpec.__dataclass_fields__.keys():
+        raise UsageError(f"a malformed study is refused: {min(unknown)} is not known")
+    plan = _strategy_of(spec["strategy"])
     return StudyRow(
         id=row.id,
         name=row.name,
         status=row.status,
-        contract=spec.contract,
-        weight=spec.weight,
-        priority=spec.priority,
-        metric=spec.metric,
-        direction=spec.direction,
-        n_trials=spec.n_trials,
-        strategy=spec.strategy.name,
-        sampler=spec.sampler,
-        max_epochs=spec.strategy.max_epochs,
-        seed=spec.seed,
-        seeding=spec.seeding,
-        replicates=spec.replicates,
+        contract=spec["contract"],
+        weight=spec["weight"],
+        priority=spec["priority"],
+        metric=spec["metric"],
+        direction=spec["direction"],
+        n_trials=spec["n_trials"],
+        strategy=plan.name,
+        sampler=spec["sampler"],
+        max_epochs=plan.max_epochs,
+        seed=spec["seed"],
+        seeding=spec["seeding"],
+        replicates=spec["replicates"],
         created_at=row.created_at,
         finished_at=row.finished_at,
         message=row.message,
         spec_json=row.spec,
-        further=spec.further,
-        observations=len(spec.observations),
-        environment=spec.environment,
-        spent=codec.spent_from_json(row.spent),
+        further=tuple(Objective(**each) for each in spec["further"]),
+        observations=len(spec["observations"]),
+        environment=spec["environment"],
+        spent=spent_of(row.spent),
     )
 
 
+def spent_of(text: str) -> Spent:
+    """What a study has had of devices, as the table of studies has it."""
+    if not text:
+        return NOTHING_SPENT
+    values = json.loads(text)
+    return Spent(**values | {"reached": tuple(values["reached"])})
+
+
+def _strategy_of(options: dict[str, Any]) -> StrategySpec:
+    """The strategy with these options, which are as JSON has them."""
+    explore, supernet = options.get("explore"), options.get("supernet")
+    values: dict[str, Any] = {
+        "explore": None if explore is None else tuple(explore),
+        "supernet": None if supernet is None else SuperNet(**supernet),
+    }
+    return StrategySpec(**options | values)
+
+
 @readable
-def trial_of(row: Row[Any]) -> TrialRow:
+def trial_of(row: Any) -> TrialRow:
     """The trial in a row of the table of trials."""
     fields = {name: getattr(row, name) for name in TrialRow.__slots__}
     return TrialRow(
@@ -313,7 +358,7 @@ def trial_of(row: Row[Any]) -> TrialRow:
 
 
 @readable
-def epoch_of(row: Row[Any]) -> EpochRow:
+def epoch_of(row: Any) -> EpochRow:
     """The epoch in a row of the table of epochs."""
     fields = {name: getattr(row, name) for name in EpochRow.__slots__ if name != "rowid"}
     return EpochRow(
@@ -330,16 +375,16 @@ def epoch_of(row: Row[Any]) -> EpochRow:
 
 
 @readable
-def slots_of(row: Row[Any]) -> list[tuple[str, int]]:
+def slots_of(row: Any) -> list[tuple[str, int]]:
     """Device and slot of each member of the trial in a row of the table of trials."""
     return [(str(device), int(slot)) for device, slot in json.loads(row.members)]
 
 
-def _system(row: Row[Any]) -> SystemConfig:
+def _system(row: Any) -> SystemConfig:
     return tuple((name, value) for name, value in json.loads(row.system))
 
 
-def _length(row: Row[Any]) -> SegmentLength | None:
+def _length(row: Any) -> SegmentLength | None:
     if not row.length:
         return None
     fields = json.loads(row.length)
@@ -347,15 +392,16 @@ def _length(row: Row[Any]) -> SegmentLength | None:
     return SegmentLength(**fields | {"reason": reason, "tier": tier})
 
 
-def durable_of(row: Row[Any]) -> DurableRow:
+def durable_of(row: Any) -> DurableRow:
     """The state in a row of the table of durable states."""
     return DurableRow(row.trial, row.epoch, row.state_hash, row.uri, row.at)
 
 
 @readable
-def device_of(row: Row[Any]) -> DeviceRecord:
+def device_of(row: Any) -> DeviceRecord:
     """The device in a row of the table of devices."""
-    # Imported here because it imports NumPy, which readers of studies do not need.
+    # Imported here because they import NumPy and more, which readers of studies do not need.
+    from ...profiling.devices.device import Device
     from ...scheduler.state.state import DeviceRecord
 
     device = Device(

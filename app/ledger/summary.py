@@ -4,8 +4,10 @@ Theory of operation. A study that is over does not change, so what the list show
 its row (``tables.STUDY``, column ``summary``), and the list reads nothing else. The ledger's writer
 computes it from the rows of the study's trials after the transaction that ends the study
 (``SqlLedger``), and when it opens a ledger, for whatever has none. Every write of a study's row
-empties it again. So it is right or empty, whenever the writer was killed. The list reads a study
-without one completely, as it does those that go on.
+empties it again. So it is right or empty, whenever the writer was killed. Of a study without one
+the list reads the trials (``listed``).
+
+It is arithmetic over rows, and imports no SQLAlchemy and nothing that knows events.
 """
 
 from __future__ import annotations
@@ -14,22 +16,16 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Row, select
-
-from ...scheduler.model.events import StudyImported, StudyWritten
 from ...scheduler.model.pareto import front
 from ...scheduler.model.study import ENDLESS
 from ...scheduler.model.trial import FINAL, TrialState
 from ...scheduler.state.configurations import best_replicates
-from ...scheduler.strategies.expected import expected_epochs
-from . import codec
-from .databases.digests import EVENTS
-from .databases.tables import EVENT, IMPORTED, TRIAL
-from .history import Rows
-from .rows import StudyRow, TrialRow, study_of, trial_of
+
+if TYPE_CHECKING:
+    from .rows import StudyRow, TrialRow
 
 Facts = dict[str, Any]
 
@@ -109,13 +105,26 @@ def trials_expected(study: StudyRow, so_far: int) -> int | None:
     return max(study.n_trials, so_far)
 
 
+def epochs_of(trials: Iterable[TrialRow]) -> int:
+    """The number of epochs that ``trials`` have, as their rows say: without those of origins."""
+    return sum(max(0, trial.epoch - (trial.origin_epoch or 0)) for trial in trials)
+
+
+def metric_names(system_attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The names of values that these attributes of a study give; empty where they give none."""
+    given = json.loads(dict(system_attrs).get(METRIC_NAMES, "[]"))
+    return tuple(map(str, given)) if isinstance(given, list) else ()
+
+
+def enqueued_of(study: StudyRow, counts: Mapping[TrialState, int]) -> int:
+    """How many more trials the user has enqueued in a study that is over."""
+    return 0 if study.finished_at is None else counts[TrialState.PROPOSED]
+
+
 def facts_of(
     study: StudyRow,
+    trials: Sequence[TrialRow],
     *,
-    counts: Mapping[TrialState, int],
-    best: Sequence[TrialRow],
-    enqueued: int,
-    expected: int | None,
     epochs: int,
     epochs_expected: int | None,
     eta: float | None = None,
@@ -123,10 +132,11 @@ def facts_of(
 ) -> Facts:
     """A study in one row: its identity and its progress. Times are seconds since 1970.
 
-    ``counts`` has its trials by state, and ``best`` is ``front_of`` it. ``enqueued`` and
-    ``expected`` are numbers of trials, as in ``views.progress.StudyProgress``, and ``still`` is as
-    in its ``View``. ``eta`` is in seconds.
+    ``trials`` are all of its trials. ``eta`` is in seconds, and ``still`` is as in
+    ``views.progress.View``.
     """
+    counts, best = Counter(TrialState(trial.state) for trial in trials), front_of(study, trials)
+    enqueued = enqueued_of(study, counts)
     only = best[0] if best and not study.further else None
     return {
         "id": study.id,
@@ -151,7 +161,7 @@ def facts_of(
         "copied_trials": study.observations,
         "enqueued_trials": enqueued,
         "trials_over": sum(n for state, n in counts.items() if state in FINAL),
-        "trials_expected": expected,
+        "trials_expected": trials_expected(study, len(trials) - enqueued),
         "trials": {str(state): count for state, count in sorted(counts.items())},
         "epochs": epochs,
         "epochs_expected": epochs_expected,
@@ -184,52 +194,3 @@ def trial_facts(trial: TrialRow) -> Facts:
         "slot": trial.slot,
         "failure": failure,
     }
-
-
-def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
-    """What its user calls the values of a study's objectives; empty where they have no names."""
-    written = EVENTS.where(EVENT.c.trial == study_id).order_by(EVENT.c.seq.desc())
-    for row in rows(EVENT, written):
-        event = codec.decode(row.kind, row.body)
-        if isinstance(event, StudyWritten) and (names := metric_names(event)):
-            return names
-    return next((metric_names(event) for _, event in imports(rows, study_id)), ())
-
-
-def imports(rows: Rows, study_id: str | None = None) -> list[tuple[int, StudyImported]]:
-    """The number and event of the import of a study, or of all; empty if there is none."""
-    query = EVENTS.where(IMPORTED).order_by(EVENT.c.study, EVENT.c.seq)
-    if study_id is not None:
-        query = query.where(EVENT.c.study == study_id)
-    found = ((row.seq, codec.decode(row.kind, row.body)) for row in rows(EVENT, query))
-    return [(seq, event) for seq, event in found if isinstance(event, StudyImported)]
-
-
-def metric_names(event: StudyWritten | StudyImported) -> tuple[str, ...]:
-    """The names of values that ``event`` gives; empty where it gives none."""
-    given = json.loads(dict(event.system_attrs).get(METRIC_NAMES, "[]"))
-    return tuple(map(str, given)) if isinstance(given, list) else ()
-
-
-def summary_of(rows: Rows, head: Row[Any]) -> str:
-    """The summary of the study in the row ``head``, which is over, as JSON text."""
-    study = replace(study_of(head), names=names_of(rows, head.id))
-    of_it = TRIAL.c.study == head.id
-    trials = [
-        trial_of(row) for row in rows(TRIAL, select(TRIAL).where(of_it).order_by(TRIAL.c.number))
-    ]
-    counts = Counter(TrialState(trial.state) for trial in trials)
-    enqueued = counts[TrialState.PROPOSED]
-    epochs = sum(max(0, trial.epoch - (trial.origin_epoch or 0)) for trial in trials)
-    planned = expected_epochs(codec.spec_from_json(head.spec).strategy, study.n_trials)
-    return json.dumps(
-        facts_of(
-            study,
-            counts=counts,
-            best=front_of(study, trials),
-            enqueued=enqueued,
-            expected=trials_expected(study, len(trials) - enqueued),
-            epochs=epochs,
-            epochs_expected=None if planned is None else epochs,
-        )
-    )

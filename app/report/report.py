@@ -134,8 +134,7 @@ def _importances(
     # Imported here because it imports Optuna, which takes a second.
     from ..optuna_bridge.frozen_trials import Results
 
-    plan = spec_from_json(study.spec_json).strategy
-    return importances(Results(reader, study.id).frozen(trials, epochs), plan)
+    return importances(Results(reader, study.id).frozen(trials, epochs), study.plan)
 
 
 def render(  # noqa: PLR0917 - what the page is of, and when

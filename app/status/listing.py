@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def view_facts(view: View) -> Facts:
     """As ``study_facts``, of a study that was read already."""
-    return progress_facts(view.study, view.progress, still=view.still)
+    return progress_facts(view.study, view.trials, view.progress, still=view.still)
 
 
 def status_facts(
@@ -67,8 +67,7 @@ def _misses_by(reader: Reader, study: StudyRow) -> float | None:
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
     """How long the study's trials waited and took so far; None before the first epoch."""
-    plan = spec_from_json(study.spec_json).strategy
-    return summary(delays_of(study, plan, view.trials, reader.epochs(study.id)))
+    return summary(delays_of(study, study.plan, view.trials, reader.epochs(study.id)))
 
 
 def status_view(

@@ -1,13 +1,13 @@
 """The list of studies, for the terminal and as JSON.
 
 It is printed without importing what shows one study (``listing``), which takes longer than to read
-a thousand studies: only a study that goes on needs it.
+a thousand studies.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -21,7 +21,7 @@ from ..ledger.listed import Listed, read_listed
 
 if TYPE_CHECKING:
     from ..ledger.reader import Reader
-    from ..ledger.rows import StudyRow
+    from ..ledger.rows import StudyRow, TrialRow
     from ..views.progress import StudyProgress
 
 Facts = dict[str, Any]
@@ -45,7 +45,31 @@ def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
     studies = [] if ledger.is_empty() else read_listed(ledger)
     # Without a scheduler the ledger still has as running what was when the last one ended.
     still = any(each.status == "running" for each in studies) and not serves()
-    return [each.facts or _read(url, each, still=still) for each in studies]
+    known = [each.facts for each in studies]
+    going = {} if all(known) else _read_going(ledger, still=still)
+    return [
+        facts or going.get(study.id) or _read(url, study, still=still)
+        for facts, study in zip(known, studies, strict=True)
+    ]
+
+
+def _read_going(ledger: ReadOnly, *, still: bool) -> dict[str, Facts]:
+    """The studies that go on, by id, as far as they can be read without SQLAlchemy."""
+    from ..ledger.listed import read_going
+    from ..ledger.summary import epochs_of, facts_of
+    from ..views.progress import RECENT, epochs_expected, time_left
+
+    found = {}
+    for study, trials, recent in read_going(ledger, RECENT).values():
+        if study.seeding == "shared":  # what trials take over is seen from all epochs
+            continue
+        done, stands = epochs_of(trials), still and study.status == "running"
+        expected = epochs_expected(study, study.plan, trials, done)
+        eta = None if stands else time_left(study, trials, done, recent, expected)
+        found[study.id] = facts_of(
+            study, trials, epochs=done, epochs_expected=expected, eta=eta, still=stands
+        )
+    return found
 
 
 def _read(url: str, study: Listed, *, still: bool) -> Facts:
@@ -60,24 +84,23 @@ def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Fact
 
     ``still`` as in ``views.progress.View``.
     """
-    from ..ledger.codec import spec_from_json
     from ..views.progress import study_progress
 
-    study, plan = reader.with_names(study), spec_from_json(study.spec_json).strategy
+    study = reader.with_names(study)
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
-    return progress_facts(study, study_progress(study, plan, trials, epochs), still=still)
+    progress = study_progress(study, study.plan, trials, epochs)
+    return progress_facts(study, trials, progress, still=still)
 
 
-def progress_facts(study: StudyRow, progress: StudyProgress, *, still: bool) -> Facts:
+def progress_facts(
+    study: StudyRow, trials: Sequence[TrialRow], progress: StudyProgress, *, still: bool
+) -> Facts:
     """As ``study_facts``, of a study whose progress is known."""
     from ..ledger.summary import facts_of
 
     return facts_of(
         study,
-        counts=progress.counts,
-        best=progress.front,
-        enqueued=progress.enqueued,
-        expected=progress.trials,
+        trials,
         epochs=progress.epochs,
         epochs_expected=progress.expected,
         eta=None if still else progress.eta,

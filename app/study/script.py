@@ -139,13 +139,12 @@ def outcome(
     in none of it.
     """
     # Imported here because they import NumPy: what is read before the script would hold it up.
-    from ..ledger.codec import spec_from_json
     from ..report.report import write_report
 
     study = reader.with_names(reader.study(study_id))
     trials: Sequence[TrialRow] = reader.trials(study_id)
     epochs: Sequence[EpochRow] = reader.epochs(study_id)
-    progress = study_progress(study, spec_from_json(study.spec_json).strategy, trials, epochs)
+    progress = study_progress(study, study.plan, trials, epochs)
     writing = monotonic()
     written = write_report(reader, study_id, report)
     reporting = monotonic() - writing

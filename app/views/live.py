@@ -26,7 +26,6 @@ from ...profiling.base.errors import LASTING, BackendError
 from ...scheduler.model.trial import FINAL, TrialState
 from ..common.console import PlainConsole
 from ..common.timeouts import call_with_notices
-from ..ledger.codec import spec_from_json
 from .progress import View, study_progress
 from .screen import progress_words, sentence, study_screen
 
@@ -97,8 +96,7 @@ class Watcher:
         curves: dict[str, list[float]] = {}
         for row in self.epochs:
             curves.setdefault(row.trial, []).append(row.value)
-        plan = spec_from_json(study.spec_json).strategy
-        progress = study_progress(study, plan, trials, self.epochs)
+        progress = study_progress(study, study.plan, trials, self.epochs)
         return View(study, progress, trials, curves, self.reader.devices(), self.reader.running())
 
     def _read_trials(self) -> list[TrialRow]:

@@ -1,6 +1,7 @@
 """Computes a study's progress from rows of the ledger: best trial, epochs to go, time left.
 
-It is pure arithmetic. Live view, report and command line all use it, so their numbers agree.
+It is pure arithmetic. Live view, report and command line all use it, so their numbers agree. What
+knows all of a specification is imported where it is used: the list of studies needs none of it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
 from ...scheduler.strategies.expected import expected_epochs
 from ..common.text import count, label, number, status_word
-from ..ledger.codec import spec_from_json
-from ..ledger.summary import front_of, mean_of, trials_expected
-from ..prefixes.common import left_to_others
+from ..ledger.summary import enqueued_of, front_of, mean_of, trials_expected
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
@@ -152,6 +151,8 @@ def tools_words(spec: StudySpec) -> str:
 
 def search_words(study: StudyRow) -> str:
     """How a study searches: *ASHA · TPE*, *TPESampler, MedianPruner (the script's)*."""
+    from ..ledger.codec import spec_from_json
+
     if not (tools := tools_words(spec_from_json(study.spec_json))):
         return f"{label(study.strategy)} · {label(study.sampler)}"
     return f"sampler and pruner: {tools}" if tools == "the script's own" else tools
@@ -255,13 +256,11 @@ def study_progress(
 ) -> StudyProgress:
     """The progress of ``study``, given all its rows."""
     done = len(epochs)
-    expected = None if study.endless else expected_epochs(plan, study.n_trials)
-    if expected is not None:
-        # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
-        known = done + _to_do(study, plan, trials)
-        expected = done if study.finished_at is not None else max(expected, known)
+    expected = epochs_expected(study, plan, trials, done)
     counts = Counter(TrialState(trial.state) for trial in trials)
-    enqueued = 0 if study.finished_at is None else counts[TrialState.PROPOSED]
+    enqueued = enqueued_of(study, counts)
+    trained = (row for row in epochs if not row.taken_from and row.seconds > 0)
+    recent = sorted(trained, key=lambda row: row.at)[-RECENT:]
     return StudyProgress(
         counts=counts,
         front=front_of(study, trials),
@@ -271,8 +270,20 @@ def study_progress(
         expected=expected,
         started=min((row.at - row.seconds for row in epochs), default=None),
         busy=sum(row.seconds for row in epochs),
-        eta=_time_left(study, trials, epochs, expected),
+        eta=time_left(study, trials, done + _to_others(study, trials, epochs), recent, expected),
     )
+
+
+def epochs_expected(
+    study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow], done: int
+) -> int | None:
+    """How many epochs the whole study takes, of which there are ``done`` (``StudyProgress``)."""
+    expected = None if study.endless else expected_epochs(plan, study.n_trials)
+    if expected is None:
+        return None
+    # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
+    known = done + _to_do(study, plan, trials)
+    return done if study.finished_at is not None else max(expected, known)
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
@@ -293,20 +304,31 @@ def _at_once(recent: Sequence[EpochRow]) -> float:
     return sum(sum(each) / len(each) for each in parts.values())
 
 
-def _time_left(
+def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> int:
+    """How many epochs that are to come need no training, as trials take them over."""
+    if study.seeding != "shared" or study.finished_at is not None:
+        return 0
+    from ..ledger.codec import spec_from_json
+    from ..prefixes.common import left_to_others
+
+    return left_to_others(spec_from_json(study.spec_json), trials, epochs)
+
+
+def time_left(
     study: StudyRow,
     trials: Sequence[TrialRow],
-    epochs: Sequence[EpochRow],
+    ready: int,
+    recent: Sequence[EpochRow],
     expected: int | None,
 ) -> float | None:
     """Epochs to be trained times the recent seconds of one, divided by the slots at work.
 
-    None as long as no epoch was trained: those that were taken over tell no time.
+    ``ready`` of those ``expected`` are not to be trained, or not any more. ``recent`` are the
+    newest ``RECENT`` that were trained: those that were taken over tell no time. None as long as no
+    epoch was trained.
     """
-    trained = [row for row in epochs if not row.taken_from and row.seconds > 0]
-    if study.finished_at is not None or study.status == "paused" or study.endless or not trained:
+    if study.finished_at is not None or study.status == "paused" or study.endless or not recent:
         return None
-    recent = sorted(trained, key=lambda row: row.at)[-RECENT:]
     slots = _at_once(recent)
     seconds = sum(row.seconds for row in recent) / len(recent)
     if expected is None:
@@ -315,7 +337,4 @@ def _time_left(
         if not over:
             return None
         expected = math.ceil(study.n_trials * sum(over) / len(over))
-    left = expected - len(epochs)
-    if study.seeding == "shared":
-        left -= left_to_others(spec_from_json(study.spec_json), trials, epochs)
-    return max(0, left) * seconds / slots
+    return max(0, expected - ready) * seconds / slots

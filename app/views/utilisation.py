@@ -32,7 +32,6 @@ from ...profiling.costs.hull import Hull, hull
 from ...scheduler.policies.planner.bounds import fluid_bound
 from ...scheduler.resources.fair_share import apportion
 from ...scheduler.strategies.base import rungs_of
-from ..ledger.codec import spec_from_json
 from .lane_spans import Span, turn_spans
 
 if TYPE_CHECKING:
@@ -125,9 +124,8 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
     others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
-    plan = spec_from_json(study.spec_json).strategy
     trials, devices = reader.trials(study.id), reader.devices()
-    return usage(study, plan, trials, epochs, end, others=others, devices=devices)
+    return usage(study, study.plan, trials, epochs, end, others=others, devices=devices)
 
 
 def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:

@@ -15,7 +15,7 @@ from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
 from penstock.app.services.janitor import garbage_in
 from penstock.app.status.listing import status_facts
-from penstock.app.status.study_list import study_facts
+from penstock.app.status.study_list import studies_facts, study_facts
 from penstock.app.views.best import best_facts
 from penstock.profiling.base.errors import BackendError, LedgerDamaged
 from study_ledger import make_study, study_spec
@@ -42,8 +42,9 @@ def whole(tmp_path_factory):
 
 
 def make_study_again(home):
-    """One more study, by a writer of its own."""
+    """One more study, and one that goes on, each by a writer of its own."""
     make_study(home, study_spec("second", n_trials=3, id="second-1a2b"))
+    make_study(home, study_spec("third", n_trials=6, id="third-1a2b"), turns=6)
 
 
 def url_of(home: Path) -> str:
@@ -58,10 +59,11 @@ def replayed(home):
         ledger.close()
 
 
-def readers(reader, study):
+def readers(home, reader, study):
     """What each command reads, by its name."""
     return {
-        "ls": lambda: [study_facts(reader, each) for each in reader.studies()],
+        "ls": lambda: studies_facts(url_of(home), lambda: True),
+        "rows": lambda: [study_facts(reader, each) for each in reader.studies()],
         "trials": lambda: reader.trials(study),
         "epochs": lambda: reader.epochs(study),
         "durables": lambda: reader.durables(study),
@@ -80,7 +82,7 @@ def readers(reader, study):
 def answers(home):
     """What the ledger says, by each command; a scheduler's state is asked of a copy."""
     said = {}
-    for name, ask in readers(Reader(url_of(home)), "digits-1a2b").items():
+    for name, ask in readers(home, Reader(url_of(home)), "digits-1a2b").items():
         try:
             said[name] = ask()
         except BackendError as error:

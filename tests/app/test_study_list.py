@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
+import sqlite3
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from penstock.app.ledger.databases.read_only import ReadOnly
-from penstock.app.ledger.databases.schema import STUDY_COLUMNS
+from penstock.app.ledger.databases.schema import (
+    EPOCH_COLUMNS,
+    EVENT_COLUMNS,
+    STUDY_COLUMNS,
+    TRIAL_COLUMNS,
+)
 from penstock.app.ledger.databases.sqlite import SqliteDatabase
-from penstock.app.ledger.databases.tables import STUDY
+from penstock.app.ledger.databases.tables import EPOCH, EVENT, STUDY, TRIAL
+from penstock.app.ledger.event_log import imports
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.listed import read_listed
 from penstock.app.ledger.reader import Reader
-from penstock.app.ledger.summary import imports
 from penstock.app.ledger.writes import Batch
 from penstock.app.status.study_list import done_words, studies_facts, study_facts
+from penstock.profiling.base.errors import LedgerDamaged
 from penstock.scheduler.model.events import StudyWritten
-from study_ledger import make_study, study_spec
+from penstock.scheduler.model.study import ENDLESS, Objective, StrategySpec
+from study_ledger import WithSizes, make_study, start_study, study_spec
 
 RECORDED = sorted((Path(__file__).parents[1] / "recorded" / "ledgers").glob("*.db.gz"))
 
@@ -97,32 +106,104 @@ def test_an_import_is_found_by_an_index(tmp_path):
     assert all("USING INDEX ix_event_imported" in plan for plan in plans), plans
 
 
-def test_a_name_that_is_given_to_values_afterwards_is_listed(tmp_path):
-    make_study(tmp_path, study_spec(n_trials=2))
-    ledger = SqlLedger.open(url_of(tmp_path))
-    newest = Reader(url_of(tmp_path)).newest()
-    [study] = Reader(url_of(tmp_path)).studies()
-    written = StudyWritten(
-        at=9.0, study=study.id, user_attrs=(), system_attrs=(("study:metric_names", '["hits"]'),)
-    )
+def name_values(home, name):
+    """Give the values of the only study in ``home`` a name, as its user does."""
+    ledger = SqlLedger.open(url_of(home))
+    newest = Reader(url_of(home)).newest()
+    [study] = Reader(url_of(home)).studies()
+    names = (("study:metric_names", json.dumps([name])),)
+    written = StudyWritten(at=9.0, study=study.id, user_attrs=(), system_attrs=names)
     ledger.commit(Batch(events=[(newest + 1, written)]))
     ledger.close()
+
+
+def test_a_name_that_is_given_to_values_afterwards_is_listed(tmp_path):
+    make_study(tmp_path, study_spec(n_trials=2))
+    name_values(tmp_path, "hits")
     [facts] = studies_facts(url_of(tmp_path), lambda: True)
     assert [each["metric"] for each in facts["objectives"]] == ["hits"]
 
 
-def test_the_list_names_the_columns_of_studies_in_their_order():
-    assert tuple(STUDY.c.keys()) == STUDY_COLUMNS
-    assert [column.name for column in STUDY.primary_key] == [STUDY_COLUMNS[0]]
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        (STUDY, STUDY_COLUMNS),
+        (TRIAL, TRIAL_COLUMNS),
+        (EPOCH, EPOCH_COLUMNS),
+        (EVENT, EVENT_COLUMNS),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_the_list_names_the_columns_in_their_order(table, columns):
+    assert tuple(table.c.keys()) == columns
+    assert [column.name for column in table.primary_key] == [columns[0]]
 
 
-def test_the_list_of_studies_that_are_over_imports_neither_numpy_nor_sqlalchemy(tmp_path):
+GOING = {
+    "asha": [study_spec()],
+    "hyperband": [study_spec(strategy=StrategySpec("hyperband", max_epochs=9))],
+    "pbt": [study_spec(n_trials=6, strategy=StrategySpec("pbt", max_epochs=9, min_epochs=2))],
+    "several": [study_spec(), study_spec("second", 4, id="digits-1a2b-3c4d", weight=2.0)],
+    "replicates": [study_spec(replicates=3, seeding="shared")],
+    "endless": [study_spec(n_trials=ENDLESS)],
+    "front": [study_spec(further=(Objective("size", "minimize"),))],
+}
+
+
+@pytest.mark.parametrize("specs", GOING.values(), ids=GOING.keys())
+def test_what_is_listed_of_studies_that_go_on_is_what_their_rows_say(specs, tmp_path):
+    runner, ledger = start_study(tmp_path, *specs, fails=(1, 4), devices=WithSizes)
+    url, seen = url_of(tmp_path), []
+    for _ in range(40):
+        listed = studies_facts(url, lambda: True)
+        assert listed == by_rows(url)
+        seen += [facts for facts in listed if facts["finished_at"] is None]
+        if not runner.engine.state.studies:
+            break
+        runner.turn(1.0)
+    ledger.close()
+    assert len({facts["epochs"] for facts in seen}) > 3
+    assert any(facts["trials"].get("failed") for facts in seen)
+    assert any(facts["eta_seconds"] for facts in seen) == (specs[0].n_trials < ENDLESS)
+
+
+def test_a_name_that_is_given_to_values_of_a_study_that_goes_on_is_listed(tmp_path):
+    make_study(tmp_path, study_spec(), turns=6)
+    name_values(tmp_path, "hits")
+    [facts] = studies_facts(url_of(tmp_path), lambda: True)
+    assert [each["metric"] for each in facts["objectives"]] == ["hits"]
+    assert [facts] == by_rows(url_of(tmp_path))
+
+
+def test_a_study_that_goes_on_is_not_listed_from_rows_that_were_changed(tmp_path):
+    make_study(tmp_path, study_spec(), turns=6)
+    with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE trial SET value = value + 1 WHERE number = 1")
+    with pytest.raises(LedgerDamaged, match="row digits-1a2b-0001 of table trial is not what"):
+        studies_facts(url_of(tmp_path), lambda: True)
+
+
+def test_a_trial_that_an_index_has_lost_is_missed(tmp_path):
+    make_study(tmp_path, study_spec(), turns=6)
+    file = tmp_path / "ledger.db"
+    # Trial 3 in the index of trials by study and number: both, and the number of a row.
+    entry, other = rb"digits-1a2b\x03(?=[\x01-\x1f])", b"digits-1a2c\x03"
+    harmed, n = re.subn(entry, other, file.read_bytes())
+    assert n == 1
+    file.write_bytes(harmed)
+    with pytest.raises(LedgerDamaged, match="trials are missing in an index"):
+        studies_facts(url_of(tmp_path), lambda: True)
+
+
+def test_the_list_of_studies_imports_neither_numpy_nor_sqlalchemy_nor_events(tmp_path):
     make_study(tmp_path, study_spec(n_trials=2))
+    make_study(tmp_path, study_spec("second", id="second-1a2b"), turns=6)
     code = (
         "import sys\n"
         "from penstock.app.status.study_list import studies_facts\n"
-        f"[facts] = studies_facts({url_of(tmp_path)!r}, lambda: True)\n"
-        "heavy = {'numpy', 'sqlalchemy', 'redis', 'optuna', 'celery'}\n"
+        f"over, going = studies_facts({url_of(tmp_path)!r}, lambda: True)\n"
+        "assert over['finished_at'] and going['epochs'] and not going['finished_at']\n"
+        "heavy = {'numpy', 'sqlalchemy', 'pydantic', 'redis', 'optuna', 'celery'}\n"
         "heavy |= {'penstock.scheduler.model.events'}\n"
         "sys.exit(', '.join(heavy & sys.modules.keys()) or 0)\n"
     )

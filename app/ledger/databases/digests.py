@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, MetaData, Row, Table, bindparam, inspect, select, update
 
-from .row_digest import NONE, digest_of, row_name
+from .row_digest import NONE, digest_of, first_fault, row_name
 from .tables import EVENT, METADATA
 
 _BEFORE = EVENT.alias("before")
@@ -57,18 +57,8 @@ def fault(table: Table, rows: Iterable[Sequence[Any]], at: int = 0) -> str | Non
     The columns of ``table`` begin at index ``at`` of a row. A row of an event (``EVENTS``) ends
     with the digest of the event before it.
     """
-    part, last = covered(table), at + len(table.c) - 1
-    first = at + part.start
-    chained = table is EVENT
-    for row in rows:
-        before = row[last + 1] if chained else NONE
-        if before is None:
-            if row[at] > 1:
-                return f"event {row[at] - 1} is missing"
-            before = NONE
-        if digest_of(row[first:last], before) != row[last]:
-            return f"{name_of(table, row, at)} is not what was written"
-    return None
+    first, last = at + covered(table).start, at + len(table.c) - 1
+    return first_fault(table.name, rows, slice(first, last), lambda row: name_of(table, row, at))
 
 
 def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:

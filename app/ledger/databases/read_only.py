@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....profiling.base.errors import BackendError
 from .base import Ask, Newest, asking, check_empty, check_not_newer, check_noted, revision
+from .going import Going, read_going
 from .open import database_at
 from .row_digest import first_fault
 from .schema import HEAD, STUDY_COLUMNS
@@ -77,6 +78,21 @@ class ReadOnly:
         if found := first_fault("study", rows):
             raise self.database.damaged(found)
         return rows
+
+    def going(self, recent: int) -> Going | None:
+        """What there is of the studies that go on, with so many ``recent`` epochs of each, checked.
+
+        None where it cannot be read without SQLAlchemy. Raises as ``rows`` does.
+        """
+        noted, direct = self._noted(), self.database.direct()
+        if direct is None:
+            return None
+        with self.database.translate_errors(), direct as ask:
+            self._check(ask, noted, "study")
+            found = read_going(ask, recent)
+        if isinstance(found, str):
+            raise self.database.damaged(found)
+        return found
 
     @contextmanager
     def _asking(self) -> Iterator[Ask]:

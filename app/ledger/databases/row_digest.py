@@ -6,7 +6,7 @@ number, and so do 0.0 and -0.0, because SQLite does not tell them apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
@@ -32,12 +32,26 @@ def row_name(table: str, keys: Iterable[str]) -> str:
     return f"row {', '.join(keys)} of table {table}"
 
 
-def first_fault(table: str, rows: Iterable[Sequence[Any]]) -> str | None:
+def first_fault(
+    table: str,
+    rows: Iterable[Sequence[Any]],
+    covered: slice = slice(0, -1),
+    named: Callable[[Sequence[Any]], str] | None = None,
+) -> str | None:
     """A message about the first of ``rows`` that is not as it was written; None if all are.
 
-    They are whole rows of a table whose key is its first column and whose digest covers all others.
+    ``covered`` are the columns that the digest covers, which it follows. The digest of an event is
+    followed by that of the event before it. ``named`` gives the name of a row in messages; it is
+    not needed where the key of ``table`` is the first column.
     """
+    chained = table == "event"
     for row in rows:
-        if digest_of(row[:-1], NONE) != row[-1]:
-            return f"{row_name(table, [str(row[0])])} is not what was written"
+        before = row[covered.stop + 1] if chained else NONE
+        if before is None:
+            if row[covered.start] > 1:
+                return f"event {row[covered.start] - 1} is missing"
+            before = NONE
+        if digest_of(row[covered], before) != row[covered.stop]:
+            name = row_name(table, [str(row[0])]) if named is None else named(row)
+            return f"{name} is not what was written"
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 #: The migration whose result is exactly the tables of ``tables``.
 HEAD = "0015"
 
-#: The columns of ``tables.STUDY``, in order.
+#: The columns of some tables, in order.
 STUDY_COLUMNS = (
     "id",
     "name",
@@ -21,3 +21,51 @@ STUDY_COLUMNS = (
     "summary",
     "digest",
 )
+TRIAL_COLUMNS = (
+    "id",
+    "study",
+    "number",
+    "state",
+    "params",
+    "epoch",
+    "target",
+    "value",
+    "device",
+    "slot",
+    "members",
+    "created_at",
+    "finished_at",
+    "failure_kind",
+    "failure_message",
+    "failure_traceback",
+    "dispatched_at",
+    "further",
+    "constraints",
+    "system",
+    "origin_trial",
+    "origin_epoch",
+    "replaces",
+    "digest",
+)
+EPOCH_COLUMNS = (
+    "id",
+    "trial",
+    "epoch",
+    "value",
+    "metrics",
+    "state_hash",
+    "signature",
+    "seconds",
+    "device",
+    "slot",
+    "fence",
+    "at",
+    "members",
+    "joules",
+    "system",
+    "length",
+    "began",
+    "taken_from",
+    "digest",
+)
+EVENT_COLUMNS = ("seq", "study", "trial", "kind", "at", "body", "digest")

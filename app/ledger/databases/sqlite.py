@@ -9,11 +9,11 @@ Damage. SQLite checks its own structure on request (``integrity_check``: 0.2 s f
 The writer requests it before it uses a ledger. Readers request it before a query where the file is
 another one than at the last check, or has changed since, but all of them together spend at most a
 fiftieth of the time on it: the last check is recorded in a file next to the ledger
-(``ledger.db-checked``). A query that reads one table alone has that one checked. SQLite reads the
-intact part of the write-ahead log and silently drops the rest. So the newest event is recorded
-after commits in a file beside the ledger (``ledger.db-mark``), and the ledger must hold that event.
-The file is not synced: after a power cut it may name an older event than the newest, never a newer
-one.
+(``ledger.db-checked``). A query that reads one table alone has that one checked (``going`` says
+what the list of studies does instead). SQLite reads the intact part of the write-ahead log and
+silently drops the rest. So the newest event is recorded after commits in a file beside the ledger
+(``ledger.db-mark``), and the ledger must hold that event. The file is not synced: after a power cut
+it may name an older event than the newest, never a newer one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,101 @@
+"""Reads what the list of studies shows of those that go on, from an SQLite file without SQLAlchemy.
+
+Every row is read whole and its digest compared. The structure of the tables of trials and epochs is
+not checked, since that reads all of both: it takes longer than Python does to start. Instead the
+trials are counted by a second index, so one that an index does not have is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from .base import Ask, value
+from .row_digest import first_fault
+from .schema import EPOCH_COLUMNS, EVENT_COLUMNS, STUDY_COLUMNS, TRIAL_COLUMNS
+
+
+class DirectRow(SimpleNamespace):
+    """A row, with its columns as attributes, as those are that SQLAlchemy reads."""
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+class Going(NamedTuple):
+    """Rows about the studies that go on, as of one moment."""
+
+    studies: list[DirectRow]
+    #: By study and number.
+    trials: list[DirectRow]
+    #: Of each study the newest epochs that were trained, oldest first.
+    recent: list[DirectRow]
+    #: What their users wrote of them, newest first.
+    written: list[DirectRow]
+
+
+def _columns(table: str, names: Sequence[str]) -> str:
+    return ", ".join(f"{table}.{name}" for name in names)
+
+
+# In a CROSS JOIN SQLite reads the tables in this order: a few studies, and by indexes what is
+# theirs. A + keeps it from the index on a column.
+_STUDIES = f"SELECT {_columns('study', STUDY_COLUMNS)} FROM study WHERE finished_at IS NULL"  # noqa: S608 - constants
+_OF_THEM = "FROM study CROSS JOIN trial ON trial.study = study.id"
+_TRIALS = f"""
+SELECT {_columns("trial", TRIAL_COLUMNS)} {_OF_THEM}
+WHERE study.finished_at IS NULL ORDER BY trial.study, trial.number
+"""
+_TRIALS_BY_ID = """
+SELECT count(*) FROM study CROSS JOIN trial
+ON trial.id > study.id || '-' AND trial.id < study.id || '.' AND +trial.study = study.id
+WHERE study.finished_at IS NULL
+"""
+_RECENT = f"""
+SELECT {_columns("epoch", EPOCH_COLUMNS)} FROM epoch WHERE id IN (
+    SELECT id FROM (
+        SELECT epoch.id, row_number() OVER (
+            PARTITION BY trial.study ORDER BY epoch.at DESC, epoch.id DESC
+        ) AS place
+        {_OF_THEM} CROSS JOIN epoch ON epoch.trial = trial.id
+        WHERE study.finished_at IS NULL AND epoch.taken_from = '' AND epoch.seconds > 0
+    ) WHERE place <= %d
+) ORDER BY at, id
+"""  # noqa: S608 - constants
+_WRITTEN = f"""
+SELECT {_columns("event", EVENT_COLUMNS)}, before.digest
+FROM study CROSS JOIN event ON event.trial = study.id
+LEFT JOIN event AS before ON before.seq = event.seq - 1
+WHERE study.finished_at IS NULL ORDER BY event.seq DESC
+"""  # noqa: S608 - constants
+
+
+def read_going(ask: Ask, recent: int) -> Going | str:
+    """What there is of the studies that go on, with so many ``recent`` epochs of each.
+
+    If it is not as it was written: a message about what is wrong.
+    """
+    ask("BEGIN")  # what is asked from here on is as of one moment
+    studies, trials, epochs = ask(_STUDIES), ask(_TRIALS), ask(_RECENT % recent)
+    written = ask(_WRITTEN)
+    faults = (
+        first_fault("study", studies),
+        first_fault("trial", trials),
+        first_fault("epoch", epochs, slice(1, -1)),
+        first_fault("event", written, slice(0, -2), lambda row: f"event {row[0]}"),
+    )
+    if found := next(filter(None, faults), None):
+        return found
+    if len({row[0] for row in trials}) != value(ask, _TRIALS_BY_ID):
+        return "trials are missing in an index"
+    return Going(
+        _named(STUDY_COLUMNS, studies),
+        _named(TRIAL_COLUMNS, trials),
+        _named(EPOCH_COLUMNS, epochs),
+        _named(EVENT_COLUMNS, written),
+    )
+
+
+def _named(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[DirectRow]:
+    return [DirectRow(**dict(zip(columns, row, strict=False))) for row in rows]
