@@ -31,26 +31,34 @@ DEVICES = 8
 _Rows = dict[str, list[dict[str, Any]]]
 
 
-def write(home: Path, studies: int, trials: int, *, at_work: int = 1) -> int:
-    """Write ``studies`` studies of ``trials`` trials into ``home/ledger.db``.
+def write(home: Path, studies: int, trials: int) -> int:
+    """Write ``studies`` studies of ``trials`` trials, which are over, into ``home/ledger.db``.
 
-    All are over but the last ``at_work``, which stand in their middle. Returns the number of
-    events: some 18 for each trial.
+    Returns the number of events: some 18 for each trial.
     """
     home.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{home / 'ledger.db'}"
-    middle, over = _run(url, trials)
+    over = _run(url, trials)
     with SqliteDatabase(url).writer().connect() as connection, connection.begin():
         connection.execute(delete(SNAPSHOT))
         for number in range(1, studies):
-            _copy(connection, middle if number >= studies - at_work else over, number)
+            _copy(connection, over, number)
         events = connection.execute(select(func.count(EVENT.c.seq))).scalar_one()
     SqlLedger.open(url).close()  # checks all of it, and notes its newest event
     return int(events)
 
 
-def _run(url: str, trials: int) -> tuple[_Rows, _Rows]:
-    """Run the study that is copied: the ledger's rows in the middle and at the end."""
+def add_open(home: Path, number: int, begun: int) -> None:
+    """Add study ``number``, which goes on: ``begun`` of its trials, half of all, have begun."""
+    url = f"sqlite:///{home / 'ledger.db'}"
+    middle = _run(f"sqlite:///{home / 'going.db'}", 2 * begun, begun)
+    with SqliteDatabase(url).writer().connect() as connection, connection.begin():
+        _copy(connection, middle, number)
+    SqlLedger.open(url).close()
+
+
+def _run(url: str, trials: int, begun: int | None = None) -> _Rows:
+    """Run the study that is copied, to its end or until trials have begun: the ledger's rows."""
     ledger = SqlLedger.open(url)
     clock = SimulatedClock(time.time() - 1e6)
     devices = [Device(f"gpu.node.{k}", "node", "cpu", (k,), None) for k in range(DEVICES)]
@@ -58,13 +66,10 @@ def _run(url: str, trials: int) -> tuple[_Rows, _Rows]:
     runner = Runner(restore(ledger), ledger, transport, SamplerHost(), clock)
     runner.start(StudySubmitted(at=clock.now(), study=spec_of(FIRST, trials)))
     state = runner.engine.state
-    while len(state.trials) <= trials // 2:
-        runner.turn(1.0)
-    middle = _rows(url)
-    while state.studies:
+    while state.studies and (begun is None or len(state.trials) < begun):
         runner.turn(1.0)
     ledger.close()
-    return middle, _rows(url)
+    return _rows(url)
 
 
 def _rows(url: str) -> _Rows:

@@ -23,10 +23,12 @@ installation with a study of empty tasks of one epoch each, one at a time:
   study is paused. So many of the 100 pages and of a page in Chromium then show other trials,
   states, values or epochs than the ledger has. ``right_after_s.max``: until all were right.
 
-With 1,000 studies and some 940,000 events (with ``--quick`` 100 and 2,000), one of them at work:
+With 1,000 studies and some 940,000 events (with ``--quick`` 100 and 2,000):
 
 - ``list_cpu_s.beyond``: CPU time of ``penstock ls`` beyond that of ``penstock --version``, the
-  smallest of five each. ``.json``: the same of ``penstock ls --json``.
+  smallest of five each, with one more study, which goes on: 500 of its trials have begun (with
+  ``--quick`` 50). ``.over``: the same without that one. ``.json``: with it, of ``ls --json``.
+  ``.status``: of ``penstock status``, which shows it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from urllib.parse import urlsplit
 
 from benchmarks._browser import Browser, chromium
 from benchmarks._main_thread import LOADED, NOTE, TOLD, by_update, recorded
-from benchmarks._many_studies import write
+from benchmarks._many_studies import add_open, write
 from benchmarks._open_pages import served
 from benchmarks._page_figures import EIGHT, ONE, restarts, with_and_without
 from benchmarks._page_ledger import LargeStudy
@@ -119,7 +121,8 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
 def list_costs(*, quick: bool) -> dict[str, float]:
     """What the list of many studies takes in the terminal."""
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), *((100, 6) if quick else (1_000, 220)))
+        studies, trials, begun = (100, 6, 50) if quick else (1_000, 220, 500)
+        write(Path(folder), studies, trials)
         environ = os.environ | {"PENSTOCK_HOME": folder}
 
         def seconds(*words: str) -> float:
@@ -131,11 +134,14 @@ def list_costs(*, quick: bool) -> dict[str, float]:
                 taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
             return min(taken)
 
-        least = seconds("--version")
+        least, over = seconds("--version"), seconds("ls")
+        add_open(Path(folder), studies, begun)
         return {
             "list_cpu_s.version": least,
+            "list_cpu_s.over": over - least,
             "list_cpu_s.beyond": seconds("ls") - least,
             "list_cpu_s.json": seconds("ls", "--json") - least,
+            "list_cpu_s.status": seconds("status") - least,
         }
 
 
