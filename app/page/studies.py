@@ -7,10 +7,10 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ..common.text import duration, number, share_words, status_word
+from ..common.text import number, share_words, status_word
 from ..ledger.listed import Listed, read_listed
 from ..status.listing import view_facts
-from ..status.study_list import done_words, started_words
+from ..status.study_list import done_words, started_words, took_words
 from .frame import Content, Page
 from .pieces import cells, link, live, page_of, pager, table
 
@@ -60,7 +60,7 @@ def _cells(facts: dict[str, Any]) -> tuple[str, ...]:
         started_words(facts),
         done_words(facts, "trials"),
         done_words(facts, "epochs"),
-        "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
+        took_words(facts),
         escape(number(best["value"])) if best else front,
         escape(", ".join(each["metric"] for each in facts["objectives"])),
     )

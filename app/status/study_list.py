@@ -161,14 +161,14 @@ def _cut(text: str, width: int) -> str:
 
 
 def _row(facts: Facts) -> tuple[str, ...]:
-    best, took = facts["best"], facts["response_seconds"]
+    best = facts["best"]
     return (
         facts["name"],
         status_word(facts["status"], still=facts["stands_still"]),
         started_words(facts),
         done_words(facts, "trials"),
         done_words(facts, "epochs"),
-        "" if took is None else duration(took),
+        took_words(facts),
         number(best["value"]) if best else _front(facts),
         ", ".join(each["metric"] for each in facts["objectives"]),
     )
@@ -180,6 +180,17 @@ def started_words(facts: Facts) -> str:
     if at[:3] == now[:3]:
         return time.strftime("%H:%M", at)
     return time.strftime("%d-%b" if at.tm_year == now.tm_year else "%Y", at)
+
+
+def took_words(facts: Facts) -> str:
+    """How long a study took from its submission to its end, or takes until now, pauses included.
+
+    Empty while no scheduler runs: nobody knows since when it stands still.
+    """
+    if facts["stands_still"]:
+        return ""
+    took = facts["response_seconds"]
+    return duration(max(0.0, time.time() - facts["created_at"]) if took is None else took)
 
 
 def done_words(facts: Facts, what: str) -> str:

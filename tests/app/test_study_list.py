@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.listed import read_listed
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.app.status.study_list import done_words, studies_facts, study_facts
+from penstock.app.status.study_list import done_words, studies_facts, study_facts, took_words
 from penstock.profiling.base.errors import LedgerDamaged
 from penstock.scheduler.model.events import StudyWritten
 from penstock.scheduler.model.study import ENDLESS, Objective, StrategySpec
@@ -215,3 +216,10 @@ def test_what_was_cancelled_is_not_done():
     facts = {"trials_over": 8, "trials_expected": 8, "trials": {"completed": 3, "cancelled": 5}}
     facts |= {"epochs": 40, "epochs_expected": 40, "status": "cancelled"}
     assert (done_words(facts, "trials"), done_words(facts, "epochs")) == ("3/8", "40")
+
+
+def test_a_study_that_goes_on_takes_as_long_as_since_it_was_submitted():
+    facts = {"created_at": time.time() - 7300, "response_seconds": None, "stands_still": False}
+    assert took_words(facts) == "2 h 01 min"
+    assert took_words(facts | {"stands_still": True}) == ""
+    assert took_words(facts | {"response_seconds": 40.0}) == "40.0 s"
