@@ -246,8 +246,8 @@ def present(
 ) -> None:
     """Print ``facts(value)`` as JSON, or ``render(value)`` for people."""
     if as_json:
-        json.dump(facts(value), sys.stdout, indent=2, allow_nan=False)
-        sys.stdout.write("\n")
+        # In one piece: a write for each number and name takes longer than to find them.
+        sys.stdout.write(f"{json.dumps(facts(value), indent=2, allow_nan=False)}\n")
         return
     # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
     console = console_for_output()

@@ -15,6 +15,7 @@ from typing import get_args, get_type_hints
 import pytest
 from patience import PATIENCE
 from penstock.app.cli.main import app
+from penstock.app.cli.terminal import present
 from penstock.app.host import locks
 from penstock.app.ledger.reader import Reader
 from penstock.app.status.study_list import study_facts, study_table
@@ -663,3 +664,12 @@ def test_ls_and_status_show_a_weight_that_is_not_the_default(tmp_path):
 
 def test_ls_and_status_do_not_speak_of_the_default_weight(call):
     assert "weight" not in call("ls").stdout + call("status").stdout
+
+
+def test_json_is_written_in_one_piece(monkeypatch):
+    written = []
+    monkeypatch.setattr(sys.stdout, "write", written.append)
+    present([{"a": 1.5, "b": None}, {"a": [2, 3]}], True, str)
+    monkeypatch.undo()
+    [text] = written
+    assert json.loads(text) == [{"a": 1.5, "b": None}, {"a": [2, 3]}]
