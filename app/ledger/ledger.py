@@ -204,7 +204,7 @@ class SqlLedger(EventLog):
             self._set_summaries({head.id: self._summary_of(head)})
 
     def _summary_of(self, head: Row[Any]) -> str:
-        """The summary of the study in the row ``head``, which is over, as JSON text."""
+        """Return the summary of the study in the row ``head``, which is over, as JSON text."""
         study = replace(study_of(head), names=names_of(self._whole, head.id))
         of_it = select(TRIAL).where(TRIAL.c.study == head.id).order_by(TRIAL.c.number)
         trials = [trial_of(row) for row in self._whole(TRIAL, of_it)]

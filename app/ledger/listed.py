@@ -56,7 +56,7 @@ class GoingStudy(NamedTuple):
 
 
 def read_going(ledger: ReadOnly, recent: int) -> dict[str, GoingStudy]:
-    """The studies that go on, by id, with so many ``recent`` epochs that were trained, or fewer.
+    """Return the studies that go on, by id, each with up to ``recent`` epochs that it trained last.
 
     Empty where they cannot be read without SQLAlchemy.
     """
@@ -71,8 +71,8 @@ def read_going(ledger: ReadOnly, recent: int) -> dict[str, GoingStudy]:
         found[row.study].trials.append(trial_of(row))
     for row in rows.recent:
         found[study_of_trial(row.trial)].recent.append(epoch_of(row))
-    for row in reversed(rows.written):
-        if names := metric_names(json.loads(row.body)["system_attrs"]):
+    for row in rows.written:
+        if names := metric_names(json.loads(row.body).get("system_attrs", ())):
             going = found[row.study]
             found[row.study] = going._replace(study=replace(going.study, names=names))
     return found

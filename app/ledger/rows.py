@@ -288,7 +288,7 @@ _DEFAULTS = {
 
 @readable
 def study_of(row: Any) -> StudyRow:
-    """The study in a row of the table of studies.
+    """Return the study in a row of the table of studies.
 
     Of its specification only these fields are read. The digest of the row says that the others are
     as they were written, too, and to make them all takes longer than to read a list of studies.
@@ -325,7 +325,7 @@ def study_of(row: Any) -> StudyRow:
 
 
 def spent_of(text: str) -> Spent:
-    """What a study has had of devices, as the table of studies has it."""
+    """Return what a study has had of devices; ``text`` is from the table of studies."""
     if not text:
         return NOTHING_SPENT
     values = json.loads(text)
@@ -333,7 +333,7 @@ def spent_of(text: str) -> Spent:
 
 
 def _strategy_of(options: dict[str, Any]) -> StrategySpec:
-    """The strategy with these options, which are as JSON has them."""
+    """Return the strategy with these options, which are as JSON has them."""
     explore, supernet = options.get("explore"), options.get("supernet")
     values: dict[str, Any] = {
         "explore": None if explore is None else tuple(explore),

@@ -106,18 +106,18 @@ def trials_expected(study: StudyRow, so_far: int) -> int | None:
 
 
 def epochs_of(trials: Iterable[TrialRow]) -> int:
-    """The number of epochs that ``trials`` have, as their rows say: without those of origins."""
+    """Return how many epochs ``trials`` have by their rows, without those of their origins."""
     return sum(max(0, trial.epoch - (trial.origin_epoch or 0)) for trial in trials)
 
 
 def metric_names(system_attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The names of values that these attributes of a study give; empty where they give none."""
+    """Return the names of values that a study's attributes give; empty where they give none."""
     given = json.loads(dict(system_attrs).get(METRIC_NAMES, "[]"))
     return tuple(map(str, given)) if isinstance(given, list) else ()
 
 
 def enqueued_of(study: StudyRow, counts: Mapping[TrialState, int]) -> int:
-    """How many more trials the user has enqueued in a study that is over."""
+    """Return how many more trials the user has enqueued in a study that is over."""
     return 0 if study.finished_at is None else counts[TrialState.PROPOSED]
 
 

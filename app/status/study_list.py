@@ -54,7 +54,7 @@ def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
 
 
 def _read_going(ledger: ReadOnly, *, still: bool) -> dict[str, Facts]:
-    """The studies that go on, by id, as far as they can be read without SQLAlchemy."""
+    """Return the studies that go on, by id, as far as they can be read without SQLAlchemy."""
     from ..ledger.listed import read_going
     from ..ledger.summary import epochs_of, facts_of
     from ..views.progress import RECENT, epochs_expected, time_left
@@ -183,7 +183,7 @@ def started_words(facts: Facts) -> str:
 
 
 def took_words(facts: Facts) -> str:
-    """How long a study took from its submission to its end, or takes until now, pauses included.
+    """Say how long a study took from submission to end, or takes until now, pauses included.
 
     Empty while no scheduler runs: nobody knows since when it stands still.
     """

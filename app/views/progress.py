@@ -277,7 +277,7 @@ def study_progress(
 def epochs_expected(
     study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow], done: int
 ) -> int | None:
-    """How many epochs the whole study takes, of which there are ``done`` (``StudyProgress``)."""
+    """Return how many epochs the whole study takes, of which it has ``done``."""
     expected = None if study.endless else expected_epochs(plan, study.n_trials)
     if expected is None:
         return None
@@ -305,7 +305,7 @@ def _at_once(recent: Sequence[EpochRow]) -> float:
 
 
 def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """How many epochs that are to come need no training, as trials take them over."""
+    """Return how many epochs that are to come need no training, as trials take them over."""
     if study.seeding != "shared" or study.finished_at is not None:
         return 0
     from ..ledger.codec import spec_from_json
@@ -321,7 +321,7 @@ def time_left(
     recent: Sequence[EpochRow],
     expected: int | None,
 ) -> float | None:
-    """Epochs to be trained times the recent seconds of one, divided by the slots at work.
+    """Return epochs to be trained times the recent seconds of one, divided by the slots at work.
 
     ``ready`` of those ``expected`` are not to be trained, or not any more. ``recent`` are the
     newest ``RECENT`` that were trained: those that were taken over tell no time. None as long as no

@@ -168,6 +168,20 @@ def test_what_is_listed_of_studies_that_go_on_is_what_their_rows_say(specs, tmp_
     assert any(facts["eta_seconds"] for facts in seen) == (specs[0].n_trials < ENDLESS)
 
 
+def test_of_studies_that_go_on_only_what_is_theirs_is_read(tmp_path):
+    make_study(tmp_path, study_spec(), turns=6)
+    with statements() as sent:
+        studies_facts(url_of(tmp_path), lambda: True)
+    checks = {text for text in sent if "integrity_check" in text}
+    assert checks == {"PRAGMA integrity_check(study)"}, "of the others it reads all"
+    theirs = [text for text in sent if "finished_at IS NULL" in text]
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        plans = [connection.execute(f"EXPLAIN QUERY PLAN {text}").fetchall() for text in theirs]
+    steps = [str(step[-1]) for plan in plans for step in plan]
+    assert sum(step.startswith("SEARCH trial") for step in steps) == 3
+    assert not [step for step in steps if re.match("SCAN (trial|epoch|event|before)", step)]
+
+
 def test_a_name_that_is_given_to_values_of_a_study_that_goes_on_is_listed(tmp_path):
     make_study(tmp_path, study_spec(), turns=6)
     name_values(tmp_path, "hits")

@@ -31,7 +31,7 @@ class Going(NamedTuple):
     trials: list[DirectRow]
     #: Of each study the newest epochs that were trained, oldest first.
     recent: list[DirectRow]
-    #: What their users wrote of them, newest first.
+    #: What their users wrote of them, oldest first.
     written: list[DirectRow]
 
 
@@ -67,14 +67,14 @@ _WRITTEN = f"""
 SELECT {_columns("event", EVENT_COLUMNS)}, before.digest
 FROM study CROSS JOIN event ON event.trial = study.id
 LEFT JOIN event AS before ON before.seq = event.seq - 1
-WHERE study.finished_at IS NULL ORDER BY event.seq DESC
+WHERE study.finished_at IS NULL ORDER BY event.seq
 """  # noqa: S608 - constants
 
 
 def read_going(ask: Ask, recent: int) -> Going | str:
-    """What there is of the studies that go on, with so many ``recent`` epochs of each.
+    """Return the rows about the studies that go on, with so many ``recent`` epochs of each.
 
-    If it is not as it was written: a message about what is wrong.
+    If one is not as it was written, return a message about what is wrong instead.
     """
     ask("BEGIN")  # what is asked from here on is as of one moment
     studies, trials, epochs = ask(_STUDIES), ask(_TRIALS), ask(_RECENT % recent)

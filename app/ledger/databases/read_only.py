@@ -80,9 +80,9 @@ class ReadOnly:
         return rows
 
     def going(self, recent: int) -> Going | None:
-        """What there is of the studies that go on, with so many ``recent`` epochs of each, checked.
+        """Return the rows about the studies that go on, with so many ``recent`` epochs of each.
 
-        None where it cannot be read without SQLAlchemy. Raises as ``rows`` does.
+        They are checked. None where it cannot be read without SQLAlchemy. Raises as ``rows`` does.
         """
         noted, direct = self._noted(), self.database.direct()
         if direct is None:

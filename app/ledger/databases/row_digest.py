@@ -38,7 +38,7 @@ def first_fault(
     covered: slice = slice(0, -1),
     named: Callable[[Sequence[Any]], str] | None = None,
 ) -> str | None:
-    """A message about the first of ``rows`` that is not as it was written; None if all are.
+    """Return a message about the first of ``rows`` that is not as it was written; None if all are.
 
     ``covered`` are the columns that the digest covers, which it follows. The digest of an event is
     followed by that of the event before it. ``named`` gives the name of a row in messages; it is
