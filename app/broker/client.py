@@ -61,6 +61,8 @@ class Client:
         self._redis = connection.connect(self._url)
         self._timeout = timeout
         self._dropped = Dropped()
+        #: What the last command found; None: it was not answered.
+        self._installation: presence.Installation | None = None
 
     def submit(
         self,
@@ -208,13 +210,15 @@ class Client:
     def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
         """The answer (None: not within ``wait`` seconds), who is silent, whether it was sent."""
         until, sent = time.monotonic() + wait, False
+        known, self._installation = self._installation, None
         try:
-            installation = presence.fetch_installation(self._redis, self._url)
+            installation = known or presence.fetch_installation(self._redis, self._url)
             silence = "no scheduler has opened this broker"
             if installation is not None:
                 sent = True
                 answer = self._exchange(command, text, installation.key, wait)
                 if answer is not None:
+                    self._installation = installation
                     return answer, "", sent
                 silence = "the scheduler does not answer"
             trouble = presence.trouble(self._redis, self._url)

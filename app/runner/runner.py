@@ -239,7 +239,9 @@ class Runner:
                 (reply_name(name), json.dumps({"ok": True, "plan": plan}))
             )
             return
-        reply = dict(self._turn.replies).get(name) or self._reply_to(name)
+        # To hear twice that callbacks were called changes nothing, so nothing of it is kept either.
+        kept = body.get("kind") != "hear"
+        reply = (dict(self._turn.replies).get(name) or self._reply_to(name)) if kept else None
         if reply is None:
             if body.get("kind") in ("extend", *user_commands.KINDS):
                 self._write(())  # the ledger is asked for studies that are over
@@ -249,7 +251,8 @@ class Runner:
                 if self.broken or isinstance(error, LedgerDamaged):
                     raise  # the refusal cannot be written either
                 reply = commands.refusal(type(error).__name__, str(error))
-            self._turn.replies.append((name, reply))
+            if kept:
+                self._turn.replies.append((name, reply))
         self._turn.effects.answers.append((reply_name(name), reply))
 
     def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:

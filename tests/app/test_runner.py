@@ -535,6 +535,18 @@ def test_what_a_bug_has_changed_is_undone_and_the_runner_goes_on(half_cancelled,
         ledger.close()
 
 
+def test_of_callbacks_that_were_called_no_reply_is_kept(tmp_path):
+    with closing(SqlLedger.open(f"sqlite:///{tmp_path}/ledger.db")) as ledger:
+        full = replace(study(), strategy=StrategySpec("full", max_epochs=2))
+        hear = command(2, "hear", study="s-1", trials=["s-1-0000"], over=False)
+        runner, desk = lived(ledger, [submit(1, full)], [hear], [hear])
+        assert runner.engine.state.studies["s-1"].heard
+        replies = [("reply:c1", True), ("reply:c2", True), ("reply:c2", True)]
+        assert [(where, reply["ok"]) for where, reply in said(desk)] == replies
+        assert ledger.reply_to("c1")
+        assert ledger.reply_to("c2") is None
+
+
 def test_a_ledger_that_fails_as_the_engine_is_rebuilt_gets_no_half_of_a_bug(half_cancelled, desk):
     ledger = UnreadableLedger()
     runner = Runner(Engine(), ledger, desk, SamplerHost(), desk.clock)
