@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 class WrittenTrials:
     """What was written of a study, as Optuna has it."""
 
+    #: Whether a trial that has ended stays as it is: no strategy has it go on.
+    lasting = True
+
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
         """The id of trial ``n`` is ``first_id + n``."""
         local = spec_from_json(row.spec_json).local
@@ -56,6 +59,8 @@ class WrittenTrials:
 
 class ScheduledTrials(WrittenTrials):
     """The same, with the facts of a study whose trials the scheduler proposes."""
+
+    lasting = False
 
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
         super().__init__(reader, row, first_id)

@@ -107,6 +107,8 @@ class LedgerStorage(BaseStorage):
 
     def delete_study(self, study_id: int) -> None:
         self._send("delete", study_id)
+        with self._lock:
+            self._trials.pop(study_id, None)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
         self._send("annotate", study_id, writing={"user_attrs": [self._user_attribute(key, value)]})
@@ -241,7 +243,6 @@ class LedgerStorage(BaseStorage):
         return copy.deepcopy(self._own(trial_id) or self._trial(trial_id))
 
     def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
-        self._study(study_id)
         return self._trial((study_id << NUMBER_BITS) + trial_number)._trial_id
 
     # -- inside ----------------------------------------------------------------------------------
@@ -292,8 +293,19 @@ class LedgerStorage(BaseStorage):
         return found
 
     def _trial(self, trial_id: int) -> FrozenTrial:
-        number = trial_id & _NUMBER
-        trials = self.get_all_trials(trial_id >> NUMBER_BITS, deepcopy=False)
+        study_id, number = trial_id >> NUMBER_BITS, trial_id & _NUMBER
+        with self._lock:
+            known = self._trials.get(study_id)
+            if known is None or not known.lasting:
+                trials = self.get_all_trials(study_id, deepcopy=False)
+            elif number < len(known.trials) and known.trials[number].state.is_finished():
+                return known.trials[number]
+            else:  # a script that calls callbacks waits for no row but these
+                newest = self._reader.newest()
+                if newest != self._read[study_id]:
+                    known.read(self._studies[study_id])
+                    self._read[study_id] = newest
+                trials = known.trials
         if number >= len(trials):
             raise KeyError(f"there is no trial {trial_id}")
         return trials[number]

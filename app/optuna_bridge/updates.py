@@ -162,10 +162,11 @@ class LedgerUpdates:
         """
         rows = self._reader.trials(self._study, self._settled)
         found = self.read_written()
-        for epoch in self._reader.epochs(self._study, self._rowid):
-            self._rowid = epoch.rowid
-            self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
-            found.append(of_epoch(epoch))
+        if any(row.epoch for row in rows):  # those of the others were read with them
+            for epoch in self._reader.epochs(self._study, self._rowid):
+                self._rowid = epoch.rowid
+                self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
+                found.append(of_epoch(epoch))
         for row in rows:
             if self._rows.get(row.id) != row:
                 self._rows[row.id] = row

@@ -14,13 +14,21 @@ from http.client import HTTPConnection
 import optuna
 import penstock
 import pytest
+from desk import Curve, Desk, command, submit
 from patience import PATIENCE
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
 from penstock.app.optuna_bridge.dashboard import serving
 from penstock.app.optuna_bridge.frozen_trials import Results
+from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.optuna_bridge.storage import LedgerStorage
 from penstock.app.optuna_bridge.updates import LedgerUpdates
+from penstock.app.runner.runner import Runner
+from penstock.app.spec.build import make_asked_spec
 from penstock.profiling.base.errors import UsageError
-from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.study import Objective, StrategySpec
 from study_ledger import make_study, study_spec
 from system import program
 
@@ -157,6 +165,38 @@ def test_what_is_new_is_read_and_what_was_over_is_kept(tmp_path):
     assert 0 < len(over) < 9
     assert all(after[number] is before[number] for number in over)
     assert any(len(after[number].intermediate_values) > n for number, n in lengths.items())
+
+
+def test_a_trial_of_an_open_study_is_read_until_it_has_ended(tmp_path):
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    asked = make_asked_spec("s-1", "s", (Objective("value", "minimize"),))
+    added = {"study": "s-1", "writing": {}}
+    desk = Desk(SimulatedClock(), [], Curve())
+    desk.answered = []
+    with closing(SqlLedger.open(url)) as ledger:
+        runner = Runner(Engine(), ledger, desk, SamplerHost(), desk.clock)
+        desk.inbox = [
+            submit(1, asked),
+            command(2, "add", state="complete", values=["1.0"], **added),
+            command(3, "add", state="running", **added),
+        ]
+        runner.turn(0.0)
+        reader = Counted(Reader(url))
+        storage = LedgerStorage(reader)
+        [study] = storage.get_all_studies()
+        find = storage.get_trial_id_from_study_id_trial_number
+        over, open_ = (find(study._study_id, number) for number in (0, 1))
+        reader.asked.clear()
+        assert storage.get_trial(over).value == 1.0
+        assert find(study._study_id, 0) == over
+        assert not reader.asked, "it stays as it is"
+        desk.inbox = [command(4, "write", number=1, state="complete", values=["2.0"], **added)]
+        runner.turn(0.0)
+        assert storage.get_trial(open_).value == 2.0
+        assert reader.asked == ["newest", "trials", "written"], "no trial has epochs"
+        with pytest.raises(KeyError, match="there is no trial"):
+            find(study._study_id, 2)
+        assert [trial.value for trial in storage.get_all_trials(study._study_id)] == [1.0, 2.0]
 
 
 @pytest.fixture
