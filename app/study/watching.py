@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import closing, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from ...profiling.base.errors import BackendError, TrialFailed, UsageError
 from ...scheduler.model.retry import ENDS_STUDY
@@ -14,6 +16,7 @@ from .handle import SUBMITTED, StudyHandle
 
 if TYPE_CHECKING:
     from ..exports.epoch_callbacks import EpochCallback
+    from ..host.settings import Settings
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
     from ..script_objects.records import RecordRelay
@@ -21,42 +24,68 @@ if TYPE_CHECKING:
 
 #: Seconds in which the scheduler takes what is said of callbacks, before the watching goes on.
 ACCEPTED_WITHIN = 5.0
+#: Seconds until what it did not take is said again.
+AGAIN = 0.2
 #: What ``penstock run`` says where its first study begins to be watched.
 IN_THE_BROWSER = "live in the browser: penstock ui"
 
 
-class HeardTrials:
+class HeardTrials(threading.Thread):
     """Tells the scheduler for which trials callbacks were called: the next ones wait for that.
 
-    What the scheduler did not take is said again with the next trial, or at the next look.
+    It does so in a thread, so that the next callbacks need not wait for the answer. What was called
+    meanwhile is said at once. What the scheduler did not take is said again.
     """
 
-    def __init__(self, handle: StudyHandle) -> None:
+    def __init__(self, settings: Settings, study: str) -> None:
         from ..broker.client import Client
 
-        self._client, self._study = Client(handle.settings, timeout=ACCEPTED_WITHIN), handle.id
-        self._unsaid: list[str] = []
-        #: Whether the study is over: no trial of it waits for anything.
-        self.over = False
+        super().__init__(name="heard-trials", daemon=True)
+        self._client, self._study = Client(settings, timeout=ACCEPTED_WITHIN), study
+        self._called: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._called.put(None)
+        if kind is None:
+            self.join(ACCEPTED_WITHIN)
+        self._over.set()
+        self.join()
+        if kind is not None:  # no more callbacks are called, though the study may go on
+            with suppress(BackendError, UsageError):
+                self._client.hear(self._study, (), over=True)
 
     def add(self, trial: str) -> None:
-        """Note that the callbacks of ``trial`` have returned, and say so."""
-        if not self.over:
-            self._unsaid.append(trial)
-            self.say()
+        """Note that the callbacks of ``trial`` have returned."""
+        self._called.put(trial)
 
-    def say(self) -> None:
-        """Say what the scheduler has not taken yet. A study that is over needs it no more."""
-        if self._unsaid:
-            with suppress(BackendError):
-                with suppress(UsageError):
-                    self._client.hear(self._study, self._unsaid)
-                self._unsaid.clear()
+    def study_over(self) -> None:
+        """Note that no trial of the study waits for anything any more."""
+        self._over.set()
 
-    def end(self) -> None:
-        """Say that no more callbacks are called, though the study may go on."""
-        with suppress(BackendError, UsageError):
-            self._client.hear(self._study, (), over=True)
+    def run(self) -> None:
+        while (trial := self._called.get()) is not None:
+            trials = [trial]
+            with suppress(queue.Empty):
+                while (trial := self._called.get_nowait()) is not None:
+                    trials.append(trial)
+            while not (self._over.is_set() or self._is_taken(trials)):
+                self._over.wait(AGAIN)
+            if trial is None:
+                return
+
+    def _is_taken(self, trials: Sequence[str]) -> bool:
+        try:
+            self._client.hear(self._study, trials)
+        except UsageError:
+            return True  # the study is over, or goes on without callbacks
+        except BackendError:
+            return False
+        return True
 
 
 @contextmanager
@@ -100,7 +129,7 @@ def watch(
         # ``penstock run`` says it of its first study.
         PlainConsole(stderr=True).print(Text(IN_THE_BROWSER, style="dim"), soft_wrap=True)
     # A watcher also revives the services that the study needs.
-    trials = HeardTrials(handle) if heard and on_trial is not None else None
+    trials = HeardTrials(settings, handle.id) if heard and on_trial is not None else None
 
     def tell(trial: TrialRow) -> None:
         assert on_trial is not None
@@ -114,29 +143,28 @@ def watch(
         if relay is not None:
             relay.pass_on(handle.id)
         feed.update(view, epochs)
-        if trials is not None:
-            trials.over = view.study.finished_at is not None
-            trials.say()
+        if trials is not None and view.study.finished_at is not None:
+            trials.study_over()
 
     endings = Endings(broker_url(settings), handle.id)
     endings.begin()
-    with closing(Feed(logs, settings.run)) as feed, Supervisor(settings) as supervisor:
+    # Ctrl-C and what a callback raises end the watching alone.
+    with (
+        closing(Feed(logs, settings.run)) as feed,
+        Supervisor(settings) as supervisor,
+        trials or nullcontext(),
+    ):
         monitor = StallMonitor(settings, reader, supervisor.trouble)
-        try:
-            return follow(
-                reader,
-                handle.id,
-                on_trial=on_trial and tell,
-                on_poll=look if logs or relay or trials is not None else None,
-                why=monitor.reason,
-                still=monitor.still,
-                wait=endings.wait,
-                **options,
-            )
-        except BaseException:  # Ctrl-C and what a callback raises end the watching alone
-            if trials is not None:
-                trials.end()
-            raise
+        return follow(
+            reader,
+            handle.id,
+            on_trial=on_trial and tell,
+            on_poll=look if logs or relay or trials is not None else None,
+            why=monitor.reason,
+            still=monitor.still,
+            wait=endings.wait,
+            **options,
+        )
 
 
 def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) -> None:

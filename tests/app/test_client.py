@@ -18,6 +18,7 @@ from penstock.app.ledger.reader import Reader
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.status.doctor import diagnose
 from penstock.app.status.stall_monitor import StallMonitor
+from penstock.app.study.watching import HeardTrials
 from penstock.profiling.base.errors import BackendError, UsageError
 
 
@@ -35,6 +36,34 @@ def test_a_command_is_answered_and_carries_its_seal(settings):
     (command,) = scheduler.commands
     assert command["kind"] == "enqueue"
     assert command["params"] == {"lr": 0.5, "act": None}
+
+
+def test_the_next_callbacks_wait_for_no_answer_to_those_before(settings):
+    server.start(settings)
+    scheduler = FakeScheduler(settings)
+    with HeardTrials(settings, "s-1") as heard:
+        for trial in ("s-1-0000", "s-1-0001", "s-1-0002"):
+            heard.add(trial)
+        with scheduler:  # it hears of them once it is there
+            until(lambda: len(called(scheduler)) == 3, "all of them are said")
+    assert called(scheduler) == ["s-1-0000", "s-1-0001", "s-1-0002"]
+    assert not any(command["over"] for command in scheduler.commands)
+
+
+def test_callbacks_that_raise_are_said_to_be_called_no_more(settings):
+    with (
+        FakeScheduler(settings) as scheduler,
+        pytest.raises(ZeroDivisionError),
+        HeardTrials(settings, "s-1"),
+    ):
+        raise ZeroDivisionError
+    assert [command["over"] for command in scheduler.commands] == [True]
+
+
+def called(scheduler):
+    """The trials of which the scheduler has heard, each once: a command may come twice."""
+    commands = {command["id"]: command for command in scheduler.commands}.values()
+    return [trial for command in commands for trial in command["trials"]]
 
 
 def test_a_wait_for_a_scheduler_is_said_before_it_is_over(settings):
