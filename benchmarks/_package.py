@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -76,9 +76,7 @@ class Package:
     @cached_property
     def graph(self) -> dict[str, set[str]]:
         """Which files of the package each of them imports."""
-        return {
-            file: {target for target, _, _ in self._imported(file)} - {file} for file in self.trees
-        }
+        return {file: self.imported(file) for file in self.trees}
 
     @cached_property
     def circles(self) -> list[tuple[str, ...]]:
@@ -98,9 +96,17 @@ class Package:
                 todo.append(target)
         return reached
 
-    def _imported(self, file: str) -> Iterator[tuple[str, str, str]]:
+    def imported(self, file: str, without: Set[int] = frozenset()) -> set[str]:
+        """The files that ``file`` imports, but for the statements of these ids (``id``)."""
+        return {target for target, _, _ in self._imported(file, without)} - {file}
+
+    def _imported(
+        self, file: str, without: Set[int] = frozenset()
+    ) -> Iterator[tuple[str, str, str]]:
         """(file, name there, name here) of each import of ours; name there "": the whole module."""
         for node in ast.walk(self.trees[file]):
+            if id(node) in without:
+                continue
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     first, *rest = alias.name.split(".")

@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks._checkouts import Checkout, checkout_of, this_checkout
 from benchmarks._epoch_walk import walk
 from benchmarks._package import Package
+from benchmarks._seams import seams
 
 #: Lines, without its docstring, above which a function is long.
 LONG = 60
@@ -57,7 +58,8 @@ def read(package: Package) -> dict[str, Any]:
 
 def measure(checkout: Checkout, epochs: int) -> dict[str, Any]:
     """All figures of a checkout, which are read from its files and seen in a study that it runs."""
-    return read(Package(checkout.root)) | walk(checkout, epochs)
+    package = Package(checkout.root)
+    return read(package) | seams(package) | walk(checkout, epochs)
 
 
 def show(figures: dict[str, Any], beside: dict[str, Any]) -> None:
