@@ -134,6 +134,16 @@ def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[Held]:
         os.close(fd)
 
 
+def share(run: Path, name: str) -> None:
+    """Hold the lock ``name`` beside others who share it, for as long as this process lives."""
+    fcntl.fcntl(_open(run, name), fcntl.F_OFD_SETLK, _whole_file(fcntl.F_RDLCK))
+
+
+def remove(run: Path, name: str) -> None:
+    """Remove the file of the lock ``name``, which nobody holds or will take any more."""
+    _path(run, name).unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def alone_in(folder: Path, held: Held, ended: Callable[[], bool]) -> Iterator[bool]:
     """Be the only one in ``folder``, even where the file of the lock ``held`` was put aside.
@@ -292,8 +302,8 @@ def _take(fd: int) -> bool:
     return True
 
 
-def _whole_file() -> bytes:
-    return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+def _whole_file(kind: int = fcntl.F_WRLCK) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _inherited(run: Path, name: str) -> int | None:

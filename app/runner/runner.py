@@ -50,7 +50,16 @@ from ..advice.advisor import Advisor
 from ..advice.policy_host import PluginHost
 from ..broker.protocol import reply_name
 from ..common.clock import Clock
-from ..common.ports import CodeFiles, Effects, Message, OpenAttempt, Policies, Samplers, Transport
+from ..common.ports import (
+    Askers,
+    CodeFiles,
+    Effects,
+    Message,
+    OpenAttempt,
+    Policies,
+    Samplers,
+    Transport,
+)
 from ..ledger.codec import state_to_json
 from ..ledger.history import entries_from_bodies
 from ..ledger.ledger import Ledger
@@ -101,6 +110,7 @@ class Runner:
         history: Callable[[str], Sequence[Mapping[str, Any]]] = lambda study: (),
         code: CodeFiles | None = None,
         users_samplers: UsersSamplers | None = None,
+        askers: Askers | None = None,
     ) -> None:
         """``discard`` deletes checkpoints by their URIs, soon and in the background.
 
@@ -124,7 +134,7 @@ class Runner:
         self._advisor = Advisor()
         self._clock = clock
         self._reaper = Reaper(claim_timeout)
-        self._listeners = Listeners()
+        self._listeners = Listeners(askers)
         self._survey_every = survey_every
         self._discard = discard
         self._code = code
@@ -334,8 +344,9 @@ class Runner:
         blind = now < self._blind_until
         for event in list(self._reaper.findings(survey, state, now, blind=blind)):
             self._apply(event)
-        for event in self._listeners.findings(state, self._transport.scripts, now, blind=blind):
-            self._apply(event)
+        scripts = self._transport.scripts
+        for ended in self._listeners.findings(state, scripts, now, blind=blind):
+            self._apply(ended)
 
     # -- deciding --------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from ..broker.ownership import BrokerTaken, check_free, owner
 from ..broker.transport import RedisTransport
 from ..common.clock import WallClock
 from ..host import locks
+from ..host.askers import Askers
 from ..host.logs import LogKeeper
 from ..host.settings import Settings
 from ..ledger.ledger import SqlLedger
@@ -152,6 +153,7 @@ class Scheduler:
                 history=self._history,
                 code=StoredCode(store),
                 users_samplers=users_samplers,
+                askers=Askers(self._settings.run),
             )
             try:
                 self._run(runner, ledger, stop)

@@ -72,6 +72,8 @@ class StudyHandle:
         self._memory: BaseStorage | None = None
         self._ledger: LedgerStorage | None = None
         self._reader: Reader | None = None
+        #: Whether the study ends with this process.
+        self._asks = False
         self._results: Results | None = None
 
     @property
@@ -121,9 +123,23 @@ class StudyHandle:
         """The scheduler has accepted the study, or its extension, as ``spec``."""
         self.spec = spec
         self.submitted_here = True
+        self._note_used()
+
+    def _note_used(self) -> None:
         submitted = SUBMITTED.get()
         if submitted is not None and self not in submitted:
             submitted.append(self)
+
+    def note_asked(self) -> None:
+        """This process asks for trials: a study by Optuna's function ends with it at the latest."""
+        asked = self.spec is not None and self.spec.contract == "ask"
+        if not asked or self.announce is None or self._asks:
+            return
+        from ..host.askers import Askers
+
+        Askers(self.settings.run).join(self.id)
+        self._asks = True
+        self._note_used()
 
     def client(self) -> Client:
         from ..broker.client import Client

@@ -243,6 +243,7 @@ class Study(ReadableStudy):
     def _prepare(self) -> None:
         """Have the study in the ledger, perhaps without an objective."""
         begin(self._handle)
+        self._handle.note_asked()
         self._use_ledger()
 
     def _use_ledger(self) -> None:
@@ -320,7 +321,8 @@ class Study(ReadableStudy):
 
         One that pauses because its trials fail alike is waited for no longer: see its ``status``.
 
-        ``callbacks`` as of ``optimize``, told of what has happened before, too.
+        ``callbacks`` as of ``optimize``, told of what has happened before, too. No trial waits for
+        them, so ``stop()`` in one comes late by as many trials as have begun meanwhile.
         """
         self._handle.check_submitted()
         self._watch(*sort_callbacks(callbacks), timeout=timeout, show=False, caught=True)

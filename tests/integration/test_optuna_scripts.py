@@ -92,6 +92,16 @@ for value in (1.0, None):
     if value is not None: study.tell(trial, value)
 """
 
+ASKS_FOR_LONG = """
+import time
+import optuna
+study = optuna.create_study(study_name="asks for long", load_if_exists=True)
+study.tell(study.ask(), 1.0)
+study.ask()
+print("asks", flush=True)
+time.sleep(1000)
+"""
+
 ASKED_IN_ANY_ORDER = """
 import optuna
 study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
@@ -321,6 +331,23 @@ def test_what_was_written_of_a_trial_that_ends_with_its_script_is_kept(run, site
     assert "lost" not in said
     trial = site.reader.trials(site.reader.study("asks once more").id)[-1]
     assert (trial.state, trial.params) == ("cancelled", {"x": 0.5})
+
+
+def test_a_study_whose_asking_script_was_killed_is_over(site, tmp_path):
+    (tmp_path / "s.py").write_text(ASKS_FOR_LONG)
+    for number in (1, 3):  # the second script has the study go on
+        process = site.start("run", "s.py", cwd=tmp_path)
+        assert process.stdout.readline() == "asks\n", process.communicate()
+        try:
+            assert site.reader.study("asks for long").status == "running"
+        finally:
+            process.kill()
+            process.communicate()
+        assert site.wait("asks for long").status == "complete"
+        states = [
+            trial.state for trial in site.reader.trials(site.reader.study("asks for long").id)
+        ]
+        assert (len(states), states[number]) == (number + 1, "cancelled")
 
 
 def test_a_study_that_a_library_builds_itself_is_said_to_run_in_the_scripts_process(run):
