@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from penstock.app.ledger.databases.base import Database
 from penstock.app.ledger.databases.read_only import ReadOnly
 from penstock.app.ledger.databases.schema import (
     EPOCH_COLUMNS,
@@ -180,6 +181,15 @@ def test_of_studies_that_go_on_only_what_is_theirs_is_read(tmp_path):
     steps = [str(step[-1]) for plan in plans for step in plan]
     assert sum(step.startswith("SEARCH trial") for step in steps) == 3
     assert not [step for step in steps if re.match("SCAN (trial|epoch|event|before)", step)]
+
+
+def test_the_list_says_the_same_where_only_sqlalchemy_reads_the_ledger(tmp_path, monkeypatch):
+    make_study(tmp_path, study_spec(n_trials=2))
+    make_study(tmp_path, study_spec("second", id="second-1a2b"), turns=6)
+    listed = studies_facts(url_of(tmp_path), lambda: True)
+    monkeypatch.setattr(SqliteDatabase, "direct", Database.direct)
+    assert ReadOnly(url_of(tmp_path)).going(1) is None
+    assert studies_facts(url_of(tmp_path), lambda: True) == listed
 
 
 def test_a_name_that_is_given_to_values_of_a_study_that_goes_on_is_listed(tmp_path):
