@@ -131,17 +131,20 @@ def watch(
     # A watcher also revives the services that the study needs.
     trials = HeardTrials(settings, handle.id) if heard and on_trial is not None else None
 
+    def pass_records_on() -> None:
+        if relay is not None:
+            with suppress(BackendError):  # they come with the next look
+                relay.pass_on(handle.id)
+
     def tell(trial: TrialRow) -> None:
         assert on_trial is not None
-        if relay is not None:
-            relay.pass_on(handle.id)
+        pass_records_on()
         on_trial(trial)
         if trials is not None:
             trials.add(trial.id)
 
     def look(view: View, epochs: Sequence[EpochRow]) -> None:
-        if relay is not None:
-            relay.pass_on(handle.id)
+        pass_records_on()
         feed.update(view, epochs)
         if trials is not None and view.study.finished_at is not None:
             trials.study_over()
@@ -155,7 +158,7 @@ def watch(
         trials or nullcontext(),
     ):
         monitor = StallMonitor(settings, reader, supervisor.trouble)
-        return follow(
+        row = follow(
             reader,
             handle.id,
             on_trial=on_trial and tell,
@@ -165,6 +168,9 @@ def watch(
             wait=endings.wait,
             **options,
         )
+        if relay is not None:
+            relay.pass_on(handle.id)
+    return row
 
 
 def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) -> None:

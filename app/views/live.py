@@ -191,9 +191,10 @@ def follow(
             period = min(MAX_PERIOD, max(MIN_PERIOD, (time.monotonic() - begun) / 10))
             until = time.monotonic() + period
             while (left := until - time.monotonic()) > 0 and (ended := wait(left)):
+                rows: dict[str, TrialRow] = {}
                 with suppress(BackendError):  # the next look says it
                     rows = {row.id: row for row in reader.trials_of(ended)}
-                    report([rows[name] for name in ended if name in rows])
+                report([rows[name] for name in ended if name in rows])
 
 
 class Limit:

@@ -459,6 +459,21 @@ def test_a_busy_ledger_is_shown_and_asked_again(finished, capsys):
     assert "digits: complete" in shown
 
 
+def test_what_a_callback_raises_between_two_looks_ends_the_watching(tmp_path):
+    whole = make_study(tmp_path / "whole", study_spec())
+    now = Switched(make_study(tmp_path / "begun", study_spec(), turns=0))
+
+    def wait(seconds):
+        now.to(whole)
+        return [trial.id for trial in whole.trials("digits-1a2b")]
+
+    def callback(trial):
+        raise BackendError(f"asked for {trial.number}")
+
+    with pytest.raises(BackendError, match="asked for 0"):
+        follow(now, "digits-1a2b", show=False, on_trial=callback, wait=wait)
+
+
 def test_a_ledger_that_never_answers_is_an_error_after_the_timeout(finished):
     with pytest.raises(BackendError, match="locked"):
         follow(Troubled(finished, busy=10**9), "digits-1a2b", show=False, timeout=0.1)

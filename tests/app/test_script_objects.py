@@ -4,14 +4,17 @@
 import copy
 import json
 import pickle
+from types import SimpleNamespace
 
 import optuna
 import pytest
 from penstock.app.script_objects.changed import Changed
 from penstock.app.script_objects.guard import Guard
-from penstock.profiling.base.errors import UsageError
+from penstock.app.study.watching import watch
+from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.tasks.objectives.left import is_best, values_of
 from penstock.tasks.objectives.objects import StoredObject
+from study_ledger import make_study, study_spec
 
 best, scores, last = None, [], None
 FIRST: list[int] = scores
@@ -174,3 +177,27 @@ def test_python_and_its_tools_may_handle_a_guard():
     for use in (lambda: guard + 1, lambda: guard > 1, guard, lambda: guard == 1):
         with pytest.raises(UsageError, match="it is empty"):
             use()
+
+
+def test_a_ledger_that_does_not_answer_ends_no_watching_where_the_script_has_log_handlers(
+    settings, tmp_path
+):
+    reader = make_study(tmp_path, study_spec())
+    handle = SimpleNamespace(id="digits-1a2b", settings=settings, reader=lambda: reader)
+    asked, told = [], []
+
+    def pass_on(study):
+        asked.append(study)
+        if len(asked) < 3:
+            raise BackendError("database is locked")
+
+    row = watch(
+        handle,
+        [],
+        on_trial=told.append,
+        relay=SimpleNamespace(pass_on=pass_on),
+        show=False,
+    )
+    assert row.status == "complete"
+    assert len(told) == len(reader.trials("digits-1a2b"))
+    assert asked.count("digits-1a2b") == len(asked) > 3
