@@ -92,10 +92,10 @@ class Changed:
         left, why = self.left, ""
         best = None if left is None else best_with(trials, left, self._direction)
         if left is not None and best is not None and _handed.get((study, left)) != best.number:
-            _handed[study, left] = best.number
             try:
                 for slot, value in opened_left(best, left, open_object).items():
                     slot.set(self._objective, value)
+                _handed[study, left] = best.number
             except PenstockError as error:
                 why = f" ({error})"
         for change, before in zip(self._changes, self._before, strict=True):

@@ -12,6 +12,7 @@ from penstock.app.script_objects.changed import Changed
 from penstock.app.script_objects.guard import Guard
 from penstock.app.study.watching import watch
 from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.tasks.contracts.shared_state import Slot
 from penstock.tasks.objectives.left import is_best, values_of
 from penstock.tasks.objectives.objects import StoredObject
 from study_ledger import make_study, study_spec
@@ -133,6 +134,22 @@ def test_what_could_not_be_sent_is_guarded_with_the_reason():
     changed.hand_back("s", [ended(0, 1.0, changed.left, "it has a lock")], lambda stored: {})
     with pytest.raises(UsageError, match="trial 0 could not hand it back: it has a lock"):
         best.predict()
+
+
+def test_what_could_not_be_opened_is_tried_again_after_the_next_optimize():
+    def hand_back(open_object):
+        changed = Changed(objective, ["minimize"])
+        trial = ended(0, 1.0, changed.left, StoredObject("dict", 1, "1"))
+        changed.hand_back("s-again", [trial], open_object)
+
+    def away(stored):
+        raise BackendError("the store is away")
+
+    hand_back(away)
+    with pytest.raises(UsageError, match="the store is away"):
+        best.predict()
+    hand_back(lambda stored: {Slot("global", "best"): 5})
+    assert best == 5
 
 
 class Undeclared:
