@@ -1,10 +1,15 @@
-"""Stands in a script for an object that its objective changed in other processes only."""
+"""Stands in a script for an object that its objective changed in other processes only.
+
+Code that goes to trainers may have guards of other objectives among its globals: there, each is
+what it stands for. Any other copy or pickle of a guard would be taken for a result, and is refused.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
 from ...profiling.base.errors import UsageError
+from ...tasks.contracts.by_value import PICKLES_CODE
 
 #: The special methods by which an object is read, changed or shown.
 _USES = (
@@ -24,7 +29,7 @@ _USES = (
 
 
 class Guard:
-    """Every use of it raises UsageError with one sentence. Pickled, it is what it stands for."""
+    """Every use of it raises UsageError with one sentence."""
 
     __slots__ = ("_sentence", "_stands_for")
 
@@ -46,6 +51,8 @@ class Guard:
         raise UsageError(self._sentence)
 
     def __reduce__(self) -> Any:
+        if not PICKLES_CODE.get():
+            raise UsageError(self._sentence)
         return _same, (self._stands_for,)
 
     __hash__ = object.__hash__
