@@ -8,6 +8,7 @@ have (``contracts.shared_state``). That becomes a system attribute of the trial,
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,9 @@ from optuna.trial import FrozenTrial, TrialState
 from ...profiling.base.errors import BackendError
 from ..contracts.shared_state import LEFT, Slot
 from .objects import StoredObject
+
+#: The key of the reason where values could not be sent.
+_REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,21 @@ def best_with(trials: Sequence[FrozenTrial], left: Left, direction: str) -> Froz
     found = [
         trial
         for trial in trials
-        if trial.state is TrialState.COMPLETE and trial.values and left.key in trial.system_attrs
+        if trial.state is TrialState.COMPLETE
+        and trial.values
+        and _is_ours(trial.system_attrs.get(left.key))
     ]
     return max(found, key=lambda trial: sign * trial.values[0], default=None)
+
+
+def refusal(error: Exception) -> str:
+    """Return the JSON text of what a trial leaves whose values cannot be sent."""
+    return json.dumps({_REFUSED: str(error)})
+
+
+def _is_ours(found: Any) -> bool:
+    """Tell whether ``found`` was left here. A copy from another storage is a text, of no object."""
+    return isinstance(found, StoredObject) or (isinstance(found, dict) and _REFUSED in found)
 
 
 def is_best(value: float, trials: Sequence[FrozenTrial], left: Left, direction: str) -> bool:
@@ -73,6 +89,6 @@ def opened_left(
     """
     stored = trial.system_attrs[left.key]
     if not isinstance(stored, StoredObject):
-        raise BackendError(f"trial {trial.number} could not hand it back: {stored}")
+        raise BackendError(f"trial {trial.number} could not hand it back: {stored[_REFUSED]}")
     values: Mapping[Slot, Any] = open_object(stored)
     return values

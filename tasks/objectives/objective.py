@@ -22,7 +22,6 @@ not the accepted ones is unwound and starts over.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +41,7 @@ from ..process import forks
 from ..process.messages import Scalar, SegmentTask
 from ..process.pipe import Run
 from . import objects
-from .left import Left, is_best, values_of
+from .left import Left, is_best, refusal, values_of
 from .log_records import KEY, MOST_OF_TRIAL, Collector, LogPlan, notice, to_text
 from .pending import PendingWrite
 from .storage import TrainerStorage
@@ -278,7 +277,7 @@ class RunningObjective(Function):
                 kept = [slot for slot in left.slots if slot not in left.scratch]
                 text = self.keep(values_of(objective, kept))
         except (TypeError, PenstockError) as error:
-            text = json.dumps(str(error))
+            text = refusal(error)
         self.write({"system_attrs": [(left.key, text)]})
 
     # -- what the storage asks for ---------------------------------------------------------------

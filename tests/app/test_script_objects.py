@@ -14,7 +14,7 @@ from penstock.app.study.watching import watch
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.tasks.contracts.by_value import scripts_by_value
 from penstock.tasks.contracts.shared_state import Slot
-from penstock.tasks.objectives.left import is_best, values_of
+from penstock.tasks.objectives.left import best_with, is_best, refusal, values_of
 from penstock.tasks.objectives.objects import StoredObject
 from study_ledger import make_study, study_spec
 
@@ -132,7 +132,8 @@ def test_a_name_that_every_trial_sets_is_said_to_be_the_best_ones(capsys):
 
 def test_what_could_not_be_sent_is_guarded_with_the_reason():
     changed = Changed(objective, ["minimize"])
-    changed.hand_back("s", [ended(0, 1.0, changed.left, "it has a lock")], lambda stored: {})
+    refused = json.loads(refusal(TypeError("it has a lock")))
+    changed.hand_back("s", [ended(0, 1.0, changed.left, refused)], lambda stored: {})
     with pytest.raises(UsageError, match="trial 0 could not hand it back: it has a lock"):
         best.predict()
 
@@ -173,11 +174,20 @@ def test_advice_for_a_function_without_the_trial_names_who_has_it(capsys):
 
 def test_a_trainer_sends_what_is_better_than_all_that_was_left():
     left = Changed(objective, ["minimize"]).left
-    trials = [ended(0, 2.0, left, "x"), optuna.create_trial(value=0.0)]
+    stored = StoredObject("dict", 1, "1")
+    trials = [ended(0, 2.0, left, stored), optuna.create_trial(value=0.0)]
     assert is_best(2.0, trials, left, "minimize")
     assert not is_best(2.5, trials, left, "minimize")
     assert is_best(2.5, trials, left, "maximize")
     assert values_of(objective, left.slots) == {left.slots[0]: None}
+
+
+def test_what_a_storage_of_the_users_has_of_it_is_a_text_and_counts_for_nothing():
+    left = Changed(objective, ["minimize"]).left
+    stored = StoredObject("dict", 1, "1")
+    brought, own = ended(0, 1.0, left, str(stored)), ended(1, 2.0, left, stored)
+    assert is_best(1.5, [brought], left, "minimize")
+    assert best_with([brought, own], left, "minimize") is own
 
 
 def test_python_and_its_tools_may_handle_a_guard():
