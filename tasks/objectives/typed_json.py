@@ -19,7 +19,7 @@ _SCALARS = frozenset({type(None), bool, int, float, str})
 def is_json(value: Any) -> bool:
     """Return whether JSON gives ``value`` back, equal and of the same types.
 
-    NumPy's and torch's numbers count as the numbers that are read back.
+    NumPy's and torch's numbers and texts count as those of Python that are read back.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -28,13 +28,13 @@ def is_json(value: Any) -> bool:
         return all(map(is_json, value))
     if kind is dict:
         return all(type(key) is str and is_json(each) for key, each in value.items())
-    return _is_number(value)
+    return _is_scalar(value)
 
 
-def _is_number(value: Any) -> bool:
+def _is_scalar(value: Any) -> bool:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None and isinstance(value, numpy.ndarray | numpy.number | numpy.bool_):
-        return value.ndim == 0 and value.dtype.kind in "biuf"
+    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
+        return value.ndim == 0 and value.dtype.kind in "biufU"
     return torch is not None and type(value) is torch.Tensor and value.ndim == 0
 
 
@@ -58,7 +58,7 @@ def _form(value: Any) -> Any:
         return {"tuple": list(map(_form, value))}
     if kind is dict and _SCALARS.issuperset(map(type, value)):
         return {"dict": [[key, _form(each)] for key, each in value.items()]}
-    if _is_number(value):
+    if _is_scalar(value):
         return value.item()
     raise TypeError(f"a {kind.__name__}")
 

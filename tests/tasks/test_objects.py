@@ -177,6 +177,11 @@ def test_a_number_of_numpys_or_torchs_is_a_number(read_back, value):
         assert same(read_back(put)[1], read)
 
 
+def test_a_text_of_numpys_is_a_text(read_back):
+    for put, read in ((np.str_("a"), "a"), (np.array("a"), "a"), ((np.str_("a"),), ("a",))):
+        assert same(read_back(put)[1], read)
+
+
 def test_a_users_attribute_that_holds_itself_is_an_object(read_back):
     value = []
     value.append(value)
