@@ -44,8 +44,15 @@ def to_text(value: Any) -> str:
 
 
 def from_text(text: str) -> Any:
-    """Return the value in a text that begins with ``MARK``."""
-    return _value(json.loads(text)["penstock.value"])
+    """Return the value in a text that begins with ``MARK``.
+
+    Where the rest is no such value, as an import may bring it, that is the text's own JSON.
+    """
+    found = json.loads(text)
+    try:
+        return _value(found["penstock.value"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return found
 
 
 def _form(value: Any) -> Any:

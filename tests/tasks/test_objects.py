@@ -11,7 +11,7 @@ import optuna
 import pytest
 import torch
 from penstock.profiling.base.errors import BackendError, UsageError
-from penstock.tasks.objectives import objects
+from penstock.tasks.objectives import objects, typed_json
 from penstock.tasks.objectives.history import History
 from penstock.tasks.objectives.objects import (
     MARK,
@@ -221,6 +221,14 @@ def test_what_numpy_and_torch_have_besides_numbers_is_kept_as_an_object(store, m
     value = make()
     text = attribute("key", value, lambda value: keep(store, value))[1]
     assert type(opened(store, value_of(text))) is type(value)
+
+
+@pytest.mark.parametrize(
+    "form", ['{"dict": 3}', '{"dict": [[[1], 2]]}', '{"other": 1}', '{"tuple": null}']
+)
+def test_a_text_that_is_no_value_of_ours_is_the_json_that_it_is(form):
+    text = f"{typed_json.MARK}{form}}}"
+    assert value_of(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("plain", [json.loads(f'{MARK}"Model", "bytes": 1, "sha256": "0"}}')])
