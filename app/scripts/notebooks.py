@@ -95,7 +95,7 @@ def python_of(cell: Cell, tell: Callable[[str], None]) -> str:
 
     Lines keep their numbers. What is no Python after that stays, and fails as it is compiled.
     """
-    lines = cell.source.splitlines()
+    lines = cell.source.split("\n")  # what else ends lines may be in a text
     first = next(number for number, line in enumerate(lines) if line.strip())
     if lines[first].startswith("%%"):
         name = lines[first][2:].split()[0] if lines[first][2:].strip() else ""

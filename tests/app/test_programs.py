@@ -95,6 +95,12 @@ def test_lines_in_a_text_are_no_magics():
     assert left_out(source) == (source, [])
 
 
+@pytest.mark.parametrize("sign", ["\x0c", "\x1c", "\u2028"])
+def test_signs_that_end_lines_outside_python_stay_in_a_text(sign):
+    source = f'words = "a{sign}b"\n%matplotlib inline\nlast = 1'
+    assert left_out(source)[0] == source.replace("%matplotlib inline", "pass")
+
+
 def test_what_is_no_python_stays_as_it_is():
     source = "a = 1\nb = ("
     assert left_out(source) == (source, [])
