@@ -229,17 +229,16 @@ class Engine:
     def _settle(self) -> None:
         """Let extensions act, companions advance and free slots be taken, until nothing moves."""
         core = self._core
-        while True:
-            while core.after:
+        while core.after or core.moved or core.slots_offered:
+            if core.after:
                 act = next(iter(core.after))
                 del core.after[act]
                 act()
-            if core.moved:
+            elif core.moved:
                 self._advance_companions()
-            if not core.slots_offered:
-                return
-            core.slots_offered = False
-            self._dispatcher.fill()
+            else:
+                core.slots_offered = False
+                self._dispatcher.fill()
 
     def _advance_companions(self) -> None:
         """Give companions what the event has brought to the trials whose epochs they take over.

@@ -9,10 +9,15 @@ from drive_world import World, spec
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.model.events import DeviceLeft, PolicyChosen, Tick
+from penstock.scheduler.model.events import (
+    DeviceLeft,
+    PolicyChosen,
+    Tick,
+)
 from penstock.scheduler.model.retry import LOSS_LIMIT
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.state.extensions import Extension
+from prefix_world import Grid, shared
 
 SHORT = StrategySpec("full", max_epochs=2)
 
@@ -89,6 +94,26 @@ def test_an_extension_hears_of_an_event_before_the_core_and_gets_its_tick(heard)
     assert world.engine.wake_at() == 9.0
     world.send(Tick(at=9.0))
     assert heard == [9.0]
+
+
+@pytest.mark.parametrize("fill_at_end", [True, False])
+def test_an_extension_acts_within_the_event_that_ends_a_study_by_its_companions(heard, fill_at_end):
+    world = Grid([{"x": 1}] * 2, fill_at_end=False)
+
+    def plug(seat):
+        def over(study):
+            seat.core.after[lambda: heard.append(seat.core.state.seq)] = None
+
+        return Extension(name="acting", needed_by=lambda study: True, on_over=over)
+
+    world.engine = Engine(plugs=[plug])
+    if fill_at_end:
+        world.send(PolicyChosen(at=0.0, policy="fifo", fill_at_end=True))
+    world.join("a")
+    world.submit(shared(2))
+    world.run()
+    assert world.finish.status == "complete"
+    assert heard == [world.engine.state.seq]
 
 
 def test_the_power_that_a_snapshot_of_0_2_has_of_a_study_is_where_the_extension_keeps_it():
