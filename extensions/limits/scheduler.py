@@ -28,7 +28,6 @@ from ...scheduler.model.decisions import Cut
 from ...scheduler.model.events import EpochReported, PricesChosen, Tick
 from ...scheduler.model.study import OVER, StudySpec, deadline_of
 from ...scheduler.model.trial import Trial, TrialState
-from ...scheduler.resources.environments import exclude_unable
 from ...scheduler.state.extensions import Extension
 from ...scheduler.state.spending import charged
 from ...scheduler.state.state import Attempt, StudyState
@@ -113,14 +112,12 @@ class _Keeper:
         return begins_until(self._state, study, self._core.at, watts)
 
     def on_prices_chosen(self, event: PricesChosen) -> None:
-        self._state.prices = dict(event.prices)
+        """Have no device refused for its old price; those still without one are refused again."""
         devices = [each.device for each in self._state.devices.values()]
         for study in self._state.studies.values():
             for each in devices:
                 if study.refused.get(each.name) == no_price(each.kind):
                     del study.refused[each.name]
-            exclude_unable(self._core, study, devices)
-        self._core.offer_slots()
 
     def on_tick(self, event: Tick) -> None:
         for study, end in list(self._deadlines()):

@@ -21,6 +21,7 @@ from ..model.events import (
     DevicesGivenBack,
     DevicesTakenOut,
     LedgerRestored,
+    PricesChosen,
     Tick,
 )
 from ..model.study import trial_id
@@ -162,6 +163,13 @@ class Devices:
     def _device_changed(self, name: str) -> None:
         self._core.note_device(name)
         self._core.invalidate_plan()
+        self._core.offer_slots()
+
+    def on_prices_chosen(self, event: PricesChosen) -> None:
+        self._state.prices = dict(event.prices)
+        devices = [each.device for each in self._state.devices.values()]
+        for study in self._state.studies.values():
+            exclude_unable(self._core, study, devices)
         self._core.offer_slots()
 
     def on_tick(self, event: Tick) -> None:

@@ -42,6 +42,7 @@ from ..model.events import (
     Planned,
     PolicyChosen,
     PolicyFailed,
+    PricesChosen,
     Profiled,
     Proposed,
     Remarked,
@@ -114,6 +115,8 @@ class Seat(NamedTuple):
 
 #: Makes an extension of an engine.
 Plug = Callable[[Seat], Extension]
+#: The events of the core's that extensions may hear, too: those that it never refuses.
+_NEVER_REFUSED = frozenset({PricesChosen, Tick})
 
 
 class Engine:
@@ -193,7 +196,10 @@ class Engine:
             [study.spec for study in core.state.studies.values()],
         )
         self._handlers = self._table(footprints, architectures)
-        for kind, hear in core.extensions.handlers():
+        refusable = self._handlers.keys() - _NEVER_REFUSED
+        for kind, hear in reversed(core.extensions.handlers()):
+            if kind in refusable:
+                raise ValueError(f"an extension hears {kind.__name__}, which the core may refuse")
             known = self._handlers.get(kind)
             self._handlers[kind] = hear if known is None else _in_turn(hear, known)
 
@@ -340,6 +346,7 @@ class Engine:
             DevicesTakenOut: self._devices.on_devices_taken_out,
             DevicesGivenBack: self._devices.on_devices_given_back,
             LedgerRestored: self._devices.on_ledger_restored,
+            PricesChosen: self._devices.on_prices_chosen,
             Tick: self._devices.on_tick,
             EpochReported: self._epochs.on_epoch_reported,
             Remarked: self._epochs.on_remarked,

@@ -7,7 +7,7 @@ that concern a study are called only for studies that need the extension, so it 
 no study does. Events of an extension's own go to its ``handlers``, whoever is there.
 
 An extension keeps its state in ``EngineState.ext``, under its name. A snapshot has it from there as
-JSON, with its ``version``; the extension makes it an object again when the engine is made.
+JSON; the extension makes it an object again when the engine is made.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class Extension:
 
     #: Its name, which is that of its folder.
     name: str
-    #: Tells whether a study needs it.
+    #: Tells whether a study needs it. It is asked when a study begins, is extended or is reopened:
+    #: the answer must not depend on what changes in between, such as its weight.
     needed_by: Callable[[StudySpec], bool]
     #: Handlers of events. Of a kind that the core handles, too, the extension hears first, and may
-    #: not refuse it.
+    #: not refuse it. The core must never refuse it either, as what the extension did would stay.
     handlers: Mapping[type[Event], Callable[[Any], None]] = field(default_factory=dict)
     #: Says why a device may take no trial of the study; empty if it may.
     refusal: Callable[[StudySpec, Device], str] | None = None
@@ -82,10 +83,9 @@ class Extensions:
             if each.on_over is not None:
                 each.on_over(study)
 
-    def handlers(self) -> Iterable[tuple[type[Event], Callable[[Any], None]]]:
+    def handlers(self) -> Sequence[tuple[type[Event], Callable[[Any], None]]]:
         """Return the handlers of all extensions, in order."""
-        for each in self._all:
-            yield from each.handlers.items()
+        return [handler for each in self._all for handler in each.handlers.items()]
 
     def deadlines(self) -> list[float]:
         """Return when extensions want a ``Tick``."""

@@ -12,6 +12,8 @@ from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import (
     DeviceLeft,
     PolicyChosen,
+    PricesChosen,
+    StudyPaused,
     Tick,
 )
 from penstock.scheduler.model.retry import LOSS_LIMIT
@@ -94,6 +96,27 @@ def test_an_extension_hears_of_an_event_before_the_core_and_gets_its_tick(heard)
     assert world.engine.wake_at() == 9.0
     world.send(Tick(at=9.0))
     assert heard == [9.0]
+
+
+def test_extensions_hear_of_an_event_in_the_order_in_which_they_were_plugged_in(heard):
+    def hearing(name):
+        hear = {Tick: lambda event: heard.append(name)}
+        return lambda seat: Extension(name=name, needed_by=lambda study: False, handlers=hear)
+
+    Engine(plugs=[hearing("first"), hearing("second")]).handle(Tick(at=1.0))
+    assert heard == ["first", "second"]
+
+
+def test_an_extension_hears_no_event_that_the_core_may_refuse(heard):
+    extension = watching(heard, handlers={StudyPaused: heard.append})
+    with pytest.raises(ValueError, match="StudyPaused, which the core may refuse"):
+        world_with(extension)
+
+
+def test_prices_are_known_where_no_extension_is():
+    engine = Engine()
+    engine.handle(PricesChosen(at=0.0, prices=(("cpu", 2.0),)))
+    assert engine.state.prices == {"cpu": 2.0}
 
 
 @pytest.mark.parametrize("fill_at_end", [True, False])
