@@ -206,7 +206,7 @@ class Core:
         accepted, params = {each.name: each.draw for each in trial.suggestions}, dict(trial.params)
         for each in suggestions:
             # Of a trial that began under 0.2 only the values are known.
-            same = params.get(each.name, each.value) == each.value
+            same = params.setdefault(each.name, each.value) == each.value
             if not same or accepted.setdefault(each.name, each.draw) != each.draw:
                 raise Unfit(
                     f"{each.name} = {each.value!r} was drawn for {trial.id}, which has"

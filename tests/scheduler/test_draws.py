@@ -82,6 +82,12 @@ def test_a_draw_that_differs_from_an_accepted_one_is_refused(world, other):
     assert world.trial.suggestions == (X,)
 
 
+def test_a_draw_that_is_reported_twice_at_once_and_differs_is_refused(world):
+    with pytest.raises(Unfit, match="y = 3 was drawn for s-1-0000, which has y = 2"):
+        world.draw(Y, replace(Y, value=3, internal=3.0), drawn="")
+    assert world.trial.suggestions == (X,)
+
+
 def test_an_older_worker_says_no_digest_and_its_draws_may_not_differ_either(world):
     with pytest.raises(Unfit):
         world.draw(OTHER_X, drawn="")
