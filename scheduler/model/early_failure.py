@@ -115,12 +115,12 @@ def telling(
     parameter whose distribution is not known there is always more.
     """
     names = [name for name in failed[0] if all(name in each for each in failed)] if failed else []
-    known = {name: json.loads(text)["attributes"] for name, text in space or ()}
+    known = {name: _attributes(text) for name, text in space or ()}
     words = []
     for name in names:
         values = [each[name] for each in failed]
         others = [each[name] for each in passed if name in each]
-        apart = _apart(values, others) if passed else _one_sided(values, known.get(name))
+        apart = _apart(values, others) if passed else _one_sided(values, known.get(name, {}))
         if apart:
             words.append(f"{name} {apart}")
     return tuple(words)
@@ -141,18 +141,25 @@ def _apart(values: Sequence[Scalar], others: Sequence[Scalar]) -> str:
     return f"below {min(rest):.4g}" if max(numbers) < min(rest) else ""
 
 
-def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any] | None) -> str:
+def _attributes(text: str) -> Mapping[str, Any]:
+    """Return what a distribution has. Of what objectives report only that it is JSON is known."""
+    found = json.loads(text)
+    attributes = found.get("attributes") if isinstance(found, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any]) -> str:
     """How ``values`` lie in a part of what their distribution has; empty if they do not."""
-    choices = (attributes or {}).get("choices")
-    low, high = (attributes or {}).get("low"), (attributes or {}).get("high")
+    choices, bounds = attributes.get("choices"), [attributes.get("low"), attributes.get("high")]
     if len({_key(value) for value in values}) == 1:
-        only = choices is not None and len(choices) == 1
-        return "" if only or (low is not None and low == high) else f"= {values[0]}"
+        only = isinstance(choices, list) and len(choices) == 1
+        return "" if only or (_numbers(bounds) and bounds[0] == bounds[1]) else f"= {values[0]}"
     numbers = _numbers(values)
-    if choices is not None or low is None or high is None or not numbers:
+    if choices is not None or not _numbers(bounds) or not numbers:
         return ""
-    log = bool(attributes and attributes.get("log")) and low > 0
-    middle = math.sqrt(low * high) if log else (low + high) / 2
+    low, high = _numbers(bounds)
+    log = bool(attributes.get("log")) and low > 0
+    middle = math.sqrt(low) * math.sqrt(high) if log else (low + high) / 2
     if min(numbers) > middle:
         return f"above {middle:.4g}"
     return f"below {middle:.4g}" if max(numbers) < middle else ""
