@@ -179,6 +179,6 @@ def serve(
             timeout_graceful_shutdown=GRACE,
         )
         tell(f"{shown.origin or f'http://{ADDRESS}:{port}'}{shown.path}/?token={token}")
-        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        with asyncio.Runner() as runner:
             runner.get_loop().set_exception_handler(door.say)
             runner.run(uvicorn.Server(config).serve(sockets=[listening]))

@@ -132,6 +132,16 @@ def fresh(home):
     server.close()
 
 
+def test_the_oldest_server_library_that_is_allowed_serves_the_pages(home, tmp_path):
+    """Uvicorn 0.30 has no factory of event loops."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from uvicorn import Config\nif hasattr(Config, 'get_loop_factory'):\n"
+        "    del Config.get_loop_factory\n"
+    )
+    with closing(PageServer(home, environment={"PYTHONPATH": str(tmp_path)})) as old:
+        assert old.ask("/")[0] == 200
+
+
 def test_another_server_has_another_folder_and_another_session(opened, fresh):
     for folder in (opened.folder, fresh.folder):
         assert fresh.ask(f"{folder}/", bare=True, Cookie=opened.cookie)[0] == 401
