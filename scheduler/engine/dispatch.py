@@ -184,7 +184,9 @@ class Dispatcher:
                 break
             trial = self._state.trials[name]
             study = self._state.studies[trial.study]
-            if not study.runnable or self._planning.should_wait_for_plan(trial):
+            # It may have been proposed long ago, and callbacks may stop its study before it begins.
+            held = study.unheard and not trial.begun and len(free + seats) <= len(study.unheard)
+            if held or not study.runnable or self._planning.should_wait_for_plan(trial):
                 continue
             beside = open_to(trial.study) if name in seatable else ()
             joinable = [

@@ -72,6 +72,28 @@ def test_the_next_trial_waits_for_the_callbacks_of_the_one_that_ended(world):
     assert world.begun() == 3
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_trials_that_were_all_proposed_at_once_wait_for_callbacks_too(devices):
+    """A random sampler needs no results, so its trials are there before the script is heard."""
+    world = World()
+    world.submit(spec(StrategySpec("full", max_epochs=1), sampler="random", n_trials=5))
+    world.send(CallbacksCalled(at=0.0, study="s-1"))
+    world.join(*(f"cpu.{n}.0" for n in range(devices)))
+    study = world.engine.state.studies["s-1"]
+    assert len(study.trials) == 5
+    while len(study.unheard) < devices:
+        assert len(world.open) == devices - len(study.unheard)
+        world.run_segment()
+    assert not world.open
+    for _ in range(5 - devices):
+        world.send(CallbacksCalled(at=world.at, study="s-1", trials=(study.unheard[0],)))
+        assert len(world.open) == 1
+        world.run_segment()
+    assert world.finish is None
+    world.send(CallbacksCalled(at=world.at, study="s-1", trials=tuple(study.unheard)))
+    assert world.finish.status == "complete"
+
+
 def test_the_other_slots_trials_wait_for_no_callback_of_their_own(world):
     first, second = world.end(), world.end()
     world.hear(second)
