@@ -88,7 +88,14 @@ def test_the_earliest_moment_of_an_extension_travels_with_the_segment(heard):
     assert dispatch.until == 7.0
 
 
-def test_an_extension_hears_of_an_event_before_the_core_and_gets_its_tick(heard):
+def test_an_extension_hears_of_an_event_before_the_core(heard):
+    hear = {PricesChosen: lambda event: heard.append(dict(world.engine.state.prices))}
+    world = world_with(watching(heard, handlers=hear))
+    world.send(PricesChosen(at=0.0, prices=(("cpu", 2.0),)))
+    assert (heard, world.engine.state.prices) == ([{}], {"cpu": 2.0})
+
+
+def test_an_extension_gets_the_tick_that_it_wants(heard):
     extension = watching(
         heard, handlers={Tick: lambda event: heard.append(event.at)}, deadlines=lambda: iter([9.0])
     )
