@@ -124,7 +124,7 @@ class Client:
         return int(_field(answer, "n_trials", int))
 
     def store(self) -> str:
-        """The URL of the installation's own folder in its checkpoint store.
+        """Return the URL of the installation's own folder in its checkpoint store.
 
         Raises BackendError if no scheduler has opened the broker.
         """

@@ -98,7 +98,7 @@ def alive_key(device: str) -> str:
 
 
 def script_key(study: str) -> str:
-    """The key that lives as long as a script that calls callbacks for the study's trials."""
+    """Return the key that lives as long as a script that calls callbacks for the study's trials."""
     return f"{PREFIX}script:{study}"
 
 
@@ -108,7 +108,7 @@ def reply_name(asker: str) -> str:
 
 
 def whole(texts: int) -> str:
-    """The text that follows a study's whole history, which was sent in so many texts."""
+    """Return the text that follows a study's whole history, which was sent in so many texts."""
     return f'[{{"whole":{texts}}}]'
 
 

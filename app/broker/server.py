@@ -161,7 +161,7 @@ def _ways(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def program(settings: Settings) -> Path:
-    """The server program that the private broker runs, or will run. Raises BackendError if none."""
+    """Return the program that the private broker runs, or will run. Raises as ``servers_for``."""
     return servers_for(_data(settings))[0]
 
 

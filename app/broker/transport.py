@@ -193,7 +193,7 @@ class RedisTransport:
         return Survey(alive, states, boot, stopped)
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
-        """Those of ``studies`` whose scripts live and call callbacks."""
+        """Return those of ``studies`` whose scripts live and call callbacks."""
         known = self._execute([("EXISTS", protocol.script_key(study)) for study in studies])
         return [study for study, alive in zip(studies, known, strict=True) if alive]
 

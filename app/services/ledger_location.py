@@ -24,14 +24,14 @@ class LedgerElsewhere(BackendError):
 
 
 def ledger_reader(settings: Settings) -> Reader:
-    """A reader of these settings' ledger. Raises as ``ledger_url`` does."""
+    """Return a reader of these settings' ledger. Raises as ``ledger_url`` does."""
     from ..ledger.reader import Reader
 
     return Reader(ledger_url(settings))
 
 
 def ledger_url(settings: Settings) -> str:
-    """The URL of these settings' ledger. Raises LedgerElsewhere if it is on another machine.
+    """Return the URL of these settings' ledger. Raises LedgerElsewhere if it is on another machine.
 
     Raises UsageError if it would be in another user's state folder.
     """

@@ -123,7 +123,7 @@ class Link:
         return None
 
     def _meeting(self, task: SegmentTask) -> str | None:
-        """The gang's trainers as JSON; None if not all ranks have claimed within a moment.
+        """Return the gang's trainers as JSON; None if not all ranks have claimed within a moment.
 
         What was put down for this rank wakes it, but may be gone: its answer was lost on the way,
         or the start of this rank's trainer has taken longer than it is kept. The attempt itself has
@@ -236,7 +236,7 @@ class Link:
         return " ".join(ends), [*self._sealed(streams[0], ahead), *texts]
 
     def _sealed(self, stream: str, entries: Sequence[tuple[str, Any]]) -> list[str]:
-        """The texts in ``entries`` that are sealed by us."""
+        """Return the texts in ``entries`` that are sealed by us."""
         texts = []
         for _, raw in entries:
             fields = protocol.pairs(raw)
@@ -276,6 +276,6 @@ class Link:
 
 
 def _is_whole(texts: Sequence[str]) -> bool:
-    """Whether ``texts``, read from where a stream begins, lack nothing of their study's history."""
+    """Tell whether ``texts``, from where a stream begins, lack nothing of their study's history."""
     marks = ((at, protocol.WHOLE.fullmatch(text)) for at, text in enumerate(texts))
     return any(mark is not None and at >= int(mark[1]) for at, mark in marks)

@@ -201,7 +201,7 @@ class Session:
         return self._reports.failed("timeout", str(self._limit))
 
     def _stands_still(self, trainer: Trainer) -> bool:
-        """Whether nothing will come of its trainer, which lives, but is stopped or hangs.
+        """Tell whether nothing will come of its trainer, which lives, but is stopped or hangs.
 
         Code of a user may sleep for long, and users may stop a trainer to look at it. So of one
         that is ready only that it is stopped counts, and only where others wait for it.

@@ -1,4 +1,4 @@
-"""What happens at a study's limits: the scheduler's end of the extension.
+"""Ends or pauses studies at their limits: the scheduler's end of the extension.
 
 Theory of operation. What a study spends is counted as its epochs are accepted and its attempts end
 (``scheduler.state.spending``). A limit that is reached then acts, once. ``pause`` does what the
@@ -78,7 +78,7 @@ class _Keeper:
             self._state.ext[NAME] = Power.stored(stored)
 
     def _power(self) -> dict[str, float]:
-        """What devices have drawn at most in an epoch (watts), by study that limits energy."""
+        """Return the most that devices have drawn in an epoch (watts), by study."""
         power: Power = self._state.ext.setdefault(NAME, Power())
         return power.watts
 

@@ -32,7 +32,7 @@ LATER = 1e-6
 
 @dataclass(slots=True)
 class Power:
-    """What devices have drawn at most in an epoch (watts), by study that limits energy."""
+    """The most that devices have drawn in an epoch (watts), by study that limits energy."""
 
     watts: dict[str, float] = field(default_factory=dict)
 

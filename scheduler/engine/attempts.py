@@ -263,7 +263,7 @@ class Attempts:
         self._core.offer_slots()
 
     def trials_of_this_call(self, study: StudyState) -> list[Trial]:
-        """The study's trials but those of an earlier call of ``optimize``, or copied.
+        """Return the study's trials but those of an earlier call of ``optimize``, or copied.
 
         Those say nothing of the code of this one.
         """

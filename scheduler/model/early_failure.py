@@ -78,7 +78,7 @@ def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 
 def failing_in_part(spec: StudySpec, trials: Sequence[Trial]) -> str:
-    """Why the study should pause for an error that may meet a part of its space; empty if not.
+    """Say why the study should pause for an error that may meet a part of its space, or nothing.
 
     It should when ``MOST`` trials have ended as ``failing_alike`` says, and a parameter still tells
     them from others.
@@ -109,7 +109,7 @@ def telling(
     passed: Sequence[Mapping[str, Scalar]] = (),
     space: Space | None = None,
 ) -> tuple[str, ...]:
-    """What tells the parameters of failed trials from others, as *heads = 5*, *lr above 0.1*.
+    """Say what tells the parameters of failed trials from others: *heads = 5*, *lr above 0.1*.
 
     Others are those that ``passed``. Where none did, they are what else the ``space`` has; of a
     parameter whose distribution is not known there is always more.
@@ -127,7 +127,7 @@ def telling(
 
 
 def _apart(values: Sequence[Scalar], others: Sequence[Scalar]) -> str:
-    """How ``values`` differ from all ``others``; empty if they do not."""
+    """Say how ``values`` differ from all ``others``; empty if they do not."""
     kinds = {_key(value): value for value in values}
     if not others or kinds.keys() & {_key(value) for value in others}:
         return ""
@@ -149,7 +149,7 @@ def _attributes(text: str) -> Mapping[str, Any]:
 
 
 def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any]) -> str:
-    """How ``values`` lie in a part of what their distribution has; empty if they do not."""
+    """Say how ``values`` lie in a part of what their distribution has; empty if they do not."""
     choices, bounds = attributes.get("choices"), [attributes.get("low"), attributes.get("high")]
     if len({_key(value) for value in values}) == 1:
         only = isinstance(choices, list) and len(choices) == 1
@@ -166,18 +166,18 @@ def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any]) -> str:
 
 
 def _key(value: Scalar) -> tuple[bool, Scalar]:
-    """``value``, apart from a truth value that equals it."""
+    """Return ``value``, apart from a truth value that equals it."""
     return isinstance(value, bool), value
 
 
 def _numbers(values: Sequence[Scalar]) -> list[float]:
-    """``values`` if all are numbers; else nothing."""
+    """Return ``values`` if all are numbers; else nothing."""
     found = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     return found if len(found) == len(values) else []
 
 
 def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
-    """Whether others may pass where these have failed, as far as their parameters tell."""
+    """Tell whether others may pass where these have failed, as far as their parameters say."""
     params = [dict(trial.params) for trial in ended]
     space = _space(spec, ended)
     if telling(params, space=space):
@@ -203,7 +203,7 @@ def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Those that have ended, if all failed alike and nothing says that others may not; or none."""
+    """Return those that have ended if all failed alike, and nobody may get further; or none."""
     ended = [trial for trial in trials if trial.state in FINAL]
     if not spec.fail_early or len(ended) < spec.fail_early:
         return ()

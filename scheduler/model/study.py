@@ -284,7 +284,7 @@ class StudySpec:
 
 
 def deadline_of(spec: StudySpec, created_at: float) -> float | None:
-    """When the study should be over (the runner's clock); None if it has no deadline."""
+    """Return when the study should be over (the runner's clock); None without a deadline."""
     if spec.deadline is None or spec.deadline >= POINT_IN_TIME:
         return spec.deadline
     return created_at + spec.deadline

@@ -34,7 +34,7 @@ class Suggestion:
 
     @property
     def draw(self) -> Draw:
-        """What tells it from another draw: its value alone is the same in other distributions."""
+        """All that makes it the same draw: its value alone may come from another distribution."""
         return self.name, self.distribution, self.internal
 
 

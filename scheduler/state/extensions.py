@@ -1,4 +1,4 @@
-"""How features plug into the engine: the points at which it calls them.
+"""The points at which features plug into the engine, and it calls them.
 
 Theory of operation. An extension is a feature of the scheduler in a folder of its own, which the
 core does not import. Whoever makes an engine hands it functions that each make one (``Plug``). An
