@@ -73,7 +73,7 @@ NEW_FIELDS = {
     ("Line", "length"),
     ("AcceptedEpoch", "length"),
     ("EpochRow", "length"),
-    *(("Attempt", name) for name in ("start", "between", "length", "charged")),
+    *(("Attempt", name) for name in ("start", "between", "length", "charged", "writings")),
     *((name, "spent") for name in ("StudyState", "StudyRecord", "StudyRow")),
     ("StudyCosts", "segments"),
     ("EngineState", "preemptions"),

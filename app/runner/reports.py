@@ -268,6 +268,7 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
         unasked=tuple(str(name) for name in body.get("unasked", ())),
         left=_natural(body.get("left", 0), "left"),
         reported=_natural(body["reported"], "reported") if "reported" in body else 0,
+        writings=_natural(body.get("writings", 0), "writings"),
         draws_digest=_text(body, "draws_digest") if "draws_digest" in body else None,
     )
 
@@ -275,7 +276,10 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
 def _written(body: Mapping[str, Any], at: float) -> Event:
     writing = writing_of(body["writing"])
     return TrialWritten(
-        **_attempt(body, at), writing=writing, draws_digest=_text(body, "draws_digest")
+        **_attempt(body, at),
+        writing=writing,
+        number=_natural(body.get("number", 0), "number"),
+        draws_digest=_text(body, "draws_digest"),
     )
 
 

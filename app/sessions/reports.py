@@ -36,6 +36,9 @@ class Reports:
         self._is_fenced_off = is_fenced_off
         # Without tools the scheduler has sampled, and knows.
         self.unsent = Unsent(announces=task.tools is not None)
+        #: How many messages have told what the trial wrote. They are numbered, so that the
+        #: scheduler notices one that the broker has lost.
+        self._writings = 0
         #: The system configuration that is tried now; it is to blame if the process dies.
         self.trying: list[Any] = []
 
@@ -51,9 +54,23 @@ class Reports:
 
     def written(self) -> None:
         """Report what the trial has written so far. It must come before what closes the attempt."""
-        if writing := self.unsent.take():
-            body = {"kind": "written", "writing": writing, "draws_digest": self.unsent.draws_digest}
-            self.report(body, closes=False)
+        if body := self._writing():
+            self.report(
+                {"kind": "written", "draws_digest": self.unsent.draws_digest} | body, closes=False
+            )
+
+    def returned(self, fields: dict[str, Any]) -> None:
+        """Report what the objective returned, with what it wrote last."""
+        body = self._writing() | {"writings": self._writings}
+        self.report({"kind": "returned"} | body | fields, closes=True)
+
+    def _writing(self) -> dict[str, Any]:
+        """Return what the trial has written since the last message, numbered; empty if nothing."""
+        writing = self.unsent.take()
+        if not writing:
+            return {}
+        self._writings += 1
+        return {"writing": writing, "number": self._writings}
 
     def failed(self, failure: str, message: str, traceback: str = "") -> Result:
         """Report that the trial failed. Returns what Flower shows."""

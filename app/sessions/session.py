@@ -370,12 +370,7 @@ class Session:
         tied = ("draws_digest", "reported")
         names = ("value", "further", "constraints", "pruned", "unasked", *tied)
         fields = {name: line[name] for name in names if name in line}
-        body = {
-            "kind": "returned",
-            "left": trainer.children,
-            "writing": self._reports.unsent.take(),
-        }
-        self._reports.report(body | fields, closes=True)
+        self._reports.returned({"left": trainer.children} | fields)
         trainer.causes.pop(self.task.trial, None)  # it keeps nothing of it
         return {"returned": line["value"]}
 

@@ -65,6 +65,8 @@ class Attempts:
             self._core.check_draws(trial, event.draws_digest)
         if event.reported > trial.epoch and not study.spec.also:  # else reports may be refused
             raise Unfit(f"{trial.id} has {event.reported} reports, of which {trial.epoch} came")
+        if event.writings:
+            self._core.check_writings(trial, event.writings + 1)
         if event.value is not None and len(event.further) != len(study.spec.further):
             raise Refused(f"{trial.id} returned {1 + len(event.further)} values")
         if event.value is not None:

@@ -256,6 +256,8 @@ class TrialWritten(Event):
     #: The fence of the attempt whose objective writes; 0: a user does.
     fence: int = 0
     writing: Writing = NOTHING
+    #: Which of the attempt's messages of this kind it is, from 1 on; 0 if not known.
+    number: int = 0
     #: One of ``scheduler.model.writing.STATES``; empty: it stays.
     state: str = ""
     #: The values at the end; empty without a result.
@@ -590,6 +592,8 @@ class TrialReturned(Event):
     draws_digest: str | None = None
     #: How many epochs it has reported in all; 0 if not known. What it returns follows them.
     reported: int = 0
+    #: How many messages have told what it wrote (``TrialWritten.number``); 0 if not known.
+    writings: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -215,6 +215,15 @@ class Core:
         if digest and digest != digest_of(accepted.values()):
             raise Unfit(f"{trial.id} has other parameters than those that this belongs to")
 
+    def check_writings(self, trial: Trial, number: int) -> None:
+        """Raise ``Unfit`` if a message of what the trial wrote before message ``number`` is lost.
+
+        One that comes again is none: a session that takes over an attempt counts from 1 again.
+        """
+        known = self.state.attempts[trial.fence].writings
+        if number > known + 1:
+            raise Unfit(f"message {known + 1} of what {trial.id} wrote did not come")
+
     def study(self, name: str) -> StudyState:
         if name not in self.state.studies:
             raise Refused(f"study {name} is not running")

@@ -295,6 +295,8 @@ class Attempt:
     epoch_from: float = 0.0
     #: Whether another trial was in its lane with it.
     accompanied: bool = False
+    #: The number of the last message of what its objective wrote (``TrialWritten.number``).
+    writings: int = 0
 
 
 @dataclass(slots=True)

@@ -425,6 +425,7 @@ def test_what_a_trial_drew_goes_with_its_next_report_or_with_what_it_returned(sh
     shared.send("st-0071", drawing(shared, "draws_and_reports"), n=9, params=given)
     said = [m.body for m in shared.reports(3)]
     assert [each["kind"] for each in said] == ["written", "epoch", "returned"]
+    assert (said[0]["number"], said[2]["number"], said[2]["writings"]) == (1, 2, 2)
     assert [each[0] for each in said[0]["writing"]["suggestions"]] == ["x"]
     assert [each[0] for each in said[2]["writing"]["suggestions"]] == ["y"]
     assert said[2]["writing"]["user_attrs"] == [["stage", '"reported"']]
@@ -436,7 +437,8 @@ def test_what_a_long_trial_drew_is_reported_while_it_runs(shared):
     assert [each[0] for each in written.body["writing"]["suggestions"]] == ["x"]
     (shared.settings.home / "drawn").touch()
     (returned,) = shared.reports(1)
-    assert (returned.body["kind"], returned.body["writing"]) == ("returned", {})
+    assert (returned.body["kind"], returned.body["writings"]) == ("returned", 1)
+    assert "writing" not in returned.body
 
 
 @pytest.mark.parametrize("name", ["leaves_a_child_and_aborts", "a_pool_and_aborts"])

@@ -143,6 +143,44 @@ def test_attributes_of_an_objective_with_other_draws_are_refused(world):
     world.write("s-1-0000", fence=fence, writing=NOTE, draws_digest=digest(X))
 
 
+def test_a_message_of_attributes_that_is_lost_is_noticed_with_the_next_one(world):
+    fence = min(world.open)
+    said = {"fence": fence, "writing": NOTE, "draws_digest": digest(X)}
+    world.write("s-1-0000", number=1, **said)
+    with pytest.raises(Unfit, match="message 2 of what s-1-0000 wrote did not come"):
+        world.write("s-1-0000", number=3, **said)
+    world.write("s-1-0000", number=2, **said)
+    world.write("s-1-0000", number=3, **said)
+
+
+def test_what_an_objective_returns_is_refused_where_what_it_wrote_before_was_lost(world):
+    said = {"fence": min(world.open), "writing": NOTE, "draws_digest": digest(X)}
+    world.write("s-1-0000", number=1, **said)
+    with pytest.raises(Unfit, match="message 2 of what s-1-0000 wrote did not come"):
+        world.return_under(digest(X), writings=2)
+    world.write("s-1-0000", number=2, **said)
+    world.return_under(digest(X), writings=2)
+    assert world.trials["s-1-0000"].state == "completed"
+
+
+def test_a_session_that_takes_over_an_attempt_counts_what_it_writes_anew(world):
+    said = {"fence": min(world.open), "writing": NOTE, "draws_digest": digest(X)}
+    for number in (1, 2, 3, 1, 2):
+        world.write("s-1-0000", number=number, **said)
+    world.return_under(digest(X), writings=2)
+    assert world.trials["s-1-0000"].state == "completed"
+
+
+def test_the_next_attempt_counts_what_it_writes_anew(world):
+    said = {"writing": NOTE, "draws_digest": digest(X)}
+    world.write("s-1-0000", fence=min(world.open), number=1, **said)
+    world.write("s-1-0000", fence=min(world.open), number=2, **said)
+    world.lose()
+    with pytest.raises(Unfit, match="message 1 "):
+        world.write("s-1-0000", fence=min(world.open), number=2, **said)
+    world.write("s-1-0000", fence=min(world.open), number=1, **said)
+
+
 def test_events_of_0_2_say_no_digest_and_replay_as_they_happened(world):
     world.write("s-1-0000", fence=min(world.open), writing=Writing(suggestions=(OTHER_X,)))
     assert world.trial.params == (("x", 0.7),)
