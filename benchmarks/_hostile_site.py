@@ -29,6 +29,7 @@ from penstock import BackendError, FullBudget, PenstockError
 from penstock.app.broker import server
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
+from penstock.app.launching import process as launcher
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import TrialRow
 from penstock.app.services import services
@@ -270,6 +271,8 @@ class Field:
     def left_behind(self) -> list[psutil.Process]:
         """Live processes of this installation that are none of its services."""
         roster = {pid for pid in self.roster().values() if pid}
+        # It outlives an agent that is killed, and serves the next one.
+        roster |= {self.pid(launcher.NAME) or 0}
         marked = {int(line) for line in self.marks.read_text().split()}
         tag = str(self.home).encode()
         found = []
