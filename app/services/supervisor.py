@@ -64,13 +64,16 @@ class Supervisor(threading.Thread):
         return None
 
     def run(self) -> None:
+        last_error = ""
         while not self._over.wait(POLL):
             try:
                 self._stopped.look(self._others())
                 self._check()
             except (PenstockError, OSError) as error:
                 # The thread must survive this, or nothing is restarted; the next look retries.
-                log.warning("a service could not be restarted: %s", error)
+                if str(error) != last_error:
+                    log.warning("a service could not be restarted: %s", error)
+                last_error = str(error)
 
     def _check(self) -> None:
         desired = services.desired_state(self._settings)
