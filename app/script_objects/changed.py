@@ -74,9 +74,10 @@ class Changed:
         for change in self._changes:
             if not change.rebinds or not self._direction:
                 sys.stderr.write(f"{_sentence(change)}\n")
-            elif change.always:
+            elif change.always or change.by_other_measure:
+                which = "each trial" if change.always else "some trials"
                 sys.stderr.write(
-                    f"{change.place} sets {change.slot.shown} in each trial: after optimize it is"
+                    f"{change.place} sets {change.slot.shown} in {which}: after optimize it is"
                     " what the best trial has left\n"
                 )
 

@@ -112,6 +112,8 @@ class Change:
     rebinds: bool
     #: Whether that is certain to happen in each trial.
     always: bool
+    #: Whether it depends on something else than the result, as ``if seconds > longest`` does.
+    by_other_measure: bool
     #: Whether the script's object is one of Python's own, of which nothing can be read afterwards.
     is_plain: bool
     #: Where that is: ``train.py:31``, and the line's text.
@@ -188,17 +190,23 @@ def changes_of(objective: object) -> list[Change]:
             continue  # a library knows what it does
         for change in _Reader(objective, function, *parsed).changes():
             known = found.setdefault((change.slot, change.rebinds), change)
-            if change.write not in known.write.split("; "):
-                found[change.slot, change.rebinds] = replace(
-                    known,
-                    always=known.always and change.always,
-                    is_plain=known.is_plain and change.is_plain,
-                    has_trial=known.has_trial and change.has_trial,
-                    write=f"{known.write}; {change.write}",
-                    read=f"{known.read}, {change.read}",
-                )
+            if change is not known:
+                found[change.slot, change.rebinds] = _both(known, change)
     mutated = {slot for slot, rebinds in found if not rebinds}
     return [each for each in found.values() if not (each.rebinds and each.slot in mutated)]
+
+
+def _both(first: Change, second: Change) -> Change:
+    """Return what is said of two lines that change the same slot."""
+    is_known = second.write in first.write.split("; ")
+    return replace(
+        second if second.always > first.always else first,
+        by_other_measure=first.by_other_measure or second.by_other_measure,
+        is_plain=first.is_plain and second.is_plain,
+        has_trial=first.has_trial and second.has_trial,
+        write=first.write if is_known else f"{first.write}; {second.write}",
+        read=first.read if is_known else f"{first.read}, {second.read}",
+    )
 
 
 def _node_of(function: FunctionType) -> tuple[ast.AST, symtable.SymbolTable] | None:
@@ -249,8 +257,9 @@ class _Reader:
         is_method = inspect.getattr_static(type(owner(objective)), node.name, None) is function
         self._self = names[0] if is_method and names else ""
         rest = names[1:] if self._self else names
-        is_first = function is function_of(objective) and "trial" not in rest
-        self._trial = rest[0] if is_first and rest else "trial"
+        self._given = frozenset(rest)
+        self._is_first = function is function_of(objective)
+        self._trial = rest[0] if self._is_first and rest and "trial" not in rest else "trial"
         local = {*function.__code__.co_varnames, *function.__code__.co_freevars}
         self._has_trial = self._trial in local
         self._parents = {
@@ -285,7 +294,12 @@ class _Reader:
         if _reads(value, target):
             yield self._change(node, slot, value, kind="counted")
         else:
-            yield self._change(node, slot, value, kind="rebound", always=self._is_certain(node))
+            change = self._change(node, slot, value, kind="rebound")
+            yield replace(
+                change,
+                always=self._is_certain(node),
+                by_other_measure=not self._is_by_result(node, target, value),
+            )
 
     def _added(self, node: ast.AugAssign) -> Iterator[Change]:
         if isinstance(node.target, ast.Subscript):
@@ -340,7 +354,6 @@ class _Reader:
         *,
         kind: str,
         key: ast.expr | None = None,
-        always: bool = False,
         is_plain: bool = True,
     ) -> Change:
         code = self._function.__code__
@@ -362,7 +375,8 @@ class _Reader:
         return Change(
             slot,
             kind == "rebound",
-            always,
+            False,
+            False,
             is_plain and not scratch,
             f"{_file_named(code.co_filename)}:{node.lineno}",
             line.strip(),
@@ -521,12 +535,81 @@ class _Reader:
         return False
 
     def _is_certain(self, node: ast.AST) -> bool:
+        if not self._is_first:
+            return False  # nobody knows how often a function is called
         parent = self._parents.get(id(node))
         while parent is not None and parent is not self._node:
             if not isinstance(parent, ast.With):
                 return False
             parent = self._parents.get(id(parent))
         return True
+
+    def _is_by_result(self, node: ast.AST, target: ast.expr, value: ast.expr) -> bool:
+        """Tell whether ``target`` gets ``value`` where the trial's result is compared.
+
+        Also where any trial would give it the same, as data that the first one loads.
+        """
+        if not self._is_first:
+            return True  # what its caller returns is not seen here
+        returned = [
+            each.value
+            for each in ast.walk(self._node)
+            if isinstance(each, ast.Return) and each.value is not None
+        ]
+        results = self._origins(*returned)
+        parent = self._parents.get(id(node))
+        while parent is not None and parent is not self._node:
+            if isinstance(parent, ast.If):
+                if _asks_for(target, parent.test) and self._given.isdisjoint(self._origins(value)):
+                    return True
+                if any(not results.isdisjoint(_read_in(each)) for each in self._orders(parent)):
+                    return True
+            parent = self._parents.get(id(parent))
+        return False
+
+    def _orders(self, condition: ast.If) -> Iterator[ast.Compare]:
+        """Yield the comparisons by order in a condition, and in what its names were assigned."""
+        names = _read_in(condition.test)
+        for part in (condition.test, *(v for name, v in self._assigned_names() if name in names)):
+            for node in ast.walk(part):
+                if isinstance(node, ast.Compare) and any(isinstance(o, _ORDER) for o in node.ops):
+                    yield node
+
+    def _origins(self, *values: ast.expr) -> set[str]:
+        """Return the names from which ``values`` are computed in this function."""
+        found: set[str] = set()
+        waiting = {name for value in values for name in _read_in(value)}
+        while waiting:
+            found |= waiting
+            waiting = {
+                name
+                for target, value in self._assigned_names()
+                if target in waiting
+                for name in _read_in(value)
+            } - found
+        return found
+
+    def _assigned_names(self) -> Iterator[tuple[str, ast.expr]]:
+        """Yield each name that the function assigns, with what it is given."""
+        for node in ast.walk(self._node):
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                for each, value in _pairs(target, node.value):
+                    if isinstance(each, ast.Name):
+                        yield each.id, value
+
+
+def _asks_for(target: ast.expr, test: ast.expr) -> bool:
+    """Tell whether a condition is no more than that ``target`` has nothing yet."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=asked):
+            return _same(asked, ast.dump(target))
+        case ast.Compare(left=asked, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+            return _same(asked, ast.dump(target))
+    return False
+
+
+def _read_in(value: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
 
 
 def _file_named(file: str) -> str:

@@ -87,7 +87,7 @@ def test_what_was_changed_in_place_is_said_and_guarded(capsys):
     changed = Changed(objective, ["minimize"])
     changed.tell()
     said = capsys.readouterr().err
-    assert said.count("\n") == 1
+    assert said.count("\n") == 2
     assert "scores is changed by the objective in trainers" in said
     assert 'trial.set_user_attr("scores", trial.number)' in said
     handed_back(changed, [1.0])
@@ -128,6 +128,11 @@ def test_with_several_objectives_nothing_is_handed_back_and_that_is_said(capsys)
 def test_a_name_that_every_trial_sets_is_said_to_be_the_best_ones(capsys):
     Changed(sets_each_time, ["minimize"]).tell()
     assert "after optimize it is what the best trial has left" in capsys.readouterr().err
+
+
+def test_a_name_that_is_set_by_another_measure_is_said_to_be_the_best_ones(capsys):
+    Changed(objective, ["minimize"]).tell()
+    assert "sets best in some trials: after optimize it is what the" in capsys.readouterr().err
 
 
 def test_what_could_not_be_sent_is_guarded_with_the_reason():

@@ -45,6 +45,55 @@ def takes_the_better(trial):
     best_score = max(best_score, trial.number)
 
 
+def sets_it_again(trial):
+    global last
+    last = None
+    if trial.number:
+        last = trial.number
+
+
+def set_last(number):
+    global last
+    last = number
+
+
+def sets_by_a_helper(trial):
+    if trial.number:
+        set_last(trial.number)
+
+
+def by_a_named_comparison(trial):
+    global best_model
+    score = trial.suggest_float("x", 0, 1)
+    is_better = best_score < score
+    if is_better:
+        best_model = object()
+    return 1 - score
+
+
+def loads_once(trial):
+    global last
+    if last is None:
+        rows = range(3)
+        last = list(rows)
+    return trial.suggest_float("x", 0, 1)
+
+
+def keeps_the_first(trial):
+    global last
+    if last is None:
+        last = trial.number
+    return trial.suggest_float("x", 0, 1)
+
+
+def keeps_the_longest(trial):
+    global last
+    score, seconds = trial.suggest_float("x", 0, 1), trial.suggest_float("s", 0, 1)
+    if last is None or seconds > last:
+        last = seconds
+    return score
+
+
 def counts(trial):
     global COUNT
     COUNT += 1
@@ -280,9 +329,23 @@ def test_only_what_collects_results_in_pythons_own_containers_is_guarded(objecti
     assert [each.is_plain for each in changes_of(objective)] == [is_plain]
 
 
-@pytest.mark.parametrize(("objective", "always"), [(rebinds, False), (sets_each_time, True)])
+@pytest.mark.parametrize(
+    ("objective", "always"),
+    [(rebinds, False), (sets_each_time, True), (sets_it_again, True), (sets_by_a_helper, False)],
+)
 def test_whether_each_trial_sets_it_is_known(objective, always):
     assert {each.always for each in changes_of(objective)} == {always}
+
+
+@pytest.mark.parametrize(
+    ("objective", "by_other"),
+    [
+        *((rebinds, False), (by_a_named_comparison, False), (loads_once, False)),
+        *((sets_by_a_helper, False), (keeps_the_first, True), (keeps_the_longest, True)),
+    ],
+)
+def test_whether_the_best_trial_is_meant_is_known(objective, by_other):
+    assert {each.by_other_measure for each in changes_of(objective)} == {by_other}
 
 
 @pytest.mark.parametrize(
