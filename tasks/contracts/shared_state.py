@@ -72,7 +72,7 @@ class Slot:
                 return found[self.name]
             try:
                 return getattr(owner(objective), self.name)
-            except AttributeError:
+            except Exception:  # there is none, or it is a property of the user's
                 raise LookupError(self.name) from None
         if self.scope == "global":
             function = function_of(objective)

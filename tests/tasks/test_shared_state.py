@@ -251,6 +251,11 @@ class Objective:
     def __init__(self):
         self.history = []
 
+    @property
+    def fitted(self):
+        """Its model, once it has one."""
+        raise RuntimeError("it is not fitted")
+
     def __call__(self, trial):
         self.scratch = trial.number
         self.history.append(self.scratch)
@@ -410,6 +415,8 @@ def test_slots_are_read_and_set_where_the_script_has_them():
     instance = Objective()
     Slot("self", "best").set(instance, 7)
     assert instance.best == 7
+    with pytest.raises(LookupError):
+        Slot("self", "fitted").get(instance)
     with pytest.raises(LookupError):
         Slot("global", "there_is_none").get(rebinds)
     with pytest.raises(LookupError):
