@@ -18,7 +18,8 @@ import json
 import pickle
 import sys
 import sysconfig
-from collections import ChainMap
+import threading
+from collections import ChainMap, Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -46,6 +47,9 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _LOCAL = "file://"
 _LONGEST_HEAD = 1 << 20
+#: How often each module is being taken by value just now.
+_registered = Counter[str]()
+_lock = threading.Lock()
 _ADVICE = "load large data, and open files and connections, inside the function"
 
 
@@ -78,26 +82,47 @@ def pickled(code: object, scripts: str) -> bytes:
     source = getattr(sys.modules.get(behind(code).__module__), "__file__", None)
     imports = [] if source is None else imported_names(Path(source))
     head = json.dumps({"python": PYTHON, "folders": list(_added_folders()), "imports": imports})
-    file = BoundedFile(LIMIT)
-    file.write(f"{head}\n".encode())
     try:
-        with scripts_by_value(scripts):
-            dump(code, file)
+        return dumped(code, head, LIMIT, scripts).getvalue()
     except TooLargeError:
         raise UsageError(
             f"{name_of(code)} takes more than {LIMIT >> 20} MiB with all that it refers to, the"
             f" most that can be sent to trainers: {_ADVICE}"
         ) from None
-    except Exception as error:  # whatever the classes of its objects raise
+    except NotPickledError as error:
         raise UsageError(
-            f"{name_of(code)} cannot be sent to trainers: {named(type(error))}:"
-            f" {worded(error, str)}: {_ADVICE}"
-        ) from error
-    return file.getvalue()
+            f"{name_of(code)} cannot be sent to trainers: {error}: {_ADVICE}"
+        ) from error.__cause__
 
 
-def dump(value: Any, file: IO[bytes]) -> None:
-    """Pickle ``value`` into ``file``; what a script has defined goes by value.
+class NotPickledError(Exception):
+    """A value cannot be pickled: the reason."""
+
+
+class TooLargeError(Exception):
+    """A file in memory would have more bytes than it may."""
+
+
+def dumped(value: Any, head: str, limit: int, scripts: str) -> io.BytesIO:
+    """Return the line ``head`` and the pickle of ``value``, with what scripts define by value.
+
+    ``scripts`` is as in ``pickled``. Raises NotPickledError, and TooLargeError where both have more
+    than ``limit`` bytes.
+    """
+    file = _BoundedFile(limit)
+    file.write(f"{head}\n".encode())
+    try:
+        with scripts_by_value(scripts):
+            _dump(value, file)
+    except TooLargeError:
+        raise
+    except Exception as error:  # whatever the classes of its objects raise
+        raise NotPickledError(f"{named(type(error))}: {worded(error, str)}") from error
+    return file
+
+
+def _dump(value: Any, file: IO[bytes]) -> None:
+    """Pickle ``value`` into ``file``.
 
     cloudpickle takes functions under ``functools.lru_cache`` by name, and a trainer does not have
     the names of a script. Those of scripts go with an empty cache.
@@ -128,11 +153,7 @@ def _cached(parameters: dict[str, Any], function: Any) -> Any:
     return lru_cache(**parameters)(function)
 
 
-class TooLargeError(Exception):
-    """A file in memory would have more bytes than it may."""
-
-
-class BoundedFile(io.BytesIO):
+class _BoundedFile(io.BytesIO):
     """A file in memory that takes no more than ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
@@ -147,19 +168,27 @@ class BoundedFile(io.BytesIO):
 
 @contextmanager
 def scripts_by_value(scripts: str) -> Iterator[None]:
-    """Have cloudpickle take modules by value whose names begin with ``scripts``."""
+    """Have cloudpickle take modules by value whose names begin with ``scripts``.
+
+    Several threads may pickle at a time: the last one to leave ends it.
+    """
     from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(scripts)]
-    for module in modules:
-        register_pickle_by_value(module)
+    with _lock:
+        for module in modules:
+            register_pickle_by_value(module)
+        _registered.update(module.__name__ for module in modules)
     token = PICKLES_CODE.set(True)
     try:
         yield
     finally:
         PICKLES_CODE.reset(token)
-        for module in modules:
-            unregister_pickle_by_value(module)
+        with _lock:
+            _registered.subtract(module.__name__ for module in modules)
+            for module in modules:
+                if not _registered[module.__name__]:
+                    unregister_pickle_by_value(module)
 
 
 def _added_folders() -> Iterator[str]:

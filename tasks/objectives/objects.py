@@ -32,7 +32,7 @@ from ..checkpoints.stores import (
     unusable,
     write_whole,
 )
-from ..contracts.by_value import PYTHON, BoundedFile, TooLargeError, dump, scripts_by_value
+from ..contracts.by_value import PYTHON, NotPickledError, TooLargeError, dumped
 from ..contracts.code import SCRIPT
 from . import typed_json
 
@@ -88,21 +88,15 @@ def keep(store: str, value: Any) -> str:
     """
     if not store:
         raise TypeError("there is no checkpoint store for it")
-    file = BoundedFile(LIMIT)
-    file.write(f"{PYTHON}\n".encode())
     try:
-        with scripts_by_value(SCRIPT):
-            dump(value, file)
+        content = dumped(value, PYTHON, LIMIT, SCRIPT).getbuffer()
     except TooLargeError:
         raise TypeError(
             f"it takes more than {_amount(LIMIT)}: upload it as an artifact"
             " (optuna.artifacts.upload_artifact)"
         ) from None
-    except Exception as error:  # whatever the classes of its objects raise
-        raise TypeError(
-            f"it cannot be pickled: {named(type(error))}: {worded(error, str)}"
-        ) from error
-    content = file.getbuffer()
+    except NotPickledError as error:
+        raise TypeError(f"it cannot be pickled: {error}") from error.__cause__
     digest = hashlib.sha256(content).hexdigest()
     _write(store, digest, content)
     kind = json.dumps(type(value).__qualname__)

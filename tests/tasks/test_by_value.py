@@ -10,6 +10,7 @@ import sys
 import threading
 from functools import lru_cache, partial
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import urlsplit
 
 import pytest
@@ -104,6 +105,19 @@ def test_cached_functions_go_along_with_an_empty_cache(carry):
     assert value == 2
     assert copied.cache_parameters() == product.cache_parameters()
     assert copied.cache_info().currsize == 3
+
+
+def test_one_that_has_pickled_takes_nothing_from_another_that_still_pickles(monkeypatch):
+    name = "made_for_this_test"
+    module = ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, module)
+    exec("def one(): return 1", vars(module))
+    with by_value.scripts_by_value(name):
+        with by_value.scripts_by_value(name):
+            pass
+        content = by_value.dumped(module.one, "head", 1 << 20, "none.of.these").getvalue()
+    monkeypatch.delitem(sys.modules, name)
+    assert pickle.loads(content.partition(b"\n")[2])() == 1
 
 
 def test_cached_functions_that_can_be_imported_go_by_name(carry):
