@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import PenstockError
-from ...tasks.contracts.shared_state import Change, Slot, changes_of
+from ...tasks.contracts.function_source import Slot
+from ...tasks.contracts.shared_state import Change, changes_of
 from ...tasks.objectives.left import Left, best_with, opened_left
 from .guard import Guard, behind
 

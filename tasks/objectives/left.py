@@ -16,7 +16,8 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ...profiling.base.errors import BackendError
-from ..contracts.shared_state import LEFT, Slot
+from ..contracts.function_source import Slot
+from ..contracts.shared_state import LEFT
 from .objects import StoredObject
 
 #: The key of the reason where values could not be sent.
@@ -38,7 +39,7 @@ class Left:
 
 
 def values_of(objective: object, slots: Iterable[Slot]) -> dict[Slot, Any]:
-    """What the slots have now, as far as they have something."""
+    """Return what the slots have now, as far as they have something."""
     found = {}
     for slot in slots:
         try:
@@ -49,7 +50,7 @@ def values_of(objective: object, slots: Iterable[Slot]) -> dict[Slot, Any]:
 
 
 def best_with(trials: Sequence[FrozenTrial], left: Left, direction: str) -> FrozenTrial | None:
-    """The best complete trial that has left something; of equal ones the first."""
+    """Return the best complete trial that has left something; of equal ones the first."""
     sign = 1.0 if direction == "maximize" else -1.0
     found = [
         trial
@@ -72,7 +73,7 @@ def _is_ours(found: Any) -> bool:
 
 
 def is_best(value: float, trials: Sequence[FrozenTrial], left: Left, direction: str) -> bool:
-    """Whether no other trial that has left something is better than ``value``."""
+    """Tell whether no other trial that has left something is better than ``value``."""
     best = best_with(trials, left, direction)
     if best is None:
         return True
@@ -83,7 +84,7 @@ def is_best(value: float, trials: Sequence[FrozenTrial], left: Left, direction: 
 def opened_left(
     trial: FrozenTrial, left: Left, open_object: Callable[[StoredObject], Any]
 ) -> Mapping[Slot, Any]:
-    """What ``trial`` has left.
+    """Return what ``trial`` has left.
 
     Raises BackendError with the reason where it could not be sent or is gone.
     """

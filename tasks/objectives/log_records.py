@@ -40,7 +40,7 @@ class LogPlan:
 
 
 def plan_of_script() -> LogPlan | None:
-    """What this process's handlers ask for; None if it has none."""
+    """Return what this process's handlers ask for; None if it has none."""
     root = logging.getLogger()
     named = {
         name: logger
@@ -124,7 +124,7 @@ class Collector(logging.Handler):
         super().close()
 
     def take(self) -> list[Record]:
-        """The records since the last call."""
+        """Return the records since the last call."""
         found, dropped = self._records, self._dropped
         if dropped:
             found.append(notice(f"{dropped} more lines of this epoch are in `penstock logs` only"))
@@ -133,17 +133,17 @@ class Collector(logging.Handler):
 
 
 def notice(words: str) -> Record:
-    """A record of ours, a warning."""
+    """Return a record of ours, a warning."""
     return ("penstock", logging.WARNING, words, time.time(), "", 0, "", None)
 
 
 def to_text(records: Sequence[Record]) -> str:
-    """Records as the JSON text of an attribute."""
+    """Return records as the JSON text of an attribute."""
     return json.dumps(records)
 
 
 def from_text(text: str) -> Iterator[logging.LogRecord]:
-    """The records in the text of an attribute."""
+    """Yield the records in the text of an attribute."""
     for name, level, message, created, file, line, function, trace in json.loads(text):
         yield logging.makeLogRecord(
             {

@@ -71,7 +71,7 @@ class StoredObject(str):
 
 
 def value_of(text: str) -> Any:
-    """The value in the JSON text of an attribute; a ``StoredObject`` for a placeholder."""
+    """Return the value in the JSON text of an attribute; a ``StoredObject`` for a placeholder."""
     if text.startswith(typed_json.MARK):
         return typed_json.from_text(text)
     if not text.startswith(MARK):
@@ -118,7 +118,7 @@ def _write(store: str, digest: str, content: memoryview) -> None:
 
 
 def opened(store: str, stored: StoredObject) -> Any:
-    """The object that ``stored`` stands for. Only for processes in which the user's code runs.
+    """Return the object that ``stored`` stands for, in processes in which the user's code runs.
 
     Raises BackendError if its file is missing or damaged, UsageError if it cannot be loaded here.
     """
@@ -212,26 +212,26 @@ def _raw(attributes: OpenedAttributes) -> dict[str, Any]:
 
 
 def has_objects(trial: FrozenTrial) -> bool:
-    """Whether a user attribute of ``trial`` is an object that was not opened."""
+    """Tell whether a user attribute of ``trial`` is an object that was not opened."""
     return any(isinstance(value, StoredObject) for value in trial.user_attrs.values())
 
 
 def with_objects(attributes: dict[str, Any], open_object: Open) -> dict[str, Any]:
-    """``attributes``, of which objects are opened when they are read; the same if it has none."""
+    """Return ``attributes`` so that objects are opened when they are read; the same without any."""
     if any(isinstance(value, StoredObject) for value in attributes.values()):
         return OpenedAttributes(attributes, open_object)
     return attributes
 
 
 def with_objects_of(trial: FrozenTrial, open_object: Open) -> FrozenTrial:
-    """A copy of ``trial`` whose user attributes are as ``with_objects`` gives them."""
+    """Return a copy of ``trial`` whose user attributes are as ``with_objects`` gives them."""
     changed = copy.copy(trial)
     changed.user_attrs = with_objects(trial.user_attrs, open_object)
     return changed
 
 
 def _amount(size: int) -> str:
-    """Bytes in readable form, decimal: ``812 bytes``, ``1.4 MB``."""
+    """Return bytes in readable form, decimal: ``812 bytes``, ``1.4 MB``."""
     number = float(size)
     for unit in ("bytes", "kB", "MB", "GB"):
         if number < 1000 or unit == "GB":

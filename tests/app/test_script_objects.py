@@ -13,7 +13,7 @@ from penstock.app.script_objects.guard import Guard
 from penstock.app.study.watching import watch
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.tasks.contracts.by_value import scripts_by_value
-from penstock.tasks.contracts.shared_state import Slot
+from penstock.tasks.contracts.function_source import Slot
 from penstock.tasks.objectives.left import best_with, is_best, refusal, values_of
 from penstock.tasks.objectives.objects import StoredObject
 from study_ledger import make_study, study_spec

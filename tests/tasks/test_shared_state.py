@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from penstock.tasks.contracts.shared_state import Slot, changes_of
+from penstock.tasks.contracts.function_source import Slot
+from penstock.tasks.contracts.shared_state import changes_of
 
 best_model, best_score, last = None, 0.0, None
 scores, results, COUNT, cache, config = [], {}, 0, {}, {"lr": 0.1}
