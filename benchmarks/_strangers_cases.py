@@ -87,7 +87,12 @@ CASES = (
         ),
         needs=("rl_zoo3", "gymnasium"),
     ),
-    Case("lightning_prune", ("lightning_prune.py",), needs=("lightning",), trials=r"(\d+)"),
+    Case(
+        "lightning_prune",
+        ("lightning_prune.py",),
+        needs=("lightning",),
+        trials=r"finished trials: (\d+)",
+    ),
     *(
         Case(f"boost_prune_{name}", ("boost_prune.py", name), needs=(module,))
         for name, module in (("xgb", "xgboost"), ("lgb", "lightgbm"), ("cat", "catboost"))

@@ -159,10 +159,13 @@ def _converted(text: str) -> str:
     from ..extensions import CONVERSIONS
 
     body = json.loads(text)
-    if "ext" not in body:
-        body["ext"] = {}
-        for convert in CONVERSIONS:
-            convert(body)
+    try:
+        if "ext" not in body:
+            body["ext"] = {}
+            for convert in CONVERSIONS:
+                convert(body)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"it is no snapshot: {error!r}") from error
     return json.dumps(body)
 
 

@@ -156,6 +156,9 @@ def test_the_power_that_a_snapshot_of_0_2_has_of_a_study_is_where_the_extension_
         body["studies"][name]["power"] = power
     state = state_from_json(json.dumps(body))
     assert state.ext == {"limits": {"watts": {"s-1": 12.5}}}
+    for malformed in ("[]", '{"seq": "x"}', '{"studies": [1]}'):
+        with pytest.raises(BackendError, match="a snapshot cannot be read"):
+            state_from_json(malformed)
     body["studies"]["s-1"]["unheard_of"] = 1
     with pytest.raises(BackendError, match="unheard_of"):
         state_from_json(json.dumps(body))
