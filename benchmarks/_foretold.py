@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from statistics import fmean, median
 
+from penstock.app.extensions import PLUGS
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Event
 from penstock.scheduler.model.study import StudySpec
@@ -35,7 +36,7 @@ def foretold(
     left = sorted(
         took * math.exp(rng.uniform(math.log(0.4), math.log(2.5))) for _ in range(DEADLINES)
     )
-    engine, found = Engine(), []
+    engine, found = Engine(plugs=PLUGS), []
     for event in trace:
         while left and event.at > begin + left[0] / 2:
             found.append(_look(engine, spec, begin, left[0], took))

@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from penstock.app.extensions import PLUGS
 from penstock.profiling.devices.device import Device
 from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.engine.engine import Engine
@@ -60,7 +61,7 @@ class _Packer:
 
     def __init__(self, cases: Sequence[Figures]) -> None:
         self._cases = cases
-        self.engine = Engine()
+        self.engine = Engine(plugs=PLUGS)
         self._open: dict[int, Dispatch] = {}
         self._send(PolicyChosen(at=0.0, policy="pack", cross_study=True))
         self._join("history", None)

@@ -38,6 +38,7 @@ from statistics import fmean
 from typing import Protocol
 from unittest.mock import patch
 
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.rows import EpochRow
 from penstock.app.simulation.devices.transport import SimulatedTransport
 from penstock.app.simulation.simulator import Simulated, simulate
@@ -153,7 +154,7 @@ def passed(done: Ran, spec: StudySpec) -> tuple[float, str]:
 
     Infinite if it never did.
     """
-    engine, before = Engine(), (0.0, 0.0)
+    engine, before = Engine(plugs=PLUGS), (0.0, 0.0)
     passed_at, finishes = math.inf, ""
     for event in done.trace:
         engine.handle(event)

@@ -72,7 +72,7 @@ WRITERS = {
     "ended": {"checkpoints", "lifecycle"},
     "trials": {"lifecycle", "proposals", "trials"},
     "policy": {"planning"},
-    "prices": {"limits.scheduler"},
+    "prices": {"devices"},
     "ext": {"limits.scheduler"},
     "cross_study": {"planning"},
     "fill_at_end": {"planning"},
