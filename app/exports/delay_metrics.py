@@ -39,7 +39,7 @@ class DelayHistograms:
             if study.finished_at is None or study.id in self._read:
                 continue
             trials, epochs = reader.trials(study.id), reader.epochs(study.id)
-            for delays in delays_of(study, study.plan, trials, epochs):
+            for delays in delays_of(study, trials, epochs):
                 for index, (_, _, part) in enumerate(METRICS):
                     if (value := delays[part]) is not None:
                         self._counts[index][bisect_left(BOUNDS, value)] += 1

@@ -63,7 +63,7 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
     for index, row in enumerate(rows):
         trials, epochs = reader.trials(row.id), reader.epochs(row.id)
         spec = spec_from_json(row.spec_json)
-        progress = study_progress(row, spec.strategy, trials, epochs)
+        progress = study_progress(row, trials, epochs)
         colour = STUDIES[index % len(STUDIES)]
         studies.append(Compared(row, spec, trials, epochs, progress, colour))
     write_atomic(path, render(studies, datetime.now(UTC)), "report")

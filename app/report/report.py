@@ -158,7 +158,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     ``common`` of the epochs that trials have in common, ``gallery`` of architectures.
     """
     spec = spec_from_json(study.spec_json)
-    progress = study_progress(study, spec.strategy, trials, epochs)
+    progress = study_progress(study, trials, epochs)
     system = system or SystemSection()
     charts = {
         **system.charts,
@@ -320,7 +320,7 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
     of_trials = {trial.device for trial in trials if trial.device}
     devices = sorted({row.device for row in epochs} | of_trials)
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
-    delays = summary(delays_of(study, spec.strategy, trials, epochs))
+    delays = summary(delays_of(study, trials, epochs))
     facts: dict[str, object] = {
         "Objective": objective_words(study),
         **({"Constraints": _constraints(spec)} if spec.constraints else {}),

@@ -67,7 +67,7 @@ def _misses_by(reader: Reader, study: StudyRow) -> float | None:
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
     """How long the study's trials waited and took so far; None before the first epoch."""
-    return summary(delays_of(study, study.plan, view.trials, reader.epochs(study.id)))
+    return summary(delays_of(study, view.trials, reader.epochs(study.id)))
 
 
 def status_view(

@@ -64,7 +64,7 @@ def _read_going(ledger: ReadOnly, *, still: bool) -> dict[str, Facts]:
         if study.seeding == "shared":  # what trials take over is seen from all epochs
             continue
         done, stands = epochs_of(trials), still and study.status == "running"
-        expected = epochs_expected(study, study.plan, trials, done)
+        expected = epochs_expected(study, trials, done)
         eta = None if stands else time_left(study, trials, done, recent, expected)
         found[study.id] = facts_of(
             study, trials, epochs=done, epochs_expected=expected, eta=eta, still=stands
@@ -88,7 +88,7 @@ def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Fact
 
     study = reader.with_names(study)
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
-    progress = study_progress(study, study.plan, trials, epochs)
+    progress = study_progress(study, trials, epochs)
     return progress_facts(study, trials, progress, still=still)
 
 

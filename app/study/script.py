@@ -144,7 +144,7 @@ def outcome(
     study = reader.with_names(reader.study(study_id))
     trials: Sequence[TrialRow] = reader.trials(study_id)
     epochs: Sequence[EpochRow] = reader.epochs(study_id)
-    progress = study_progress(study, study.plan, trials, epochs)
+    progress = study_progress(study, trials, epochs)
     writing = monotonic()
     written = write_report(reader, study_id, report)
     reporting = monotonic() - writing

@@ -30,7 +30,6 @@ from ...scheduler.strategies.base import rungs_of
 from ..common.text import duration
 
 if TYPE_CHECKING:
-    from ...scheduler.model.study import StrategySpec
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
 
@@ -153,11 +152,11 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 
 
 def delays_of(
-    study: StudyRow, plan: StrategySpec, trials: Iterable[TrialRow], epochs: Iterable[EpochRow]
+    study: StudyRow, trials: Iterable[TrialRow], epochs: Iterable[EpochRow]
 ) -> list[TrialDelays]:
     """The times of the trials of a study of the ledger."""
     over = {trial.id for trial in trials if trial.state in FINAL}
-    return trial_delays(study.created_at, epochs, frozenset(rungs_of(plan)), over)
+    return trial_delays(study.created_at, epochs, frozenset(rungs_of(study.plan)), over)
 
 
 def delay_words(found: Delays) -> str:

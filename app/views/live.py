@@ -96,7 +96,7 @@ class Watcher:
         curves: dict[str, list[float]] = {}
         for row in self.epochs:
             curves.setdefault(row.trial, []).append(row.value)
-        progress = study_progress(study, study.plan, trials, self.epochs)
+        progress = study_progress(study, trials, self.epochs)
         return View(study, progress, trials, curves, self.reader.devices(), self.reader.running())
 
     def _read_trials(self) -> list[TrialRow]:

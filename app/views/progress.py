@@ -249,14 +249,11 @@ def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
 
 
 def study_progress(
-    study: StudyRow,
-    plan: StrategySpec,
-    trials: Sequence[TrialRow],
-    epochs: Sequence[EpochRow],
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> StudyProgress:
     """The progress of ``study``, given all its rows."""
     done = len(epochs)
-    expected = epochs_expected(study, plan, trials, done)
+    expected = epochs_expected(study, trials, done)
     counts = Counter(TrialState(trial.state) for trial in trials)
     enqueued = enqueued_of(study, counts)
     trained = (row for row in epochs if not row.taken_from and row.seconds > 0)
@@ -274,10 +271,9 @@ def study_progress(
     )
 
 
-def epochs_expected(
-    study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow], done: int
-) -> int | None:
+def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> int | None:
     """Return how many epochs the whole study takes, of which it has ``done``."""
+    plan = study.plan
     expected = None if study.endless else expected_epochs(plan, study.n_trials)
     if expected is None:
         return None

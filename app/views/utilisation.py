@@ -74,7 +74,6 @@ class Usage:
 
 def usage(
     study: StudyRow,
-    plan: StrategySpec,
     trials: Sequence[TrialRow],
     epochs: Sequence[EpochRow],
     end: float,
@@ -90,7 +89,7 @@ def usage(
     if not trained_rows:
         return None
     chains = _chains(epochs)
-    rungs = frozenset(rungs_of(plan))
+    rungs = frozenset(rungs_of(study.plan))
     ready = _union(_ready(trials, chains, rungs))
     rests = _union(_at_rungs(chains, rungs))
     began = min(row.begin for row in epochs)
@@ -115,7 +114,7 @@ def usage(
         trained,
         taken,
         idle,
-        _over_bound(plan, _chains(trained_rows), _available_until(busy, away), began),
+        _over_bound(study.plan, _chains(trained_rows), _available_until(busy, away), began),
     )
 
 
@@ -125,7 +124,7 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
     others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
     trials, devices = reader.trials(study.id), reader.devices()
-    return usage(study, study.plan, trials, epochs, end, others=others, devices=devices)
+    return usage(study, trials, epochs, end, others=others, devices=devices)
 
 
 def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:

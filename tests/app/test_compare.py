@@ -65,7 +65,7 @@ def test_a_trial_that_violates_a_constraint_is_nobodys_best(reader):
     marked = [replace(t, constraints={"size": 1.0}) if t.id == best else t for t in trials]
     study = reader.study("digits-1a2b")
     spec = spec_from_json(study.spec_json)
-    progress = study_progress(study, spec.strategy, marked, epochs)
+    progress = study_progress(study, marked, epochs)
     of = Compared(study, spec, marked, epochs, progress, "red")
     values = [value for *_, value in _progress(of)]
     assert sorted(values) == sorted(row.value for row in epochs if row.trial != best)

@@ -19,7 +19,6 @@ from penstock.app.views.delays import (
     summary,
     trial_delays,
 )
-from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.strategies.base import rungs_of
 from study_ledger import make_study, study_spec
 
@@ -92,14 +91,13 @@ def test_status_and_report_say_what_the_rows_say(tmp_path):
     reader = make_study(tmp_path / "home", study_spec(n_trials=9))
     [study] = reader.studies()
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
-    plan = StrategySpec("asha", max_epochs=9)
-    found = summary(delays_of(study, plan, trials, epochs))
+    found = summary(delays_of(study, trials, epochs))
     shown = status_facts(reader, study)["delays"]
     assert shown["start"] == found.start
     assert shown["completion"]["p95"] == found.completion.p95
     assert found.trials == found.completion.trials == 9
     assert found.start <= found.waiting <= found.completion.mean
-    assert rungs_of(plan), "so that pauses were left out"
+    assert rungs_of(study.plan), "so that pauses were left out"
     assert escape(delay_words(found)) in render(study, trials, epochs, None, datetime.now(UTC))
 
 

@@ -17,7 +17,7 @@ from penstock.app.views.live import Lines, Watcher, follow
 from penstock.app.views.progress import failure_words, reached, scores, study_progress
 from penstock.app.views.screen import FULL_TABLE, progress_words, select, sentence, study_screen
 from penstock.profiling.base.errors import BackendError
-from penstock.scheduler.model.study import ENDLESS, StrategySpec
+from penstock.scheduler.model.study import ENDLESS
 from penstock.scheduler.model.trial import ADDED, TOLD, TrialState
 from rich.console import Console
 from study_ledger import START, make_study, start_study, study_spec
@@ -146,8 +146,7 @@ def test_a_study_of_an_open_number_of_trials_shows_no_total_and_no_time_left(tmp
 def test_the_trials_of_a_study_without_end_are_all_it_had_once_it_is_over(finished):
     study = replace(finished.study("digits"), n_trials=ENDLESS)
     trials, epochs = finished.trials(study.id), finished.epochs(study.id)
-    plan = StrategySpec("full", max_epochs=None)
-    assert study_progress(study, plan, trials, epochs).trials == len(trials)
+    assert study_progress(study, trials, epochs).trials == len(trials)
 
 
 def test_a_log_gets_each_trial_once_and_the_end_once(finished):

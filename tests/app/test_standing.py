@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from penstock.app.common.text import duration, number, sparkline
-from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.summary import ranked
 from penstock.app.views.progress import best_of, reached, signature_changes, so_far, study_progress
 from penstock.scheduler.model.study import StrategySpec
@@ -72,9 +71,8 @@ def test_ranking_turns_with_the_direction_and_leaves_failures_and_nan_out(rows):
 def test_the_time_left_is_what_is_to_do_at_the_measured_pace_on_the_slots_at_work(rows):
     """Half of a study of 9 trials seen on two slots: the other epochs take 0.1 s each on two."""
     study, trials, epochs = rows
-    plan = spec_from_json(study.spec_json).strategy
     half = [replace(row, slot=i % 2, device="d") for i, row in enumerate(epochs[:10])]
-    progress = study_progress(replace(study, finished_at=None), plan, trials, half)
+    progress = study_progress(replace(study, finished_at=None), trials, half)
     total = 9 + 3 * 2 + 1 * 6
     assert progress.expected == total
     assert progress.eta == pytest.approx((total - 10) * 0.1 / 2)
@@ -82,7 +80,7 @@ def test_the_time_left_is_what_is_to_do_at_the_measured_pace_on_the_slots_at_wor
 
 def test_a_finished_study_has_no_time_left(rows):
     study, trials, epochs = rows
-    progress = study_progress(study, spec_from_json(study.spec_json).strategy, trials, epochs)
+    progress = study_progress(study, trials, epochs)
     assert progress.eta is None
     assert progress.expected == progress.epochs == len(epochs)
     assert progress.busy == pytest.approx(0.1 * len(epochs))

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from penstock.app.drawings.timeline import timeline
-from penstock.app.ledger.codec import spec_from_json
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.report.device_sharing import shared_spans
 from penstock.app.simulation.experiment import run, simulated_devices
@@ -60,8 +59,7 @@ def test_a_trial_that_trained_nothing_has_no_joules_of_its_own(ledger):
 def test_seconds_of_training_count_once(ledger):
     reader, study = ledger
     trials, epochs = reader.trials(ID), reader.epochs(ID)
-    plan = spec_from_json(study.spec_json).strategy
-    assert study_progress(study, plan, trials, epochs).busy == pytest.approx(3.6)
+    assert study_progress(study, trials, epochs).busy == pytest.approx(3.6)
     assert usage_of(reader, study).trained == pytest.approx(3.6)
     [trace] = timeline(study, trials, epochs)["data"]
     assert sum(trace["x"]) == pytest.approx(3.6, abs=1e-3)
@@ -71,20 +69,18 @@ def test_seconds_of_training_count_once(ledger):
 def test_epochs_that_were_taken_over_foretell_no_time(ledger):
     reader, study = ledger
     trials, epochs = reader.trials(ID), reader.epochs(ID)
-    plan = spec_from_json(study.spec_json).strategy
     running = replace(study, finished_at=None, status="running")
     taken = [row for row in epochs if row.taken_from]
-    assert taken and study_progress(running, plan, trials, taken).eta is None
-    assert study_progress(running, plan, trials, epochs).eta is not None
-    assert usage(running, plan, trials, taken, study.finished_at) is None
+    assert taken and study_progress(running, trials, taken).eta is None
+    assert study_progress(running, trials, epochs).eta is not None
+    assert usage(running, trials, taken, study.finished_at) is None
 
 
 def test_the_bound_is_that_of_what_was_trained(ledger):
     reader, study = ledger
     trials, epochs = reader.trials(ID), reader.epochs(ID)
-    plan = spec_from_json(study.spec_json).strategy
     own = [row for row in epochs if not row.taken_from]
-    both = [usage(study, plan, trials, rows, study.finished_at) for rows in (epochs, own)]
+    both = [usage(study, trials, rows, study.finished_at) for rows in (epochs, own)]
     assert both[0].over_bound == pytest.approx(both[1].over_bound)
 
 
@@ -103,8 +99,7 @@ def test_trials_that_took_over_were_not_on_the_device(ledger):
 
 def test_the_time_left_is_that_of_the_epochs_that_need_training(tmp_path):
     reader, study = shared_study(tmp_path, turns=4)
-    plan = spec_from_json(study.spec_json).strategy
-    found = study_progress(study, plan, reader.trials(ID), reader.epochs(ID))
+    found = study_progress(study, reader.trials(ID), reader.epochs(ID))
     assert found.expected == 54
     assert found.eta == pytest.approx(33 * 0.1 / 2)
 

@@ -26,7 +26,7 @@ def trial(name, created=0.0):
 def used(plan, epochs, end, created=(), **more):
     names = sorted({row.trial for row in epochs})
     trials = [trial(name, dict(created).get(name, 0.0)) for name in names]
-    found = usage(SimpleNamespace(created_at=0.0), plan, trials, epochs, end, **more)
+    found = usage(SimpleNamespace(created_at=0.0, plan=plan), trials, epochs, end, **more)
     together = found.trained + found.others + sum(found.idle.values())
     assert together == pytest.approx(found.total), "not all time has a cause"
     return found
