@@ -231,7 +231,7 @@ class Recorder:
 
 def _with_moved(state: dict[str, Any], ext: dict[str, Any]) -> dict[str, Any]:
     """``state`` with what extensions keep now where the record has it."""
-    power = ext["limits"].watts if "limits" in ext else {}
+    power = ext["limits"]["watts"] if "limits" in ext else {}
     studies = [
         [name, dict(sorted((study | {"power": canonical(power[name], [])}).items()))]
         if power.get(name)

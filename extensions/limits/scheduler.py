@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...profiling.devices.device import Device
-from ...scheduler.engine.engine import Seat
+from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Cut
 from ...scheduler.model.events import EpochReported, PricesChosen, Tick
 from ...scheduler.model.study import OVER, StudySpec, deadline_of
@@ -32,7 +32,7 @@ from ...scheduler.state.extensions import Extension
 from ...scheduler.state.spending import charged
 from ...scheduler.state.state import Attempt, StudyState
 from .limits import Limit, limits_of, no_price, unaccountable
-from .times import Power, begins_until, reached_at
+from .times import begins_until, reached_at
 
 #: The name of the extension, and of its state.
 NAME = "limits"
@@ -42,9 +42,9 @@ _ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
 _COUNTS = (*_ON_ITS_WAY, TrialState.PAUSED, TrialState.COMPLETED, TrialState.STOPPED)
 
 
-def plug(seat: Seat) -> Extension:
+def plug(parts: Parts) -> Extension:
     """Return the extension that ends or pauses the studies which reach a limit."""
-    keeper = _Keeper(seat)
+    keeper = _Keeper(parts)
     return Extension(
         name=NAME,
         needed_by=lambda spec: spec.limited,
@@ -68,19 +68,17 @@ def convert(snapshot: dict[str, Any]) -> None:
 class _Keeper:
     """Ends or pauses the studies that reach a limit."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._core = seat.core
-        self._state = seat.core.state
-        self._proposals = seat.proposals
+    def __init__(self, parts: Parts) -> None:
+        self._core = parts.core
+        self._state = parts.core.state
+        self._proposals = parts.proposals
         #: Studies that have spent something, or whose deadline has come, in order.
         self._charged: dict[str, None] = {}
-        if (stored := self._state.ext.get(NAME)) is not None:
-            self._state.ext[NAME] = Power.stored(stored)
 
-    def _power(self) -> dict[str, float]:
-        """Return the most that devices have drawn in an epoch (watts), by study."""
-        power: Power = self._state.ext.setdefault(NAME, Power())
-        return power.watts
+    def _watts(self) -> dict[str, float]:
+        """Return the most that devices have drawn in an epoch, by study that limits energy."""
+        known: dict[str, dict[str, float]] = self._state.ext.setdefault(NAME, {"watts": {}})
+        return known["watts"]
 
     def refusal(self, spec: StudySpec, device: Device) -> str:
         return unaccountable(spec, self._state.prices, device)
@@ -98,17 +96,16 @@ class _Keeper:
     ) -> None:
         seconds = event.seconds * len(attempt.segment.members)
         if study.spec.kwh is not None and seconds > 0.0:
-            power = self._power()
-            watts = (event.joules or 0.0) / seconds
-            power[study.spec.id] = max(power.get(study.spec.id, 0.0), watts)
+            known, watts = self._watts(), (event.joules or 0.0) / seconds
+            known[study.spec.id] = max(known.get(study.spec.id, 0.0), watts)
         self._enforce()
 
     def on_over(self, study: StudyState) -> None:
         if study.spec.kwh is not None:
-            self._power().pop(study.spec.id, None)
+            self._watts().pop(study.spec.id, None)
 
     def until(self, study: StudyState) -> float | None:
-        watts = 0.0 if study.spec.kwh is None else self._power().get(study.spec.id, 0.0)
+        watts = 0.0 if study.spec.kwh is None else self._watts().get(study.spec.id, 0.0)
         return begins_until(self._state, study, self._core.at, watts)
 
     def on_prices_chosen(self, event: PricesChosen) -> None:

@@ -14,9 +14,6 @@ is behind by more than ``MARGIN`` may bring the study to its limit sooner. The s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 from ...scheduler.model.study import HOUR, deadline_of
 from ...scheduler.state.lane_time import lane_seconds
 from ...scheduler.state.spending import device_share
@@ -28,18 +25,6 @@ from .limits import KWH
 MARGIN = 2.0
 #: So much after the moment that is worked out a limit is reached, whatever was rounded (seconds).
 LATER = 1e-6
-
-
-@dataclass(slots=True)
-class Power:
-    """The most that devices have drawn in an epoch (watts), by study that limits energy."""
-
-    watts: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def stored(cls, value: Any) -> Power:
-        """Return what a snapshot has of it."""
-        return value if isinstance(value, Power) else cls(**value)
 
 
 def reached_at(state: EngineState, study: StudyState) -> float | None:
@@ -56,13 +41,13 @@ def reached_at(state: EngineState, study: StudyState) -> float | None:
 
 
 def begins_until(state: EngineState, study: StudyState, at: float, watts: float) -> float | None:
-    """Until when a segment that is sent at ``at`` may begin epochs after its first.
+    """Return until when a segment that is sent at ``at`` may begin epochs after its first.
 
     That is ``MARGIN`` before the study could reach a limit, in the runner's clock. None if it has
     no limit that it has not reached, or goes on beyond one. ``watts`` is what a device has drawn at
     most in an epoch of the study; 0 before that is known.
     """
-    if not study.spec.limited or study.ending:
+    if study.ending:
         return None
     reached = study.spent.reached
     devices = [e.device for name, e in state.devices.items() if name not in study.refused]

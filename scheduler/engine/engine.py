@@ -106,7 +106,7 @@ from .user_trials import UserTrials
 __all__ = ["Engine", "Refused", "Unfit"]
 
 
-class Seat(NamedTuple):
+class Parts(NamedTuple):
     """The parts of an engine that its extensions may call."""
 
     core: Core
@@ -114,7 +114,7 @@ class Seat(NamedTuple):
 
 
 #: Makes an extension of an engine.
-Plug = Callable[[Seat], Extension]
+Plug = Callable[[Parts], Extension]
 #: The events of the core's that extensions may hear, too: those that it never refuses.
 _NEVER_REFUSED = frozenset({PricesChosen, Tick})
 
@@ -192,7 +192,7 @@ class Engine:
         )
         core.fill = dispatcher.fill
         core.extensions.plug_in(
-            [plug(Seat(core, proposals)) for plug in plugs],
+            [plug(Parts(core, proposals)) for plug in plugs],
             [study.spec for study in core.state.studies.values()],
         )
         self._handlers = self._table(footprints, architectures)

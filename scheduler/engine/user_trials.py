@@ -78,7 +78,7 @@ class UserTrials:
             raise Refused(f"{trial.id} is not with its user")
         if event.draws_digest is not None and study.spec.local:
             self._core.check_draws(trial, event.draws_digest, event.writing.suggestions)
-        if event.number:
+        if event.fence and event.number:
             self._core.check_writings(trial, event.number)
             self._state.attempts[trial.fence].writings = event.number
         self._suggest(study, trial, event.writing.suggestions)

@@ -256,7 +256,7 @@ class TrialWritten(Event):
     #: The fence of the attempt whose objective writes; 0: a user does.
     fence: int = 0
     writing: Writing = NOTHING
-    #: Which of the attempt's messages of this kind it is, from 1 on; 0 if not known.
+    #: The number of the message among the attempt's of this kind, from 1 on; 0 if not known.
     number: int = 0
     #: One of ``scheduler.model.writing.STATES``; empty: it stays.
     state: str = ""
@@ -592,7 +592,7 @@ class TrialReturned(Event):
     draws_digest: str | None = None
     #: How many epochs it has reported in all; 0 if not known. What it returns follows them.
     reported: int = 0
-    #: How many messages have told what it wrote (``TrialWritten.number``); 0 if not known.
+    #: Number of messages that told what it wrote (``TrialWritten.number``); 0 if not known.
     writings: int = 0
 
 

@@ -231,12 +231,12 @@ class Planning:
         if chosen == (state.policy, state.cross_study, state.fill_at_end):
             raise Refused("this policy stands already")
         state.policy, state.cross_study, state.fill_at_end = chosen
-        for trial in self._state.trials.values():  # waiting is counted from now on
+        for trial in state.trials.values():  # waiting is counted from now on
             waits = event.cross_study and trial.state is TrialState.WAITING
             trial.queued_at, trial.waited = self._core.at if waits else None, 0.0
-        self._state.hold, self._state.plan_until, self._state.packed = [], math.inf, False
-        self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
-        self._state.planned_at = None
+        state.hold, state.plan_until, state.packed = [], math.inf, False
+        state.plan_error, state.plan_asked, state.aside_until = "", None, 0.0
+        state.planned_at = None
         self._core.invalidate_plan()
         if shared == event.cross_study:  # shares begin or end
             self._core.offer_slots()

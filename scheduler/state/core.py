@@ -57,11 +57,11 @@ class Core:
         #: Studies of which a trial has other parameters than it was proposed with.
         self.reparametrised: set[str] = set()
         self.extensions = Extensions()
-        #: What extensions do when the event is handled, before slots are given out, in order.
+        #: Functions of extensions to call when the event is handled, before slots are given out.
         self.after: dict[Callable[[], None], None] = {}
-        #: Whether free slots may have trials now.
+        #: True while free slots may have trials.
         self.slots_offered = False
-        #: Gives free slots to trials at once, as in ledgers of 0.2.
+        #: Give free slots to trials at once, as in ledgers of 0.2. The engine sets it.
         self.fill: Callable[[], None] = lambda: None
 
     def begin(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""The points at which features plug into the engine, and it calls them.
+"""Points at which features plug into the engine, and it calls them.
 
 Theory of operation. An extension is a feature of the scheduler in a folder of its own, which the
 core does not import. Whoever makes an engine hands it functions that each make one (``Plug``). An
@@ -6,8 +6,8 @@ core does not import. Whoever makes an engine hands it functions that each make 
 that concern a study are called only for studies that need the extension, so it costs nothing where
 no study does. Events of an extension's own go to its ``handlers``, whoever is there.
 
-An extension keeps its state in ``EngineState.ext``, under its name. A snapshot has it from there as
-JSON; the extension makes it an object again when the engine is made.
+An extension keeps its state in ``EngineState.ext``, under its name, as values that JSON has: so a
+snapshot needs to know nothing of it.
 """
 
 from __future__ import annotations
@@ -29,29 +29,28 @@ if TYPE_CHECKING:
 class Extension:
     """A feature of the engine. All points are optional, and times are those of the runner's clock.
 
-    A function must not change the arguments it is given; it acts through the ``Seat`` from which
-    its extension was made.
+    It acts through the ``Parts`` of the engine from which it was made.
     """
 
-    #: Its name, which is that of its folder.
+    #: The name of the extension, and of its folder.
     name: str
-    #: Tells whether a study needs it. It is asked when a study begins, is extended or is reopened:
+    #: Tell whether a study needs it. It is asked when a study begins, is extended or is reopened:
     #: the answer must not depend on what changes in between, such as its weight.
     needed_by: Callable[[StudySpec], bool]
     #: Handlers of events. Of a kind that the core handles, too, the extension hears first, and may
     #: not refuse it. The core must never refuse it either, as what the extension did would stay.
     handlers: Mapping[type[Event], Callable[[Any], None]] = field(default_factory=dict)
-    #: Says why a device may take no trial of the study; empty if it may.
+    #: Say why a device may take no trial of the study; empty if it may.
     refusal: Callable[[StudySpec, Device], str] | None = None
     #: Called when an attempt of the study was charged for its time.
     on_charged: Callable[[StudyState], None] | None = None
     #: Called when an epoch was accepted, before what follows from it is decided.
     on_accepted: Callable[[StudyState, Trial, Attempt, EpochReported], None] | None = None
-    #: Returns until when a segment that is sent now may begin further epochs; None: without end.
+    #: Return until when a segment that is sent now may begin further epochs; None: without end.
     until: Callable[[StudyState], float | None] | None = None
     #: Called when the study is over.
     on_over: Callable[[StudyState], None] | None = None
-    #: Returns the times at which the extension wants a ``Tick``.
+    #: Return the times at which the extension wants a ``Tick``.
     deadlines: Callable[[], Iterable[float]] | None = None
 
 

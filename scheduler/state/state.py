@@ -311,7 +311,7 @@ class EngineState:
     policy: str = "fifo"
     #: Whether the policy orders the trials of all studies, so that no shares apply.
     cross_study: bool = False
-    #: ``PolicyChosen.fill_at_end`` of the newest choice.
+    #: True from the first ``PolicyChosen.fill_at_end`` on.
     fill_at_end: bool = False
     #: Studies that are not over, by id.
     studies: dict[str, StudyState] = field(default_factory=dict)
@@ -375,7 +375,7 @@ class EngineState:
     sharing: SharingTable = field(default_factory=SharingTable)
     #: The price of a device-hour, by kind of device.
     prices: dict[str, float] = field(default_factory=dict)
-    #: What extensions know, by their names (``scheduler.state.extensions``).
+    #: State of extensions, by their names (``scheduler.state.extensions``).
     ext: dict[str, Any] = field(default_factory=dict)
 
     def features(self, trial: Trial) -> tuple[float, ...]:

@@ -163,6 +163,11 @@ def test_what_an_objective_returns_is_refused_where_what_it_wrote_before_was_los
     assert world.trials["s-1-0000"].state == "completed"
 
 
+def test_what_a_user_writes_has_no_number_and_none_of_its_own_is_looked_at(world):
+    world.write("s-1-0000", number=7, writing=NOTE)
+    world.write("s-1-0000", fence=min(world.open), number=1, writing=NOTE, draws_digest=digest(X))
+
+
 def test_a_session_that_takes_over_an_attempt_counts_what_it_writes_anew(world):
     said = {"fence": min(world.open), "writing": NOTE, "draws_digest": digest(X)}
     for number in (1, 2, 3, 1, 2):

@@ -400,7 +400,7 @@ def test_energy_lasts_as_long_as_all_devices_draw_the_most_that_one_has():
     # The other trial's epoch has taken half a second as well.
     assert sent(world).until == pytest.approx(0.5 + (1000 - 20 - 20) / 80 - MARGIN)
     world.one(second, joules=5.0)
-    assert world.engine.state.ext["limits"].watts == {world.study.spec.id: 40.0}
+    assert world.engine.state.ext["limits"]["watts"] == {world.study.spec.id: 40.0}
     free = Limited()
     free.one(joules=20.0)
     assert not free.engine.state.ext, "nobody asks"
