@@ -1,4 +1,4 @@
-"""The extensions of Penstock: without its line here, and its folder, a feature is gone."""
+"""The list of extensions: every feature that plugs into the core has its lines here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ..extensions.limits import scheduler as limits
 from ..scheduler.engine.engine import Plug
 
-#: Those of the scheduler's engine, in the order in which it calls them.
+#: Makers of the engine's extensions, in the order in which it calls them.
 PLUGS: tuple[Plug, ...] = (limits.plug,)
-#: What moves an extension's part of a snapshot of 0.2 (JSON) to where the extension keeps it.
+#: Functions that move an extension's part of a snapshot of 0.2 (JSON) to where it is kept now.
 CONVERSIONS: tuple[Callable[[dict[str, Any]], None], ...] = (limits.convert,)

@@ -97,7 +97,7 @@ class Package:
         return reached
 
     def imported(self, file: str, without: Set[int] = frozenset()) -> set[str]:
-        """The files that ``file`` imports, but for the statements of these ids (``id``)."""
+        """Return the files that ``file`` imports, but by the statements of these ids (``id``)."""
         return {target for target, _, _ in self._imported(file, without)} - {file}
 
     def _imported(

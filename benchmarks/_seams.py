@@ -26,7 +26,7 @@ RECORDS = ("SegmentTask", "StudyState", "Trial")
 
 
 def seams(package: Package) -> dict[str, Any]:
-    """All figures of the seams."""
+    """Return all figures of the seams."""
     core = [file for file in package.trees if not file.startswith(EXTENSIONS)]
     crossing = [
         f"{file} imports {target}"
@@ -62,8 +62,8 @@ def _statements(tree: ast.Module) -> int:
     )
 
 
-def _loaded(package: Package, file: str) -> Iterator[str]:
-    """Yield what a file imports when it runs, at its top or in its functions."""
+def _loaded(package: Package, file: str) -> set[str]:
+    """Return what a file imports when it runs, at its top or in its functions."""
     typing = {
         id(node)
         for block in ast.walk(package.trees[file])

@@ -53,9 +53,9 @@ from penstock.extensions.limits.limits import KWH, limits_of
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Event
-from penstock.scheduler.model.study import StrategySpec, StudySpec
+from penstock.scheduler.model.study import HOUR, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import AcceptedEpoch
-from penstock.scheduler.state.spending import HOUR, charged
+from penstock.scheduler.state.spending import charged
 
 from ._foretold import foretold, foretold_figures
 

@@ -61,7 +61,7 @@ class Client:
         self._redis = connection.connect(self._url)
         self._timeout = timeout
         self._dropped = Dropped()
-        #: What the last command found; None: it was not answered.
+        #: The installation that answered the last command; None: it was not answered.
         self._installation: presence.Installation | None = None
 
     def submit(

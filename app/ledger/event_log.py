@@ -68,7 +68,7 @@ def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
 
 
 def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
-    """What its user calls the values of a study's objectives; empty where they have no names."""
+    """Return the user's names for the values of a study's objectives; empty without any."""
     written = EVENTS.where(EVENT.c.trial == study_id).order_by(EVENT.c.seq.desc())
     for row in rows(EVENT, written):
         event = codec.decode(row.kind, row.body)
@@ -79,7 +79,7 @@ def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
 
 
 def imports(rows: Rows, study_id: str | None = None) -> list[tuple[int, StudyImported]]:
-    """The number and event of the import of a study, or of all; empty if there is none."""
+    """Return the number and event of the import of a study, or of all; empty without any."""
     query = EVENTS.where(IMPORTED).order_by(EVENT.c.study, EVENT.c.seq)
     if study_id is not None:
         query = query.where(EVENT.c.study == study_id)

@@ -123,7 +123,7 @@ class StudyRow:
 
     @property
     def plan(self) -> StrategySpec:
-        """Its strategy with all options."""
+        """The strategy of the study with all options."""
         return _strategy_of(json.loads(self.spec_json).get("strategy", {}))
 
     @property
@@ -280,7 +280,7 @@ class Work:
     since: float | None
 
 
-#: What each field of a specification is where it is not given.
+#: Values of a specification's fields where they are not given.
 _DEFAULTS = {
     each.name: each.default for each in fields(StudySpec) if each.default is not MISSING
 } | {"strategy": {}}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class WrittenTrials:
     """What was written of a study, as Optuna has it."""
 
-    #: Whether a trial that has ended stays as it is: no strategy has it go on.
+    #: True if a trial that has ended stays as it is: no strategy has it go on.
     lasting = True
 
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:

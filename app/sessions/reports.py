@@ -36,7 +36,7 @@ class Reports:
         self._is_fenced_off = is_fenced_off
         # Without tools the scheduler has sampled, and knows.
         self.unsent = Unsent(announces=task.tools is not None)
-        #: How many messages have told what the trial wrote. They are numbered, so that the
+        #: Number of messages that told what the trial wrote. Each carries its own, so that the
         #: scheduler notices one that the broker has lost.
         self._writings = 0
         #: The system configuration that is tried now; it is to blame if the process dies.

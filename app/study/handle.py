@@ -72,7 +72,7 @@ class StudyHandle:
         self._memory: BaseStorage | None = None
         self._ledger: LedgerStorage | None = None
         self._reader: Reader | None = None
-        #: Whether the study ends with this process.
+        #: True if the study ends with this process at the latest.
         self._asks = False
         self._results: Results | None = None
 
@@ -131,7 +131,7 @@ class StudyHandle:
             submitted.append(self)
 
     def note_asked(self) -> None:
-        """This process asks for trials: a study by Optuna's function ends with it at the latest."""
+        """Have a study by Optuna's function end with this process, which asks it for trials."""
         asked = self.spec is not None and self.spec.contract == "ask"
         if not asked or self.announce is None or self._asks:
             return

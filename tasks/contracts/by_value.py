@@ -47,7 +47,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _LOCAL = "file://"
 _LONGEST_HEAD = 1 << 20
-#: How often each module is being taken by value just now.
+#: Number of threads that take a module by value now, by its name.
 _registered = Counter[str]()
 _lock = threading.Lock()
 _ADVICE = "load large data, and open files and connections, inside the function"

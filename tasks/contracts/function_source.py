@@ -23,8 +23,8 @@ Scope = Literal["global", "closure", "self"]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a script has an object: a global of its module, a variable of a function around the
-    objective, or an attribute of the objective itself.
+    """A place where a script has an object: a global of its module, a variable of a function
+    around the objective, or an attribute of the objective itself.
     """
 
     scope: Scope
@@ -32,7 +32,7 @@ class Slot:
 
     @property
     def shown(self) -> str:
-        """As the objective writes it."""
+        """The text by which the objective refers to it."""
         return f"self.{self.name}" if self.scope == "self" else self.name
 
     def get(self, objective: object) -> Any:
@@ -142,13 +142,13 @@ class FunctionSource:
         rest = names[1:] if self._self else names
         #: The names of what it is given, without ``self``.
         self.given = frozenset(rest)
-        #: Whether it is the objective itself.
+        #: True for the objective itself.
         self.is_first = function is function_of(objective)
-        #: How it names the trial, if it has it.
+        #: The name that it has for the trial, if it has it.
         self.trial = rest[0] if self.is_first and rest and "trial" not in rest else "trial"
         local = {*function.__code__.co_varnames, *function.__code__.co_freevars}
         self.has_trial = self.trial in local
-        #: What each node is a part of, by the node's id.
+        #: The parent of each node, by the node's id.
         self.parents = {
             id(child): parent for parent in ast.walk(node) for child in ast.iter_child_nodes(parent)
         }

@@ -49,22 +49,22 @@ class Change:
     """One line of an objective, or of a function that it reaches, that changes what a slot has."""
 
     slot: Slot
-    #: Whether the name gets another value, which does not depend on the one that it had.
+    #: True if the name gets another value, which does not depend on the one that it had.
     rebinds: bool
-    #: Whether that is certain to happen in each trial.
-    always: bool
-    #: Whether it depends on something else than the result, as ``if seconds > longest`` does.
-    by_other_measure: bool
-    #: Whether the script's object is one of Python's own, of which nothing can be read afterwards.
+    #: True if the script's object is one of Python's own, of which nothing can be read afterwards.
     is_plain: bool
-    #: Where that is: ``train.py:31``, and the line's text.
+    #: The place (``train.py:31``), and the line's text.
     place: str
     line: str
-    #: What to write in the objective instead, and how the script then reads it.
+    #: The code to write in the objective instead, and that by which the script then reads it.
     write: str
     read: str
-    #: Whether the function of that line has the trial.
+    #: True if the function of that line has the trial.
     has_trial: bool = True
+    #: True if that is certain to happen in each trial.
+    always: bool = False
+    #: True if it depends on something else than the result, as ``if seconds > longest`` does.
+    by_other_measure: bool = False
 
 
 def changes_of(objective: object) -> list[Change]:
@@ -216,8 +216,6 @@ class _Rules:
         return Change(
             slot,
             kind == "rebound",
-            False,
-            False,
             is_plain and not scratch,
             f"{_file_named(code.co_filename)}:{node.lineno}",
             line.strip(),

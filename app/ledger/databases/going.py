@@ -29,9 +29,9 @@ class Going(NamedTuple):
     studies: list[DirectRow]
     #: By study and number.
     trials: list[DirectRow]
-    #: Of each study the newest epochs that were trained, oldest first.
+    #: The newest epochs that were trained of each study, oldest first.
     recent: list[DirectRow]
-    #: What their users wrote of them, oldest first.
+    #: Events in which users wrote of their studies, oldest first.
     written: list[DirectRow]
 
 
