@@ -132,16 +132,6 @@ class Transport(Protocol):
         """Those of ``studies`` whose scripts live and call callbacks."""
 
 
-class Askers(Protocol):
-    """The scripts that ask for trials and run them themselves (``host.askers``)."""
-
-    def gone(self) -> Sequence[str]:
-        """Return the studies whose askers have all ended, each until it is forgotten."""
-
-    def forget(self, study: str) -> None:
-        """Note that the end of those who asked ``study`` was seen to."""
-
-
 class Answer(NamedTuple):
     """Configurations for new trials, and whether these are the last."""
 

@@ -286,11 +286,14 @@ class LedgerStorage(BaseStorage):
         if study_id not in self._trials:
             row = self._studies[study_id]
             self._trials[study_id] = trials_of(self._reader, row, study_id << NUMBER_BITS)
-        found = self._trials[study_id]
-        if self._read.get(study_id) != self._seen:
-            found.read(self._studies[study_id])
-            self._read[study_id] = self._seen
-        return found
+        self._read_up_to(study_id, self._seen)
+        return self._trials[study_id]
+
+    def _read_up_to(self, study_id: int, newest: int) -> None:
+        """Read what happened to the study's trials until event ``newest``. The lock is held."""
+        if self._read.get(study_id) != newest:
+            self._trials[study_id].read(self._studies[study_id])
+            self._read[study_id] = newest
 
     def _trial(self, trial_id: int) -> FrozenTrial:
         study_id, number = trial_id >> NUMBER_BITS, trial_id & _NUMBER
@@ -298,13 +301,11 @@ class LedgerStorage(BaseStorage):
             known = self._trials.get(study_id)
             if known is None or not known.lasting:
                 trials = self.get_all_trials(study_id, deepcopy=False)
-            elif number < len(known.trials) and known.trials[number].state.is_finished():
-                return known.trials[number]
             else:  # a script that calls callbacks waits for no row but these
-                newest = self._reader.newest()
-                if newest != self._read[study_id]:
-                    known.read(self._studies[study_id])
-                    self._read[study_id] = newest
+                trials = known.trials
+                if number < len(trials) and trials[number].state.is_finished():
+                    return trials[number]
+                self._read_up_to(study_id, self._reader.newest())
                 trials = known.trials
         if number >= len(trials):
             raise KeyError(f"there is no trial {trial_id}")

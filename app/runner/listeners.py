@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from ...scheduler.model.events import CallbacksCalled, StudyClosed
 from ...scheduler.state.state import EngineState
-from ..common.ports import Askers
+from ..host.askers import Askers
 
 #: Seconds for which a script may be silent after its key has expired, or its lock is free.
 SILENCE = 5.0

@@ -50,16 +50,8 @@ from ..advice.advisor import Advisor
 from ..advice.policy_host import PluginHost
 from ..broker.protocol import reply_name
 from ..common.clock import Clock
-from ..common.ports import (
-    Askers,
-    CodeFiles,
-    Effects,
-    Message,
-    OpenAttempt,
-    Policies,
-    Samplers,
-    Transport,
-)
+from ..common.ports import CodeFiles, Effects, Message, OpenAttempt, Policies, Samplers, Transport
+from ..host.askers import Askers
 from ..ledger.codec import state_to_json
 from ..ledger.history import entries_from_bodies
 from ..ledger.ledger import Ledger

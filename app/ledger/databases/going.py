@@ -7,8 +7,8 @@ trials are counted by a second index, so one that an index does not have is miss
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from .base import Ask, value
@@ -16,23 +16,16 @@ from .row_digest import first_fault
 from .schema import EPOCH_COLUMNS, EVENT_COLUMNS, STUDY_COLUMNS, TRIAL_COLUMNS
 
 
-class DirectRow(SimpleNamespace):
-    """A row, with its columns as attributes, as those are that SQLAlchemy reads."""
-
-    def _asdict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-
 class Going(NamedTuple):
     """Rows about the studies that go on, as of one moment."""
 
-    studies: list[DirectRow]
+    studies: list[Any]
     #: By study and number.
-    trials: list[DirectRow]
+    trials: list[Any]
     #: The newest epochs that were trained of each study, oldest first.
-    recent: list[DirectRow]
+    recent: list[Any]
     #: Events in which users wrote of their studies, oldest first.
-    written: list[DirectRow]
+    written: list[Any]
 
 
 def _columns(table: str, names: Sequence[str]) -> str:
@@ -97,5 +90,7 @@ def read_going(ask: Ask, recent: int) -> Going | str:
     )
 
 
-def _named(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[DirectRow]:
-    return [DirectRow(**dict(zip(columns, row, strict=False))) for row in rows]
+def _named(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return rows whose columns are attributes, as SQLAlchemy's are."""
+    make: Any = namedtuple("Row", columns)  # type: ignore[misc]  # names are those of a table
+    return [make(*row[: len(columns)]) for row in rows]
