@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from urllib.parse import urlsplit
 
 
@@ -16,8 +16,10 @@ def far_away(url: str, delay: float) -> Iterator[str]:
     loop = asyncio.new_event_loop()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(parts.hostname, parts.port)
-        await asyncio.gather(_deliver(reader, back, delay), _deliver(there, writer, delay))
+        async with _closing(writer):
+            there, back = await asyncio.open_connection(parts.hostname, parts.port)
+            async with _closing(back):
+                await asyncio.gather(_deliver(reader, back, delay), _deliver(there, writer, delay))
 
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop.create_task(serve(reader, writer))  # noqa: RUF006 - the end waits for all tasks
@@ -33,6 +35,17 @@ def far_away(url: str, delay: float) -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Close the connection, also where its task is cancelled: left open it warns as garbage."""
+    try:
+        yield
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def _deliver(

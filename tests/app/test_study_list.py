@@ -42,14 +42,18 @@ def url_of(folder: Path) -> str:
 
 
 @contextmanager
-def statements():
-    """The statements that are sent to any SQLite database meanwhile."""
+def statements(home):
+    """The statements that are sent meanwhile to the ledger in ``home``.
+
+    Others' are left out: a thread that another test has left may look at its own.
+    """
     sent: list[str] = []
     connect = SqliteDatabase._connect
 
     def noting(database, mode):
         connection = connect(database, mode)
-        connection.set_trace_callback(sent.append)
+        if database.file.parent == home:
+            connection.set_trace_callback(sent.append)
         return connection
 
     with pytest.MonkeyPatch.context() as patch:
@@ -79,7 +83,7 @@ def test_many_studies_take_as_many_statements_as_few(tmp_path):
     for n in (3, 9):
         for k in range(n):
             make_study(tmp_path / str(n), study_spec(f"study{k}", id=f"study{k}-1a2b", n_trials=2))
-        with statements() as sent:
+        with statements(tmp_path) as sent:
             assert len(studies_facts(url_of(tmp_path / str(n)), lambda: True)) == n
         asked[n] = [re.sub(r"seq = \d+", "seq = N", text) for text in sent]
     assert asked[3] == asked[9]
@@ -171,7 +175,7 @@ def test_what_is_listed_of_studies_that_go_on_is_what_their_rows_say(specs, tmp_
 
 def test_of_studies_that_go_on_only_what_is_theirs_is_read(tmp_path):
     make_study(tmp_path, study_spec(), turns=6)
-    with statements() as sent:
+    with statements(tmp_path) as sent:
         studies_facts(url_of(tmp_path), lambda: True)
     checks = {text for text in sent if "integrity_check" in text}
     assert checks == {"PRAGMA integrity_check(study)"}, "of the others it reads all"
