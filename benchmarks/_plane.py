@@ -23,6 +23,7 @@ from typing import Any
 from penstock.app.broker import server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.clock import WallClock
+from penstock.app.extensions import PLUGS
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
@@ -31,7 +32,7 @@ from penstock.app.runner.runner import Runner
 from penstock.app.worker.celery import worker_argv
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.model.events import StudySubmitted
+from penstock.scheduler.model.events import PolicyChosen, StudySubmitted
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 
 from benchmarks._task_cpu import cpu_seconds
@@ -159,8 +160,10 @@ def plane(slots: int, ledger_url: str | None = None) -> Iterator[Plane]:
         os.environ["RAW_BROKER"] = url
         transport = RedisTransport(url, os.urandom(32))
         ledger = Stopwatch(SqlLedger.open(settings.ledger_url))
-        runner = Runner(Engine(), ledger, transport, SamplerHost(), WallClock())
-        runner.start()
+        clock = WallClock()
+        runner = Runner(Engine(plugs=PLUGS), ledger, transport, SamplerHost(), clock)
+        # As the scheduler begins, but for the policy.
+        runner.start(PolicyChosen(at=clock.now(), policy="fifo", fill_at_end=True))
         cores = tuple(sorted(os.sched_getaffinity(0)))
         device = Device("cpu.bench.0", "bench", "cpu", cores, None, slots)
         raw_argv = [sys.executable, "-m", "celery", "-A", "benchmarks._raw_celery", "worker"]
