@@ -40,11 +40,13 @@ from penstock.scheduler.model.decisions import (
     Member,
     Parent,
 )
-from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial
+from penstock.scheduler.model.finished import EarlierTrial, FinishedStudy, FinishedTrial
 from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.snapshot import Plan, Snapshot, WindowPlan
-from penstock.scheduler.model.study import OVER, Code, StudyRecord, StudySpec, trial_id
+from penstock.scheduler.model.study import DELETED, OVER, Code, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
+from penstock.scheduler.prefixes.between import earlier_trial, group_of
+from penstock.scheduler.prefixes.chain import chain_of, has_prefixes, is_checked, link_at
 from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 from sequence_themes import PLUGIN, THEMES, WEIGHTS
 
@@ -179,14 +181,24 @@ class World:
         machine = MACHINE.replace("AVX2", "AVX512") if odd else MACHINE
         return f"S{dispatch.shards};batch64;{threads};{kernels};float32;{machine}"
 
+    def bits(self, name: str, epoch: int) -> str:
+        """What a trial's state comes out as: trials with a common prefix have it in common."""
+        trial = self.trials.get(name)
+        if self.theme.common and trial is not None and has_prefixes(self.specs[trial.study]):
+            link = link_at(chain_of(self.specs[trial.study], trial), epoch)
+            name = name if link is None else link.key
+        return f"{name}@{epoch}"
+
     def metrics(self, dispatch: Dispatch, epoch: int) -> tuple[tuple[str, float], ...]:
-        quality = (dispatch.number * 7 % 11) / 11
-        value = quality * (1 - 0.7**epoch) + (dispatch.number + epoch) % 3 / 50
+        name, _, _ = self.bits(dispatch.segment.trial, epoch).partition("@")
+        number = dispatch.number if name == dispatch.segment.trial else int(name[:6], 16)
+        quality = (number * 7 % 11) / 11
+        value = quality * (1 - 0.7**epoch) + (number + epoch) % 3 / 50
         value = round(value, 1 if self.ties else 4)
         return (
             ("v", value),
             ("w", round(1 - value / 2, 4)),
-            ("c", (epoch + dispatch.number) % 4 / 4),
+            ("c", (epoch + number) % 4 / 4),
         )
 
     def some(self) -> Dispatch | None:
@@ -266,7 +278,7 @@ class World:
             "fence": segment.fence,
             "epoch": epoch,
             "metrics": self.metrics(dispatch, epoch),
-            "state_hash": name,
+            "state_hash": self.bits(segment.trial, epoch),
             "signature": self.signature(dispatch),
             "seconds": round(max(0.01, self.at - before), 4),
             "closes": epoch >= segment.last or segment.fence in self.cut or self.is_over(dispatch),
@@ -299,7 +311,7 @@ class World:
         )
         changes: dict[str, Any] = {}
         if odd == "epoch":
-            changes = {"epoch": epoch, "state_hash": f"{segment.trial}@{epoch}"}
+            changes = {"epoch": epoch, "state_hash": self.bits(segment.trial, epoch)}
         elif odd == "bits" and segment.fence not in self.open:
             changes = {"epoch": epoch, "state_hash": "other bits"}
         elif odd == "signature":
@@ -311,6 +323,15 @@ class World:
         elif odd == "closes":
             changes = {"closes": True}
         self.report(dispatch, **changes)
+
+    def differ(self) -> None:
+        """A trial that trains its epochs as a check comes out with other bits."""
+        checks = [d for d in self.open.values() if self._is_check(d) and not d.segment.widths]
+        if checks:
+            self.report(self.rng.choice(checks), state_hash="other bits")
+
+    def _is_check(self, dispatch: Dispatch) -> bool:
+        return is_checked(self.specs[dispatch.study], self.trials[dispatch.segment.trial])
 
     def lose(self) -> None:
         """An attempt is lost; at times so are those that its device gets next."""
@@ -402,7 +423,10 @@ class World:
         trial = self.trials.get(name)
         newest = trial.epoch if trial is not None else 1
         epoch = newest if self.rng.random() < 0.7 else self.rng.randint(1, max(1, newest))
-        bits = f"{name}@{epoch}" if self.rng.random() < 0.97 else "other bits"
+        accepted = self.bits(name, epoch)
+        if self.theme.common and trial is not None:
+            accepted = trial.hashes.get(epoch, accepted)
+        bits = accepted if self.rng.random() < 0.97 else "other bits"
         self.send(
             happened.Durable, trial=name, epoch=epoch, state_hash=bits, uri=f"file:{name}@{epoch}"
         )
@@ -518,6 +542,9 @@ class World:
         trials = []
         for place in range(n):
             drawn = {"x": self.rng.randint(0, 9), "batch_size": self.rng.choice([32, 64, 256])}
+            if self.theme.common:
+                drawn = {"x": self.rng.randint(0, 1), "x@2": self.rng.randint(0, 2)}
+                drawn |= {"x@5": self.rng.randint(0, 1)} if ask.index % 3 else {}
             trials.append(tuple((drawn | wished[place]).items()))
         self.send(
             happened.Proposed,
@@ -571,10 +598,32 @@ class World:
             return
         fields = self.theme.study(self.rng, number)
         name = f"s-{number}"
-        study = spec(id=name, name=name, code=Code("a:b", "", "d" * (number % 3)), **fields)
+        digest = "d" * (number % 3 if not self.theme.common else 1)
+        study = spec(id=name, name=name, code=Code("a:b", "", digest), **fields)
         enqueued = self.rng.choice([(), (), ((("x", 5),), (("x", 6),))])
         self.specs[name] = study
-        self.send(happened.StudySubmitted, study=study, enqueued=enqueued)
+        earlier = self._earlier(study)
+        self.send(happened.StudySubmitted, study=study, enqueued=enqueued, earlier=earlier)
+
+    def _earlier(self, study: StudySpec) -> tuple[EarlierTrial, ...]:
+        """Trials of studies that are over, whose epochs those of ``study`` may take over."""
+        group, over = group_of(study), self.state.finished
+        return tuple(
+            earlier_trial(self.specs[t.study], replace(t, parents=self._parents(t)))
+            for t in self.trials.values()
+            if group
+            and t.study != study.id
+            and over.get(t.study, DELETED) != DELETED
+            and group_of(self.specs[t.study]) == group
+            and self._parents(t)
+        )
+
+    def delete(self) -> None:
+        """A study that is over is deleted."""
+        name = self.named()
+        if name in self.specs:
+            record = StudyRecord(self.specs[name], "complete", 100.0, self.at, "")
+            self.send(happened.StudyDeleted, record=record)
 
     def cancel(self) -> None:
         self.send(happened.StudyCancelled, study=self.named())
@@ -606,7 +655,8 @@ class World:
             past = FinishedStudy(100.0, tuple(replace(t, parents=self._parents(t)) for t in mine))
         more = self.specs[name].n_trials + self.rng.choice([-1, 1, 2, 4])
         study = replace(self.specs[name], n_trials=max(1, more))
-        self.send(happened.StudyExtended, study=study, past=past)
+        earlier = () if past is None else self._earlier(study)
+        self.send(happened.StudyExtended, study=study, past=past, earlier=earlier)
 
     def _parents(self, trial: Trial) -> tuple[Parent, ...]:
         mine = [parent for (name, _), parent in self.durables.items() if name == trial.id]
@@ -737,7 +787,10 @@ class World:
         self.send(happened.Tick)
 
     def choose_policy(self) -> None:
-        self.send(happened.PolicyChosen, policy=self.rng.choice(self.theme.policies))
+        policy = self.rng.choice(self.theme.policies)
+        # Half of the worlds have the order of 0.2.
+        fields = {"fill_at_end": True} if self.theme.common and self.ties else {}
+        self.send(happened.PolicyChosen, policy=policy, **fields)
 
 
 def write(theme: str) -> None:

@@ -85,6 +85,8 @@ class Theme:
     stretch: tuple[float, ...] = (1.0, 1.1, 1.3)
     #: Prices of a device-hour, by kind. Where there are any, devices have meters, too.
     prices: tuple[tuple[str, float], ...] = ()
+    #: Whether trials draw schedules that begin alike, and so have epochs in common.
+    common: bool = False
     sequences: int = 12
     events: tuple[int, int] = (60, 220)
 
@@ -194,6 +196,26 @@ def limited_study(rng: random.Random, number: int) -> dict[str, Any]:
     return any_study(rng, number) | fields | chosen
 
 
+def common_study(rng: random.Random, number: int) -> dict[str, Any]:
+    """Most have epochs in common, and some with other studies, too."""
+    return {
+        "strategy": rng.choice([plan for plan in PLANS if plan.max_epochs is not None]),
+        "n_trials": rng.randint(3, 12),
+        "contract": rng.choice(["torch", "torch", "empty"]),
+        "sampler": rng.choice(["grid", "random", "tpe", "tpe"]),
+        "seeding": rng.choice(["shared"] * 7 + ["trial"]),
+        "seed": rng.choice([5, 5, 69]),
+        "replicates": rng.choice([1, 1, 1, 2]),
+        "data_token": rng.choice([None, "data", "data", "data"]),
+        "retries": rng.randint(0, 1),
+        "max_segment": rng.choice([1, 2, 64]),
+        "keep_checkpoints": rng.choice([1, 1, 3]),
+        "max_width": rng.choice([1, 1, 1, 1, 1, 2]),
+        "shards": 4,
+        "batch_size": 256,
+    }
+
+
 def returning_study(rng: random.Random, number: int) -> dict[str, Any]:
     fields = {"strategy": rng.choice([StrategySpec("full"), *PLANS[:4]]), "contract": "objective"}
     return manifold_study(rng, number) | fields
@@ -277,6 +299,16 @@ THEMES = {
         slots=(1, 2),
         seconds=0.3,
         sequences=24,
+    ),
+    "prefixes": Theme(
+        common_study,
+        {"train": 90.0, "durable": 14.0, "submit": 6.0, "extend": 1.5, "delete": 0.5}
+        | {"suggest": 0.15, "train_oddly": 2.0, "restore": 0.1, "choose_policy": 0.1}
+        | {"differ": 6.0},
+        ("fifo", "fifo", "dynamic_fluid"),
+        common=True,
+        sequences=24,
+        events=(120, 320),
     ),
     "objectives": Theme(manifold_study, {"durable": 12.0, "end_early": 2.0}, sequences=15),
     "returns": Theme(returning_study, {"end_early": 9.0, "suggest": 12.0}, sequences=12),

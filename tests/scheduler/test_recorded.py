@@ -79,7 +79,7 @@ def test_every_kind_of_event_and_of_decision_is_in_the_record(counts):
     accepted = sum((each.accepted for each in seen), Counter())
     decided = sum((each.decided for each in seen), Counter())
     # A tick is never refused, nor is what only the installation says.
-    assert accepted.keys() == KINDS.keys() - SINCE
+    assert accepted.keys() - SINCE == KINDS.keys() - SINCE
     assert decided.keys() == DECISIONS
 
 
