@@ -1,26 +1,53 @@
 """The list of extensions, and their ends by name: the one way from the core to an extension.
 
-An extension is a folder of ``extensions/``. Its ends are modules in it: ``scheduler`` for the
-engine, ``trainer`` for the trainer, others for parts of ``app``. A folder that is not there is left
-out, and what needs it is refused by its name.
+An extension is a folder of ``extensions/``. Its ends are modules in it, each optional:
+
+``scheduler``: ``plug``, for the engine; ``convert``, for snapshots of 0.2.
+``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), and ``check_spec`` and
+``check_submitted`` of a study at the scheduler's door.
+``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
+``trainer``: for the trainer, which imports it by itself.
+
+A folder that is not there is left out, and what needs it is refused by its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..profiling.base.errors import UsageError
-from ..scheduler.engine.engine import Plug
+
+if TYPE_CHECKING:
+    from ..scheduler.engine.engine import Plug
+    from ..scheduler.model.study import StudySpec
+
+    #: Makers of the engine's extensions, in the order in which it calls them.
+    PLUGS: tuple[Plug, ...]
+    #: Functions that move an extension's part of a snapshot of 0.2 (JSON) to where it is kept now.
+    CONVERSIONS: tuple[Callable[[dict[str, Any]], None], ...]
 
 #: The extensions, in the order in which the engine and the trainer call them.
 EXTENSIONS = ("limits",)
+#: The extension that a field of ``StudySpec`` needs where it is not as by default.
+FIELDS: Mapping[str, str] = {
+    **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
+}
 
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"
+_ENGINES = {"PLUGS": "plug", "CONVERSIONS": "convert"}
+
+
+def __getattr__(name: str) -> Any:
+    """Return ``PLUGS`` or ``CONVERSIONS``. They load the engine, so not all import them."""
+    if name not in _ENGINES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return of_ends("scheduler", _ENGINES[name])
 
 
 @cache
@@ -34,7 +61,7 @@ def end_of(name: str, end: str, what: str) -> ModuleType:
 
     Raises UsageError if the folder is not there: ``what``, which the user asked for, needs it.
     """
-    if not _has(name, end):
+    if name not in names(end):
         raise UsageError(
             f"{what} needs the extension {name}, which this installation of Penstock does not have:"
             f" the folder extensions/{name} is missing. Install Penstock with it, or leave"
@@ -43,19 +70,44 @@ def end_of(name: str, end: str, what: str) -> ModuleType:
     return import_module(f"{_PACKAGE}.{name}.{end}")
 
 
+@cache
+def of_ends(end: str, value: str) -> tuple[Any, ...]:
+    """Return a value of all ends of this name that have it, in order."""
+    ends = (import_module(f"{_PACKAGE}.{name}.{end}") for name in names(end))
+    return tuple(getattr(each, value) for each in ends if hasattr(each, value))
+
+
+def checked(field: str, value: Any, shown: str) -> Any:
+    """Return a value that a user gave for a field of ``FIELDS``, as its extension has checked it.
+
+    ``shown`` is what users call the field. Raises UsageError, also if the extension is not there.
+    """
+    if _is_default(field, value):
+        return value
+    return end_of(FIELDS[field], "spec", shown).CHECKS[field](shown, value)
+
+
+def check_needed(spec: StudySpec) -> None:
+    """Raise UsageError with the first field of a study that needs an extension, if it is absent."""
+    for field, name in FIELDS.items():
+        if not _is_default(field, getattr(spec, field)):
+            end_of(name, "spec", field)
+
+
+def _is_default(field: str, value: Any) -> bool:
+    default = _defaults()[field]
+    return type(value) is type(default) and value == default
+
+
+@cache
+def _defaults() -> Mapping[str, Any]:
+    from ..scheduler.model.study import StudySpec
+
+    return {each.name: each.default for each in fields(StudySpec) if each.default is not MISSING}
+
+
 def _has(name: str, end: str) -> bool:
     try:
         return find_spec(f"{_PACKAGE}.{name}.{end}") is not None
     except ModuleNotFoundError:
         return False
-
-
-def _of_ends(end: str, value: str) -> tuple[Any, ...]:
-    ends = (import_module(f"{_PACKAGE}.{name}.{end}") for name in names(end))
-    return tuple(getattr(each, value) for each in ends if hasattr(each, value))
-
-
-#: Makers of the engine's extensions, in the order in which it calls them.
-PLUGS: tuple[Plug, ...] = _of_ends("scheduler", "plug")
-#: Functions that move an extension's part of a snapshot of 0.2 (JSON) to where it is kept now.
-CONVERSIONS: tuple[Callable[[dict[str, Any]], None], ...] = _of_ends("scheduler", "convert")

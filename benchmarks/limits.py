@@ -49,11 +49,11 @@ from penstock.app.simulation.workload import (
     Workload,
     study_spec,
 )
-from penstock.extensions.limits.limits import KWH, limits_of
+from penstock.extensions.limits.limits import limits_of
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Event
-from penstock.scheduler.model.study import HOUR, StrategySpec, StudySpec
+from penstock.scheduler.model.study import HOUR, KWH, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import AcceptedEpoch
 from penstock.scheduler.state.spending import charged
 

@@ -26,17 +26,17 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
-from ...extensions.limits.limits import KWH, limits_of
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.costs.outcomes import Tally
 from ...scheduler.engine.engine import Engine
-from ...scheduler.model.study import HOUR, OVER
+from ...scheduler.model.study import HOUR, KWH, OVER
 from ...scheduler.model.trial import TrialState
 from ...scheduler.outlook.autoscale import device_demand
 from ...scheduler.outlook.forecast import misses_by
 from ...scheduler.state.state import EngineState
 from ..broker import connection, presence, protocol, server
 from ..broker.dropped import counted
+from ..extensions import of_ends
 from ..host import locks
 from ..host.settings import Settings
 from ..ledger.codec import state_from_json, state_to_json
@@ -94,7 +94,10 @@ class Collector:
         """The metrics from the ledger, and the queues of each device that is there."""
         state = self._newest()
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
-        families += _spending(state, time.time())
+        now = time.time()
+        families += _spending(state, now)
+        for metrics in of_ends("show", "metrics"):
+            families += metrics(state, now)
         self._delays.update(self._reader)
         families += self._delays.families()
         if self._demand is None or self._demand[0] != state.seq:
@@ -182,11 +185,9 @@ class Collector:
 
 
 def _spending(state: EngineState, now: float) -> Iterable[Metric]:
-    """What each study that is not over has spent, and what its limits leave, at ``now``."""
+    """What each study that is not over has spent at ``now``, and by how much it will be late."""
     words = "What a study that is not over has had of devices: device-hours, kWh, money."
     spent = GaugeMetricFamily("penstock_study_spent", words, labels=["study", "amount"])
-    words = "What is left of a study's limit: device-hours, kWh, money, seconds to its deadline."
-    left = GaugeMetricFamily("penstock_study_left", words, labels=["study", "limit"])
     words = "By how many seconds a study is expected to miss its deadline; 0: it meets it."
     late = GaugeMetricFamily("penstock_study_late_seconds", words, labels=["study"])
     for study in state.studies.values():
@@ -194,14 +195,11 @@ def _spending(state: EngineState, now: float) -> Iterable[Metric]:
         spent.add_metric([name, "device_hours"], had.device_seconds / HOUR)
         spent.add_metric([name, "kwh"], had.joules / KWH)
         spent.add_metric([name, "money"], had.money)
-        for limit in limits_of(study.spec, had, study.created_at, now):
-            left.add_metric([name, limit.name], max(0.0, limit.most - limit.used))
         with state.costs.read_only():
             by = misses_by(state, study, now)
         if by is not None:
             late.add_metric([name], by)
     yield spent
-    yield left
     yield late
 
 

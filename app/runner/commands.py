@@ -47,15 +47,10 @@ from ...tasks.contracts.by_value import is_by_value
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY, reply_name
 from ..common.validation import finite, whole
+from ..extensions import check_needed, of_ends
 from ..ledger.codec import decode, spec_from_json
 from ..optuna_bridge.plain_attributes import only_listed
-from ..spec.amounts import (
-    check_can_hold,
-    check_limits,
-    check_metered,
-    check_priority,
-    check_weight,
-)
+from ..spec.amounts import check_metered, check_priority, check_weight
 from ..spec.build import check_name
 from ..spec.contracts import check_data_token, check_replicated
 from ..spec.objectives import DIRECTIONS, check_strategy
@@ -186,7 +181,8 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
         raise UsageError.refuse("sampler", spec.sampler, f"{LOCAL} where users train")
     limit = [each.device for each in state.devices.values()]
     check_metered(spec.energy_weight, limit)
-    check_can_hold(spec, state.prices, limit, at)
+    for check in of_ends("spec", "check_submitted"):
+        check(spec, state, at)
     enqueued = tuple(
         check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
     )
@@ -349,7 +345,9 @@ def _check_known(spec: StudySpec) -> None:
     check_data_token(spec)
     check_weight(spec.weight)
     check_priority(spec.priority)
-    check_limits(spec)
+    check_needed(spec)
+    for check in of_ends("spec", "check_spec"):
+        check(spec)
     _check_plan(spec.strategy)
     make_strategy(spec)
     if spec.further:

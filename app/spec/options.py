@@ -25,15 +25,8 @@ from ...scheduler.model.study import (
 )
 from ..common.text import near
 from ..common.validation import seconds, whole
-from .amounts import (
-    AMOUNTS,
-    check_amount,
-    check_at_limit,
-    check_deadline,
-    check_energy_weight,
-    check_priority,
-    check_weight,
-)
+from ..extensions import FIELDS, checked
+from .amounts import check_energy_weight, check_priority, check_weight
 
 #: The most characters of a data token.
 _LONGEST_TOKEN = 200
@@ -164,9 +157,7 @@ class Limits(_Group):
     def _checked(self) -> dict[str, Any]:
         limit = self.epoch_timeout
         return {
-            **{name: check_amount(name, getattr(self, name)) for name in AMOUNTS},
-            "deadline": check_deadline(self.deadline),
-            "at_limit": check_at_limit(self.at_limit),
+            **_extended("limits", self),
             "epoch_timeout": None if limit is None else seconds("limits.epoch_timeout", limit),
             "retries": whole("limits.retries", self.retries, low=0),
             "keep_checkpoints": whole("limits.keep_checkpoints", self.keep_checkpoints, low=0),
@@ -277,6 +268,15 @@ def settled(argument: str, kind: type[Group], value: Any) -> Group:
         raise UsageError.refuse(argument, value, f"{', '.join(map(str, alone))} or {form(kind)}")
     first: list[Any] = [] if value is None else [value]
     return kind(*first)
+
+
+def _extended(argument: str, group: Any) -> dict[str, Any]:
+    """The fields of a group that are an extension's, as it has checked them."""
+    return {
+        each.name: checked(name, getattr(group, each.name), f"{argument}.{each.name}")
+        for each in fields(group)
+        if (name := _stored_name(each)) in FIELDS
+    }
 
 
 def form(kind: type[Any]) -> str:

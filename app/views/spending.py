@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...extensions.limits.limits import KWH, limits_of
-from ...scheduler.model.study import HOUR
+from ...scheduler.model.study import HOUR, KWH
 from ..common.text import count, duration, number
+from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 
 if TYPE_CHECKING:
@@ -21,14 +21,8 @@ Facts = dict[str, Any]
 
 #: How the sentence about an energy begins of which nothing was measured.
 UNMEASURED = "energy not measured"
-#: The amounts of a study's limits, in words.
+#: The amounts that a study spends, in words.
 _UNITS = {"device_hours": "device-hours", "kwh": "kWh", "money": "of money"}
-#: What a study does at a limit, in words.
-_AT_LIMIT = {
-    "stop": "it stops",
-    "pause": "it is paused",
-    "finish_best": "its best trial goes on to its target, and it stops",
-}
 
 
 class Metered(Protocol):
@@ -78,30 +72,21 @@ def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
 
 
 def spent_facts(study: StudyRow, now: float) -> Facts:
-    """What the study has had of devices, and each of its limits, at ``now`` (seconds).
+    """What the study has had of devices at ``now`` (seconds), and what extensions say of that.
 
-    ``used``, ``most`` and ``left`` of a limit are device-hours, kilowatt-hours, money, or of its
-    deadline seconds since the submission. Amounts of a study without limits are known once it is
-    over; until then they are None.
+    Amounts of a study without limits are known once it is over; until then they are None.
     """
     spec, spent = spec_from_json(study.spec_json), study.spent
     at = study.finished_at or now
     known = spec.limited or study.finished_at is not None
-    return {
+    facts: Facts = {
         "device_hours": spent.device_seconds / HOUR if known else None,
         "kwh": spent.joules / KWH if known else None,
         "money": spent.money if known else None,
-        "at_limit": spec.at_limit if spec.limited else None,
-        "limits": {
-            each.name: {
-                "used": each.used,
-                "most": each.most,
-                "left": max(0.0, each.most - each.used),
-                "reached": each.name in spent.reached,
-            }
-            for each in limits_of(spec, spent, study.created_at, at)
-        },
     }
+    for more in of_ends("show", "spent_facts"):
+        facts |= more(spec, spent, study.created_at, at)
+    return facts
 
 
 def late_words(misses: float | None) -> str:
@@ -114,23 +99,14 @@ def spent_words(study: StudyRow, now: float) -> str:
 
     Empty for a study that has neither limits nor spent anything, as far as the ledger knows.
     """
-    facts = spent_facts(study, now)
-    parts = []
-    for name, unit in _UNITS.items():
-        limit = facts["limits"].get(name)
-        if limit is not None:
-            left = f"{number(limit['left'], 3)} left"
-            parts.append(f"{number(limit['used'], 3)} of {limit['most']:g} {unit}, {left}")
-        elif facts[name]:
-            parts.append(f"{number(facts[name], 3)} {unit}")
-    words = [f"used {'; '.join(parts)}"] if parts else []
-    if (limit := facts["limits"].get("deadline")) is not None:
-        left = limit["left"]
-        if study.finished_at is None:
-            words.append(f"its deadline is {f'in {duration(left)}' if left else 'over'}")
-        else:
-            before = f"{duration(left)} before" if left else "at or after"
-            words.append(f"it ended {before} its deadline")
-    if facts["limits"] and study.finished_at is None:
-        words.append(f"at a limit {_AT_LIMIT[facts['at_limit']]}")
-    return "; ".join(words)
+    facts, over = spent_facts(study, now), study.finished_at is not None
+    amounts = {
+        name: f"{number(facts[name], 3)} {unit}" for name, unit in _UNITS.items() if facts[name]
+    }
+    more = [
+        sentence
+        for words in of_ends("show", "spent_words")
+        for sentence in words(facts, amounts, _UNITS, over)
+    ]
+    used = "; ".join(amounts[name] for name in _UNITS if name in amounts)
+    return "; ".join([f"used {used}"] * bool(used) + more)

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...profiling.devices.device import Device
-from ...scheduler.model.study import HOUR, Spent, StudySpec, deadline_of
+from ...scheduler.model.study import HOUR, KWH, Spent, StudySpec, deadline_of
 
 #: Relative to a limit: at the moment that was worked out for it, it is reached.
 TOLERANCE = 1e-9
-#: Joules of a kilowatt-hour.
-KWH = 3.6e6
 
 
 class Limit(NamedTuple):

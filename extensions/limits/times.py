@@ -14,11 +14,10 @@ is behind by more than ``MARGIN`` may bring the study to its limit sooner. The s
 
 from __future__ import annotations
 
-from ...scheduler.model.study import HOUR, deadline_of
+from ...scheduler.model.study import HOUR, KWH, deadline_of
 from ...scheduler.state.lane_time import lane_seconds
 from ...scheduler.state.spending import device_share
 from ...scheduler.state.state import EngineState, StudyState
-from .limits import KWH
 
 #: In the last seconds before a limit epochs are sent one by one. So long may a report be on its
 #: way, and so much may the clock of a trainer's machine be behind the scheduler's.

@@ -27,7 +27,7 @@ SYSTEM = ("off", "reuse", "tune")
 SEEDING = ("trial", "shared")
 #: Whether trials of one structure may be trained together (``scheduler.state.fusing``).
 FUSE = ("auto", "off")
-#: What a study does when it reaches one of its limits (``scheduler.engine.limits``).
+#: What a study does when it reaches one of its limits (``Limits``).
 AT_LIMIT = ("stop", "pause", "finish_best")
 #: From so many seconds on a deadline is a point in time since 1970, below it counts from the
 #: submission.
@@ -299,6 +299,8 @@ def forks(spec: StudySpec) -> bool:
 DELETED = "\n"
 #: Seconds of an hour.
 HOUR = 3600.0
+#: Joules of a kilowatt-hour.
+KWH = 3.6e6
 #: The statuses of a study that is over.
 OVER = ("complete", "cancelled", "failed")
 

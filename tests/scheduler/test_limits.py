@@ -6,7 +6,7 @@ import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_to_json
-from penstock.extensions.limits.limits import KWH, limits_of
+from penstock.extensions.limits.limits import limits_of
 from penstock.extensions.limits.times import MARGIN
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
@@ -24,7 +24,14 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.finished import FinishedStudy
 from penstock.scheduler.model.segment_length import LengthReason
-from penstock.scheduler.model.study import HOUR, POINT_IN_TIME, Spent, StrategySpec, deadline_of
+from penstock.scheduler.model.study import (
+    HOUR,
+    KWH,
+    POINT_IN_TIME,
+    Spent,
+    StrategySpec,
+    deadline_of,
+)
 from penstock.scheduler.model.trial import TrialState
 
 LONG = StrategySpec("full", max_epochs=40)

@@ -1,0 +1,80 @@
+"""Shows what is left of the limits of a study: in its facts, in words and in metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...app.common.text import duration, number
+from .limits import limits_of
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from ...scheduler.model.study import Spent, StudySpec
+    from ...scheduler.state.state import EngineState
+
+Facts = dict[str, Any]
+
+#: What a study does at a limit, in words.
+_AT_LIMIT = {
+    "stop": "it stops",
+    "pause": "it is paused",
+    "finish_best": "its best trial goes on to its target, and it stops",
+}
+
+
+def spent_facts(spec: StudySpec, spent: Spent, created_at: float, at: float) -> Facts:
+    """Return each limit of a study at ``at`` (seconds).
+
+    ``used``, ``most`` and ``left`` of a limit are device-hours, kilowatt-hours, money, or of its
+    deadline seconds since the submission.
+    """
+    return {
+        "at_limit": spec.at_limit if spec.limited else None,
+        "limits": {
+            each.name: {
+                "used": each.used,
+                "most": each.most,
+                "left": max(0.0, each.most - each.used),
+                "reached": each.name in spent.reached,
+            }
+            for each in limits_of(spec, spent, created_at, at)
+        },
+    }
+
+
+def spent_words(
+    facts: Facts, amounts: dict[str, str], units: dict[str, str], over: bool
+) -> list[str]:
+    """Return the sentences about the limits in ``facts`` (``spent_facts``).
+
+    Write the limit beside each of the ``amounts`` that has one.
+    """
+    limits, words = facts["limits"], []
+    for name, unit in units.items():
+        if (limit := limits.get(name)) is not None:
+            left = f"{number(limit['left'], 3)} left"
+            amounts[name] = f"{number(limit['used'], 3)} of {limit['most']:g} {unit}, {left}"
+    if (limit := limits.get("deadline")) is not None:
+        left = limit["left"]
+        if over:
+            before = f"{duration(left)} before" if left else "at or after"
+            words.append(f"it ended {before} its deadline")
+        else:
+            words.append(f"its deadline is {f'in {duration(left)}' if left else 'over'}")
+    if limits and not over:
+        words.append(f"at a limit {_AT_LIMIT[facts['at_limit']]}")
+    return words
+
+
+def metrics(state: EngineState, at: float) -> Iterable[Metric]:
+    """Yield the metric for Prometheus of what limits leave at ``at``."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    words = "What is left of a study's limit: device-hours, kWh, money, seconds to its deadline."
+    left = GaugeMetricFamily("penstock_study_left", words, labels=["study", "limit"])
+    for study in state.studies.values():
+        for limit in limits_of(study.spec, study.spent, study.created_at, at):
+            left.add_metric([study.spec.name, limit.name], max(0.0, limit.most - limit.used))
+    yield left

@@ -1,0 +1,102 @@
+"""Checks the limits that a study is given, alike in script, command and scheduler."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...app.common.validation import finite
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import AT_LIMIT, POINT_IN_TIME, deadline_of
+from .limits import unaccountable
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StudySpec
+    from ...scheduler.state.state import EngineState
+
+#: The limits that are amounts, with their units.
+_AMOUNTS = {"device_hours": "device-hours", "kwh": "kilowatt-hours", "money": "money"}
+
+
+def _amount(unit: str, field: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    allowed = f"{unit} above 0, or None"
+    number = finite(field, value, allowed)
+    if number <= 0:
+        raise UsageError.refuse(field, value, allowed)
+    return number
+
+
+def _deadline(field: str, value: Any) -> float | None:
+    """Return a deadline in seconds (``StudySpec.deadline``)."""
+    if value is None:
+        return None
+    allowed = (
+        "seconds above 0 since the submission, or a point in time with its time zone (a datetime or"
+        " ISO 8601, as 2030-01-31T18:00:00+01:00), or None"
+    )
+    moment = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise UsageError.refuse(field, value, allowed) from None
+    if isinstance(moment, datetime):
+        seconds_since = moment.timestamp() if moment.tzinfo is not None else 0.0
+        if seconds_since < POINT_IN_TIME:
+            raise UsageError.refuse(field, str(value), allowed)
+        return seconds_since
+    number = finite(field, moment, allowed)
+    if number <= 0:
+        raise UsageError.refuse(field, value, allowed)
+    return number
+
+
+def _at_limit(field: str, value: Any) -> str:
+    if value not in AT_LIMIT:
+        raise UsageError.refuse(field, value, ", ".join(AT_LIMIT))
+    return str(value)
+
+
+#: The check of each field: it takes the field's name, for messages, and a user's value, and returns
+#: the value to keep. UsageError if it is refused.
+CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    **{name: partial(_amount, unit) for name, unit in _AMOUNTS.items()},
+    "deadline": _deadline,
+    "at_limit": _at_limit,
+}
+
+
+def check_spec(spec: StudySpec) -> None:
+    """Check the limits of a study that arrives at the scheduler. Raises UsageError."""
+    for name, check in CHECKS.items():
+        check(f"limits.{name}", getattr(spec, name))
+
+
+def check_submitted(spec: StudySpec, state: EngineState, at: float) -> None:
+    """Refuse a study that is submitted at ``at`` (seconds) and whose limits could not hold.
+
+    Without any device nothing is known of meters yet.
+    """
+    prices = state.prices
+    if (end := deadline_of(spec, at)) is not None and end <= at:
+        moment = datetime.fromtimestamp(end, UTC).isoformat()
+        raise UsageError.refuse("limits.deadline", moment, "a point in time that is yet to come")
+    if spec.money is not None and not prices:
+        allowed = "None where no device has a price: PENSTOCK_PRICES says them, as in cuda=2.5"
+        raise UsageError.refuse("limits.money", spec.money, allowed)
+    reasons = {
+        name: unaccountable(spec, prices, each.device) for name, each in state.devices.items()
+    }
+    if reasons and all(reasons.values()):
+        field = "limits.kwh" if spec.kwh is not None else "limits.money"
+        alike = defaultdict[str, list[str]](list)
+        for name, reason in sorted(reasons.items()):
+            alike[reason].append(name)
+        why = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in alike.items())
+        value = spec.kwh if spec.kwh is not None else spec.money
+        raise UsageError.refuse(field, value, f"None, as no device can work for it ({why})")
