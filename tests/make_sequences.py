@@ -29,6 +29,7 @@ from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.profiling.costs.width_window import widths_up_to
 from penstock.profiling.devices.device import Device
+from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.model import events as happened
 from penstock.scheduler.model.decisions import (
     Ask,
@@ -53,6 +54,8 @@ from sequence_themes import PLUGIN, THEMES, WEIGHTS
 #: Events between two checkpoints, and sequences of a theme that hold a snapshot.
 CHECKPOINT_EVERY = 40
 SNAPSHOTS = 3
+#: What a process has before a trial (bytes).
+BASE = 2 * 10**8
 MACHINE = "cpu.AVX2;torch2;deterministic"
 
 
@@ -288,7 +291,43 @@ class World:
             "memory": self.rng.choice([0, 10**8]),
             "joules": self.rng.choice([None, None, 3.5]),
         }
+        if self.theme.memory:
+            fields["memory"] = self.rng.choice([0, self.process(dispatch.number)])
+            fields["together"] = self.rng.choice([1, 1, 1, 3, 0])
+            if not fields["together"]:
+                readers, alone = self.rng.choice([(0, 0.0), (1, 0.0), (3, 1.2)])
+                fields |= {"readers": readers, "alone": alone}
+            company = ((2, 0.6), (4, 0.4), (8, 1.1))
+            fields["company"] = self.rng.choice([(), (), company])
         self.send(happened.EpochReported, **fields | changes)
+
+    def process(self, number: int) -> int:
+        """What the process of a trial needs (bytes)."""
+        return round((0.5 + number * 5 % 7 / 2) * 10**9)
+
+    def footprint(self) -> None:
+        """An attempt says what memory its own trial needs, or one that waits."""
+        if (dispatch := self.some()) is None:
+            return
+        study = dispatch.study
+        own = [*self.state.ready, dispatch.segment.trial]
+        of = self.rng.choice([name for name in own if name.startswith(study)] or own)
+        base = self.rng.choice([0, BASE, BASE, BASE])
+        peak = round((self.process(int(of.rpartition("-")[2])) - BASE) / 2)
+        peak = round(peak * self.rng.choice([1.0, 1.0, 0.9, 1.2]))
+        failed = self.rng.choice([""] * 9 + ["aten.nonzero"])
+        found = Footprint(0, 0, 0) if failed else Footprint(peak // 4, peak - peak // 4, peak)
+        self.send(
+            happened.FootprintReported,
+            trial=dispatch.segment.trial,
+            fence=dispatch.segment.fence,
+            of=of,
+            footprint=found,
+            measured=not failed and of == dispatch.segment.trial and self.rng.random() < 0.5,
+            base=base,
+            recurrent=self.rng.random() < 0.1,
+            failed=failed,
+        )
 
     def is_over(self, dispatch: Dispatch) -> bool:
         """Whether a segment closes by itself, because a limit of its study is near."""
@@ -372,6 +411,8 @@ class World:
         kinds = (
             sorted(KINDS) if self.rng.random() < 0.3 else ["exception", "died", "memory", "system"]
         )
+        if self.theme.memory:
+            kinds = ["memory", "memory", "died", "exception"]
         self.send(
             happened.AttemptFailed,
             cause=dispatch.id,
@@ -748,6 +789,10 @@ class World:
         cores = tuple(range(self.theme.cores))
         memory = self.rng.choice([None, 8 * 10**9])
         made = Device(name, "a", "cpu", cores, memory, slots)
+        if self.theme.memory:
+            memory = self.rng.choice([None, 4 * 10**9, 8 * 10**9, 8 * 10**9, 16 * 10**9])
+            seats = self.rng.choice([1, 1, 2, 4])
+            made = replace(made, memory=memory, slots=slots * seats, seats=seats)
         if self.theme.prices:
             made = replace(made, unmetered="")
         incarnation = str(self.rng.randint(1, 2))
@@ -790,6 +835,8 @@ class World:
         policy = self.rng.choice(self.theme.policies)
         # Half of the worlds have the order of 0.2.
         fields = {"fill_at_end": True} if self.theme.common and self.ties else {}
+        if self.theme.memory:
+            fields = {"cross_study": policy in ("pack", "srtf"), "fill_at_end": self.ties}
         self.send(happened.PolicyChosen, policy=policy, **fields)
 
 

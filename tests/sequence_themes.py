@@ -87,6 +87,8 @@ class Theme:
     prices: tuple[tuple[str, float], ...] = ()
     #: Whether trials draw schedules that begin alike, and so have epochs in common.
     common: bool = False
+    #: Whether trials need memory that is estimated, and lanes may have several seats.
+    memory: bool = False
     sequences: int = 12
     events: tuple[int, int] = (60, 220)
 
@@ -130,6 +132,17 @@ def widened_study(rng: random.Random, number: int) -> dict[str, Any]:
 def narrow_study(rng: random.Random, number: int) -> dict[str, Any]:
     fields = {"n_trials": rng.randint(4, 12), "max_segment": 1, "contract": "torch"}
     return any_study(rng, number) | fields | {"strategy": StrategySpec("full", max_epochs=20)}
+
+
+def sized_study(rng: random.Random, number: int) -> dict[str, Any]:
+    fields = {
+        "contract": rng.choice(["torch", "torch", "torch", "empty", "objective"]),
+        "memory_limit": rng.choice([None] * 5 + [4 * 10**9]),
+        "fuse": rng.choice(["auto", "auto", "off"]),
+        "priority": rng.choice([0, 0, 0, 1]),
+        "strategy": rng.choice([StrategySpec("full", max_epochs=20), PLANS[4], PLANS[5]]),
+    }
+    return narrow_study(rng, number) | fields
 
 
 def tuned_study(rng: random.Random, number: int) -> dict[str, Any]:
@@ -241,6 +254,17 @@ THEMES = {
         devices=2,
         studies=2,
         events=(120, 300),
+    ),
+    "memory": Theme(
+        sized_study,
+        {"train": 120.0, "footprint": 40.0, "fail": 4.0, "leave": 0.2, "drain": 0.2},
+        ("fifo", "fifo", "pack", "waterfill", "srtf"),
+        slots=(1, 2, 4),
+        devices=3,
+        studies=4,
+        memory=True,
+        sequences=30,
+        events=(160, 320),
     ),
     "crowded": Theme(
         narrow_study,

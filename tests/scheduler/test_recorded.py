@@ -59,7 +59,6 @@ SINCE = {
         "Remarked",
         "Derived",
         "Described",
-        "FootprintReported",
     ),
 }
 
