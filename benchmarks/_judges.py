@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.app.simulation.experiment import simulated_devices
-from penstock.app.simulation.generated import BATCHES
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import (
+from penstock.extensions.simulation.experiment import simulated_devices
+from penstock.extensions.simulation.generated import BATCHES
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import (
     KnownCosts,
     SimulatedTraining,
     StudyWork,

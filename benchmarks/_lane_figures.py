@@ -11,10 +11,10 @@ from __future__ import annotations
 from random import Random
 from statistics import fmean, median
 
-from penstock.app.simulation.devices.device_memory import MemoryNeed
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.outcome import ExperimentResult
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
+from penstock.extensions.simulation.devices.device_memory import MemoryNeed
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.outcome import ExperimentResult
+from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 from ._packing_figures import MEMORY, drawn_peak
 from ._philly import philly_jobs

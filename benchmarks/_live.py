@@ -21,9 +21,9 @@ from penstock.app.host.settings import Settings
 from penstock.app.ledger import codec
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.simulation.devices.transport import OVERHEAD
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import STEPS_PER_EPOCH
+from penstock.extensions.simulation.devices.transport import OVERHEAD
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import STEPS_PER_EPOCH
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import WidthsMeasured
@@ -193,7 +193,7 @@ class Costs:
     gaps: Mapping[str, float]
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """As ``app.simulation.devices.transport.SimulatedWork``."""
+        """As ``extensions.simulation.devices.transport.SimulatedWork``."""
         factor = dict(self.shape)[len(dispatch.segment.members)]
         seconds = self.level[dispatch.number] * factor
         seconds += self.gaps["first" if epoch == 1 else "next"]
@@ -202,7 +202,7 @@ class Costs:
         return seconds, self.values[dispatch.number, epoch]
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """As ``app.simulation.devices.transport.SimulatedWork``."""
+        """As ``extensions.simulation.devices.transport.SimulatedWork``."""
         return max(0.0, self.gaps["resized"] - self.gaps["next"])
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:

@@ -23,9 +23,9 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import STEPS_PER_EPOCH
 from penstock.app.spec.space import parse_space
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import STEPS_PER_EPOCH
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import EpochReported, Proposed

@@ -14,10 +14,10 @@ from dataclasses import replace
 from random import Random
 from statistics import fmean
 
-from penstock.app.simulation.devices.device_memory import MemoryNeed
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.outcome import ExperimentResult
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
+from penstock.extensions.simulation.devices.device_memory import MemoryNeed
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.outcome import ExperimentResult
+from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 from ._philly import philly_jobs
 

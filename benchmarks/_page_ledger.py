@@ -12,7 +12,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
-from penstock.app.simulation.devices.transport import SimulatedTransport
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import StudySubmitted
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec

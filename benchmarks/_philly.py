@@ -5,7 +5,7 @@ Running times follow quantiles of Microsoft's Philly cluster (Jeon et al., ATC 2
 logarithm is interpolated. Below the 10th percentile nothing is known to us, and far above the last
 ones a few jobs decide everything, so times are drawn from the 10th percentile to ``top``. Each draw
 is scaled to a mean of ``MEAN`` seconds. Arrivals have the bursts of Helios's cluster Venus, as in
-``app.simulation.generated``: exponential gaps, geometric sizes of 8.2 jobs on average.
+``extensions.simulation.generated``: exponential gaps, geometric sizes of 8.2 jobs on average.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
-from penstock.app.simulation.generated import BURST
+from penstock.extensions.simulation.generated import BURST
 
 #: (part of the jobs, seconds).
 QUANTILES = (

@@ -1,7 +1,7 @@
 """Replays tuning in the simulator on measured trainings, under one system after another.
 
-The engine, Hyperband and the clock of ``app.simulation.simulator`` are as they are; what a trial
-runs with, and what it pays to find out, is a ``System``'s. Ours is replayed by the race of
+The engine, Hyperband and the clock of ``extensions.simulation.simulator`` are as they are; what a
+trial runs with, and what it pays to find out, is a ``System``'s. Ours is replayed by the race of
 ``profiling.knobs.racing`` on measured windows and by the engine's limit of what may be thrown away,
 since simulated trainers measure no windows. It knows a race's end when the trial that measures
 begins, so it is told a probe early (of at most 2 % of the work). Systems share hyperparameters and
@@ -17,8 +17,8 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import STEPS_PER_EPOCH, study_spec
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import STEPS_PER_EPOCH, study_spec
 from penstock.profiling.devices.device import Device
 from penstock.profiling.knobs.knobs import SystemConfig, config_text, merged
 from penstock.profiling.knobs.racing import Race

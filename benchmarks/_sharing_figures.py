@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import STEPS_PER_EPOCH, study_spec
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import STEPS_PER_EPOCH, study_spec
 from penstock.profiling.costs.interference import Interference, SharingStep, SharingTable
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch

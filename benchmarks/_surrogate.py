@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from penstock import Float, Int
-from penstock.app.simulation.workload import STEPS_PER_EPOCH
+from penstock.extensions.simulation.workload import STEPS_PER_EPOCH
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import Params, StudySpec
 

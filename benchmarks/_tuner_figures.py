@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import fmean
 
-from penstock.app.simulation.simulator import Simulated, simulate
-from penstock.app.simulation.workload import (
+from penstock.extensions.simulation.simulator import Simulated, simulate
+from penstock.extensions.simulation.workload import (
     STEPS_PER_EPOCH,
     KnownCosts,
     StudyWork,

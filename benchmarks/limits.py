@@ -40,16 +40,16 @@ from unittest.mock import patch
 
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.simulation.devices.transport import SimulatedTransport
-from penstock.app.simulation.simulator import Simulated, simulate
-from penstock.app.simulation.workload import (
+from penstock.extensions.limits.limits import limits_of
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
+from penstock.extensions.simulation.simulator import Simulated, simulate
+from penstock.extensions.simulation.workload import (
     SimulatedTraining,
     StudyWork,
     TrialWork,
     Workload,
     study_spec,
 )
-from penstock.extensions.limits.limits import limits_of
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Event

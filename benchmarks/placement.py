@@ -21,10 +21,10 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
-from penstock.app.simulation.experiment import lower_bound, simulated_devices
-from penstock.app.simulation.generated import BATCHES, FAMILIES, Instance, instances
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import (
+from penstock.extensions.simulation.experiment import lower_bound, simulated_devices
+from penstock.extensions.simulation.generated import BATCHES, FAMILIES, Instance, instances
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import (
     KnownCosts,
     SimulatedTraining,
     StudyWork,

@@ -30,9 +30,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.outcome import ExperimentResult
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.outcome import ExperimentResult
+from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 from ._ideal_queue import RULES, mean_completion
 from ._lane_figures import lane_figures

@@ -32,8 +32,8 @@ from typing import Any
 
 import optuna
 from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.simulation.simulator import simulate
 from penstock.app.spec.space import parse_space
+from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import EpochReported, Proposed
 from penstock.scheduler.model.study import Code, Params, StrategySpec, StudySpec, trial_id

@@ -6,10 +6,10 @@ from html import escape
 from pathlib import Path
 
 from penstock.app.drawings.charts import STUDIES
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.outcome import ExperimentResult, Simulation
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 from penstock.app.views.lane_spans import turn_spans
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.outcome import ExperimentResult, Simulation
+from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 PICTURE = Path(__file__).parent / "img" / "lanes.svg"
 #: When each job arrives, how many epochs it has, and how long each is (seconds).

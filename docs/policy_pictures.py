@@ -6,11 +6,17 @@ from html import escape
 from pathlib import Path
 
 from penstock.app.drawings.charts import STUDIES
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.gantt import spans
-from penstock.app.simulation.outcome import Simulation
-from penstock.app.simulation.waits import waits
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.gantt import spans
+from penstock.extensions.simulation.outcome import Simulation
+from penstock.extensions.simulation.waits import waits
+from penstock.extensions.simulation.workload import (
+    StudyWork,
+    TrialWork,
+    Workload,
+    shape_of,
+    study_spec,
+)
 from penstock.profiling.costs.hull import hull
 from penstock.profiling.costs.reference_curves import curve
 from penstock.scheduler.model.study import number_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer.main
-from penstock.app.cli.main import app
+from commands import COMMANDS
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parent.parent
@@ -16,8 +15,7 @@ DEPLOY = ROOT / "deploy"
 def check_command(words: Sequence[str]) -> None:
     """See that ``penstock WORDS`` is a command, with options that it has."""
     command, *options = words
-    known = typer.main.get_command(app).commands[command]
-    named = {name for parameter in known.params for name in parameter.opts}
+    named = {name for parameter in COMMANDS[command].params for name in parameter.opts}
     assert {option for option in options if option.startswith("--")} <= named, words
 
 

@@ -6,7 +6,7 @@ import json
 
 from penstock.app.common.ports import Message
 from penstock.app.ledger.codec import spec_to_json
-from penstock.app.simulation.devices.transport import SimulatedTransport
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
 
 
 class Curve:

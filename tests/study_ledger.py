@@ -15,7 +15,7 @@ from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
-from penstock.app.simulation.devices.transport import SimulatedTransport
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import StudySubmitted
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec

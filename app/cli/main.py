@@ -35,12 +35,12 @@ from .machine import (
     up,
     worker,
 )
+from .of_extensions import AllCommands
 from .results import best, export, import_study, memory, prefixes
 from .scripts import run, submit
-from .simulate import simulate
 from .terminal import (
+    STUDIES,
     Application,
-    Commands,
     Json,
     Name,
     Names,
@@ -54,10 +54,10 @@ from .terminal import (
     study_of,
 )
 
-STUDIES, MACHINE = "Studies", "This machine"  # how --help groups the commands
+MACHINE = "This machine"
 
 app = Application(
-    cls=Commands,
+    cls=AllCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Hyperparameter tuning as a stream of epoch-sized tasks on Celery.\n\n"
@@ -217,7 +217,6 @@ for command, does in (
     ("weight", weight),
     ("extend", extend),
     ("cancel", cancel),
-    ("simulate", simulate),
     ("similar", similar),
 ):
     app.command(command, rich_help_panel=STUDIES)(does)

@@ -19,8 +19,10 @@ from ..common.plain import encodable
 from ..drawings.charts import SCALE, shade
 
 
-def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:
-    """The page whose header and main are in the file ``template`` next to this module.
+def page(
+    template: str | Path, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime
+) -> str:
+    """Return the page whose header and main are in a file: a name is one next to this module.
 
     ``parts`` are HTML by the name of their placeholder. Without ``charts`` it has no plotly.js.
     """
@@ -80,9 +82,9 @@ def plotly_script() -> str:
     return str(get_plotlyjs())
 
 
-def _beside(name: str) -> str:
-    """The text of a file next to this module."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+def _beside(name: str | Path) -> str:
+    """Return the text of a file next to this module, or of one whose whole path is given."""
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def script_json(value: Any) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...app.cli.terminal import Json, present, reader_of
 from ...profiling.base.errors import UsageError
-from .terminal import Json, present, reader_of
 
 if TYPE_CHECKING:
-    from ..simulation.workload import Workload
+    from .workload import Workload
 
 _STUDY, _GENERATED = "study:", "generated:"
 
@@ -70,10 +70,10 @@ def simulate(
 
     Nothing is trained, and only planning takes real time.
     """
+    from ...app.runner import answers
     from ...scheduler.policies.names import POLICIES
-    from ..runner import answers
-    from ..simulation.experiment import run, simulated_devices
-    from ..simulation.table import Progress, simulation_view
+    from .experiment import run, simulated_devices
+    from .table import Progress, simulation_view
 
     simulated = simulated_devices(devices, memory)
     found = _workload(workload, len(simulated), max_width=max_width, seed=seed, count=count)
@@ -84,7 +84,7 @@ def simulate(
             found, simulated, tuple(policy or POLICIES), known=known, tell=progress.tell
         )
     if report is not None:
-        from ..simulation.page import write_simulation
+        from .page import write_simulation
 
         write_simulation(simulation, report)
     present(simulation, as_json, simulation_view, lambda done: done.facts())
@@ -100,15 +100,15 @@ def _workload(
         if value is not None and not name.startswith(_GENERATED):
             raise UsageError.refuse(option, value, f"nothing but with {_GENERATED}FAMILY")
     if name.startswith(_STUDY):
-        from ..simulation.recorded import recorded
+        from .recorded import recorded
 
         reader = reader_of()
         return recorded(reader, reader.study(name.removeprefix(_STUDY)), max_width)
     if name.startswith(_GENERATED):
-        from ..simulation.generated import generated
+        from .generated import generated
 
         family = name.removeprefix(_GENERATED)
         return generated(family, devices, seed=seed or 0, count=1 if count is None else count)
-    from ..simulation.workload_file import read_workload
+    from .workload_file import read_workload
 
     return read_workload(Path(name))

@@ -13,6 +13,9 @@ from functools import partial
 from itertools import pairwise
 from statistics import fmean
 
+from ...app.advice.policy_host import check_policy
+from ...app.views.delays import summary, trial_delays
+from ...app.views.lane_spans import turn_spans
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...profiling.devices.discovery import parse_spec
@@ -23,9 +26,6 @@ from ...scheduler.policies.names import POLICIES
 from ...scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
 from ...scheduler.policies.planner.width_plan import curve_of
 from ...scheduler.strategies.base import rungs_of
-from ..advice.policy_host import check_policy
-from ..views.delays import summary, trial_delays
-from ..views.lane_spans import turn_spans
 from .devices.device_memory import GIB, MAX_MEMORY, MIN_MEMORY
 from .outcome import ExperimentResult, Simulation
 from .simulator import simulate

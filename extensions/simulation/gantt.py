@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby, repeat
 
+from ...app.common.text import number
+from ...app.drawings.charts import STUDIES, WIDE_LANES, unit_of
+from ...app.views.lane_spans import turn_spans
 from ...profiling.devices.device import Device
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
-from ..common.text import number
-from ..drawings.charts import STUDIES, WIDE_LANES, unit_of
-from ..views.lane_spans import turn_spans
 from .experiment import occupied
 from .outcome import ExperimentResult, Simulation
 

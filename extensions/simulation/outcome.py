@@ -1,6 +1,6 @@
 """The outcome of a workload under one policy and under several, as values.
 
-``app.simulation.experiment`` makes them; tables, pages and pictures show them.
+``extensions.simulation.experiment`` makes them; tables, pages and pictures show them.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...app.common.text import count
+from ...app.views.delays import Completion, Delays
 from ...profiling.devices.device import Device
 from ...scheduler.model.trial import AcceptedEpoch
-from ..common.text import count
-from ..views.delays import Completion, Delays
 from .workload import Workload
 
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from ..common.atomic_file import write_atomic
-from ..common.text import count, duration
-from ..drawings.charts import STUDIES
-from ..report.html import Markup, pairs
-from ..report.page import page
+from ...app.common.atomic_file import write_atomic
+from ...app.common.text import count, duration
+from ...app.drawings.charts import STUDIES
+from ...app.report.html import Markup, pairs
+from ...app.report.page import page
 from .gantt import busy, colour, colours, gantt
 from .outcome import ExperimentResult, Simulation
 from .table import headline
@@ -56,7 +56,7 @@ def render(simulation: Simulation, now: datetime) -> str:
             }
         ),
     }
-    return page("simulation.html", parts, {}, now)
+    return page(Path(__file__).with_name("simulation.html"), parts, {}, now)
 
 
 def _sentence(of: ExperimentResult) -> str:

@@ -19,23 +19,23 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from ...app.common.text import count, duration
+from ...app.ledger.codec import spec_from_json
+from ...app.views.utilisation import beside
 from ...profiling.base.errors import UsageError
 from ...profiling.costs.company import Company
 from ...profiling.costs.table import FIRST_RESIZE
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.study import study_of_trial
 from ...scheduler.prefixes.chain import has_prefixes
-from ..common.text import count, duration
-from ..ledger.codec import spec_from_json
-from ..views.utilisation import beside
 from .devices.transport import OVERHEAD
 from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 
 if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow, StudyRow
     from ...profiling.costs.throughput import Shape
     from ...scheduler.model.study import StudySpec
-    from ..ledger.reader import Reader
-    from ..ledger.rows import EpochRow, StudyRow
 
 #: A longer gap between two segments on a device, in seconds, is a wait and not overhead.
 MAX_OVERHEAD = 1.0

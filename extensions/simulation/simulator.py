@@ -9,6 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from ...app.advice.policy_host import PluginHost
+from ...app.common.clock import SimulatedClock
+from ...app.extensions import PLUGS
+from ...app.ledger.ledger import MemoryLedger
+from ...app.optuna_bridge.samplers import SamplerHost
+from ...app.runner.runner import Runner
 from ...profiling.base.errors import BackendError
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.table import CostTable
@@ -29,12 +35,6 @@ from ...scheduler.policies.names import CROSS_STUDY
 from ...scheduler.state.state import EngineState
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy
-from ..advice.policy_host import PluginHost
-from ..common.clock import SimulatedClock
-from ..extensions import PLUGS
-from ..ledger.ledger import MemoryLedger
-from ..optuna_bridge.samplers import SamplerHost
-from ..runner.runner import Runner
 from .devices.device_memory import UNKNOWN, MemoryNeed
 from .devices.transport import OVERHEAD, SimulatedTransport, SimulatedWork
 

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..common.console import PlainConsole
-from ..common.text import count, duration
+from ...app.common.console import PlainConsole
+from ...app.common.text import count, duration
 from .outcome import Simulation
 
 

@@ -14,13 +14,13 @@ from html import escape
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from ...app.common.text import duration
+from ...app.views.lane_spans import Span, turn_spans
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.las import level
 from ...scheduler.policies.names import CROSS_STUDY
 from ...scheduler.strategies.base import rungs_of
-from ..common.text import duration
-from ..views.lane_spans import Span, turn_spans
 from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg
 from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT

@@ -9,6 +9,8 @@ from typing import Any
 
 from optuna.distributions import FloatDistribution, distribution_to_json
 
+from ...app.spec.space import parse_space
+from ...app.spec.steps import Steps, expanded
 from ...profiling.costs.company import Company
 from ...profiling.costs.fitting import fit
 from ...profiling.costs.interference import SharingTable
@@ -22,8 +24,6 @@ from ...scheduler.model.trial_group import Entry, TrialGroup
 from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.full import FullBudget
 from ...scheduler.strategies.registry import make_strategy
-from ..spec.space import parse_space
-from ..spec.steps import Steps, expanded
 from .devices.device_memory import UNKNOWN, MemoryNeed
 from .devices.transport import OVERHEAD
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from ...app.common.yaml_file import KeyPath, YamlFile
+from ...app.study.study_file import strategy_from
 from ...profiling.base.errors import UsageError
 from ...profiling.costs.company import Company
 from ...profiling.costs.reference_curves import curve
 from ...profiling.costs.throughput import Shape
 from ...scheduler.model.study import StrategySpec
-from ..common.yaml_file import KeyPath, YamlFile
-from ..study.study_file import strategy_from
 from .devices.device_memory import GIB, MAX_MEMORY, UNKNOWN, MemoryNeed
 from .devices.transport import OVERHEAD
 from .workload import PIECES, StudyWork, TrialWork, Workload, shape_of, study_spec, widest

@@ -15,9 +15,9 @@ from optuna.study import MaxTrialsCallback
 from penstock import ASHA, FullBudget, Resources, SystemTuning, UsageError, create_study
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.runner import commands
-from penstock.app.simulation.devices.transport import SimulatedTransport
 from penstock.app.spec.space import parse_space
 from penstock.app.views.best import best_facts
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import DeviceJoined
 from penstock.scheduler.model.study import StrategySpec

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from commands import COMMANDS
 from patience import PATIENCE
+from penstock.app import extensions
 from penstock.app.cli.main import app
+from penstock.app.cli.of_extensions import COMMANDS as EXTENSION_COMMANDS
 from penstock.app.cli.terminal import present
 from penstock.app.host import locks
 from penstock.app.ledger.reader import Reader
@@ -26,7 +29,6 @@ from penstock.scheduler.model.events import DeviceLeft, StudyPaused
 from penstock.scheduler.model.study import ENDLESS
 from rich.console import Console
 from study_ledger import START, SomeFail, make_study, start_study, study_spec
-from typer.main import get_command
 from typer.testing import CliRunner
 
 
@@ -402,20 +404,29 @@ def test_a_wrong_command_line_exits_with_2(call, arguments):
     assert refused.stdout == ""
 
 
-@pytest.mark.parametrize("command", ["simulate", "weight", "report", "devices free"])
+@pytest.mark.parametrize("command", ["watch", "weight", "report", "devices free"])
 def test_help_names_arguments_plainly(call, command):
     lines = call(*command.split(), "--help").stdout.splitlines()
     [usage] = [line for line in lines if "Usage" in line]
     assert not re.search(r"[{}]|\[\[", usage)
 
 
-def every_command(group=None, prefix=()):
+def test_a_command_whose_extension_is_not_there_is_listed_and_refused(call, monkeypatch):
+    monkeypatch.setattr(extensions, "names", lambda end: ())
+    for name, extension, _ in EXTENSION_COMMANDS:
+        refused = call(name, "--help")
+        assert refused.exit_code == 2
+        assert f"penstock {name} needs the extension {extension}, which" in refused.stderr
+        assert f" {name} " in call("--help").stdout
+
+
+def every_command(commands=COMMANDS, prefix=()):
     """Each command that --help shows, those of groups too, with the words that call it."""
-    for name, command in (group or get_command(app)).commands.items():
+    for name, command in commands.items():
         if not command.hidden:
             yield " ".join((*prefix, name)), command
             if hasattr(command, "commands"):
-                yield from every_command(command, (*prefix, name))
+                yield from every_command(command.commands, (*prefix, name))
 
 
 @pytest.mark.parametrize(("name", "command"), [pytest.param(*c, id=c[0]) for c in every_command()])
@@ -461,6 +472,7 @@ def test_help_loads_nothing_heavy(tmp_path):
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'optuna', 'sqlalchemy', 'celery', 'plotly', 'redis', 'pydantic'}\n"
         "heavy |= {'numpy'}\n"
+        "heavy |= {'penstock.extensions.simulation'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     result = subprocess.run(

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 from drive_world import spec
-from penstock.app.simulation.simulator import simulate
 from penstock.app.spec.space import parse_space
 from penstock.benchmarks.random_widths import RANDOM_WIDTHS
+from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import EpochReported, StudySubmitted

@@ -20,10 +20,10 @@ from penstock.app.ledger.codec import state_to_json
 from penstock.app.ledger.ledger import MemoryLedger
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
-from penstock.app.simulation.experiment import run as simulation
-from penstock.app.simulation.experiment import simulated_devices
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 from penstock.app.views.plan import plan_view
+from penstock.extensions.simulation.experiment import run as simulation
+from penstock.extensions.simulation.experiment import simulated_devices
+from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Planned, PolicyChosen, PolicyFailed

@@ -17,7 +17,7 @@ from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.reports import to_events, to_question
 from penstock.app.runner.runner import SURVEY_EVERY, Runner
-from penstock.app.simulation.devices.transport import SimulatedTransport
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.base.draws import digest_of
 from penstock.profiling.base.errors import BackendError, IllegalTransition, LedgerDamaged
 from penstock.scheduler.engine.devices import Devices

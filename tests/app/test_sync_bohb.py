@@ -5,7 +5,7 @@ from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.ledger import MemoryLedger
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
-from penstock.app.simulation.devices.transport import SimulatedTransport
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import EpochReported, StudySubmitted

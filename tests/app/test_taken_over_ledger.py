@@ -19,9 +19,9 @@ from penstock.app.prefixes.common import prefixes_of
 from penstock.app.prefixes.view import facts_in_words
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
-from penstock.app.simulation.devices.transport import SimulatedTransport
-from penstock.app.simulation.recorded import recorded
 from penstock.app.stories.story import find_trial, trial_story
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
+from penstock.extensions.simulation.recorded import recorded
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import Durable, StudySubmitted

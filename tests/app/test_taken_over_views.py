@@ -9,12 +9,12 @@ import pytest
 from penstock.app.drawings.timeline import timeline
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.report.device_sharing import shared_spans
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.recorded import recorded
 from penstock.app.views.plan import plan_view
 from penstock.app.views.progress import study_progress
 from penstock.app.views.spending import energy_words, joules_of
 from penstock.app.views.utilisation import usage, usage_of
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.recorded import recorded
 from penstock.scheduler.model.events import StudyPaused
 from penstock.scheduler.outlook.outlook import outlook
 from prefix_world import Grid, grid, shared

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from penstock.app.common.yaml_file import ALLOWED, MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlFile
-from penstock.app.simulation.workload_file import read_workload
+from penstock.extensions.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import UsageError
 
 

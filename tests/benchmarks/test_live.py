@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.simulation.workload import study_spec
+from penstock.extensions.simulation.workload import study_spec
 from penstock.scheduler.model.study import StrategySpec
 
 from benchmarks._live import DEVICES, Costs, Ran, bound, costs, foretold

@@ -16,7 +16,6 @@ from penstock.app.host.settings import Settings, load
 from penstock.app.ledger.history import read_file, to_json
 from penstock.app.runner.imports import check_imported
 from penstock.app.services.services import desired_state
-from penstock.app.simulation.workload_file import read_workload
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import (
     Categorical,
@@ -29,6 +28,7 @@ from penstock.app.spec.space import (
 )
 from penstock.app.study.handle import StudyHandle
 from penstock.app.study.study_file import run_study_file
+from penstock.extensions.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import PenstockError, UsageError
 from penstock.profiling.devices.discovery import Gpu, Machine, find_devices
 from penstock.profiling.similarity.history import HistoryEntry

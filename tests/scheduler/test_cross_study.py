@@ -11,9 +11,9 @@ from drive_world import World, check_invariants, spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import (
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import (
     SimulatedTraining,
     StudyWork,
     TrialWork,

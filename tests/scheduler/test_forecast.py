@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 from drive_world import World, spec
-from penstock.app.simulation.experiment import simulated_devices
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import (
+from penstock.app.views.plan import _study
+from penstock.extensions.simulation.experiment import simulated_devices
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import (
     SimulatedTraining,
     StudyWork,
     TrialWork,
     Workload,
     study_spec,
 )
-from penstock.app.views.plan import _study
 from penstock.scheduler.model.events import PolicyChosen, StudyPaused
 from penstock.scheduler.model.snapshot import Candidate, Snapshot, find_fault
 from penstock.scheduler.model.study import ENDLESS, StrategySpec

@@ -10,7 +10,7 @@ from drive_world import World, check_invariants, spec
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.app.ledger.codec import state_from_json, state_to_json
-from penstock.app.simulation.simulator import simulate
+from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Dispatch

@@ -16,14 +16,14 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
+from ....app.common.clock import SimulatedClock
+from ....app.common.ports import AttemptStatus, Effects, LiveDevice, Message, OpenAttempt, Survey
 from ....profiling.costs.width_window import COUNTED, MIN_STEPS, STEPS, WidthWindow
 from ....profiling.devices.device import Device
 from ....scheduler.model.decisions import Cut, Dispatch, Segment
 from ....scheduler.model.study import StudySpec
 from ....scheduler.prefixes.chain import has_prefixes, link_at, links_of
 from ....tasks.process.messages import Forged
-from ...common.clock import SimulatedClock
-from ...common.ports import AttemptStatus, Effects, LiveDevice, Message, OpenAttempt, Survey
 from .device_memory import GIB, UNKNOWN, DeviceMemory, MemoryNeed
 from .lane_turns import Entry, LaneTurns
 

@@ -7,8 +7,8 @@ import pytest
 from drive_world import device, spec
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.ports import Effects
-from penstock.app.simulation.devices.transport import SimulatedTransport
-from penstock.app.simulation.simulator import simulate
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
+from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.decisions import Dispatch, Member, Segment
 from penstock.scheduler.model.events import EpochReported, TrialReturned

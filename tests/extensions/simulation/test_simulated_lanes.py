@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from penstock.app.simulation.devices.device_memory import GIB, MemoryNeed
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.gantt import spans
-from penstock.app.simulation.waits import waits
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
+from penstock.extensions.simulation.devices.device_memory import GIB, MemoryNeed
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.gantt import spans
+from penstock.extensions.simulation.waits import waits
+from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.company import Company
 from penstock.scheduler.policies.srtf import PATIENCE, SHORTEST

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from penstock.app.simulation.devices.device_memory import GIB, DeviceMemory, MemoryNeed
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import (
+from penstock.extensions.simulation.devices.device_memory import GIB, DeviceMemory, MemoryNeed
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.simulator import simulate
+from penstock.extensions.simulation.workload import (
     SimulatedTraining,
     StudyWork,
     TrialWork,
     Workload,
     study_spec,
 )
-from penstock.app.simulation.workload_file import read_workload
+from penstock.extensions.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.events import AttemptFailed, EpochReported

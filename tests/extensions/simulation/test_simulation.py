@@ -10,14 +10,20 @@ from pathlib import Path
 import pytest
 from penstock.app.cli.main import app
 from penstock.app.cli.terminal import present
-from penstock.app.simulation import gantt as simulation_drawing
-from penstock.app.simulation.experiment import lower_bound, run, simulated_devices
-from penstock.app.simulation.gantt import colour, gantt, shares, spans
-from penstock.app.simulation.generated import BURST, FAMILIES, generated, instance
-from penstock.app.simulation.page import render
-from penstock.app.simulation.recorded import recorded
-from penstock.app.simulation.table import simulation_view
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
+from penstock.extensions.simulation import gantt as simulation_drawing
+from penstock.extensions.simulation.experiment import lower_bound, run, simulated_devices
+from penstock.extensions.simulation.gantt import colour, gantt, shares, spans
+from penstock.extensions.simulation.generated import BURST, FAMILIES, generated, instance
+from penstock.extensions.simulation.page import render
+from penstock.extensions.simulation.recorded import recorded
+from penstock.extensions.simulation.table import simulation_view
+from penstock.extensions.simulation.workload import (
+    StudyWork,
+    TrialWork,
+    Workload,
+    shape_of,
+    study_spec,
+)
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.company import Company
 from penstock.profiling.costs.reference_curves import fitted
@@ -296,7 +302,7 @@ def test_epochs_that_were_not_recorded_are_told():
 
 
 def test_a_policy_of_the_user_that_fails_is_told_beside_its_figures(monkeypatch):
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]))
     trials = (TrialWork(10.0, HALVING, 3) for _ in range(3))
     found = run(

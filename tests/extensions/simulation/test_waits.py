@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
-from penstock.app.simulation.experiment import run, simulated_devices
-from penstock.app.simulation.page import render
-from penstock.app.simulation.waits import MAX_LANES, waits, waits_chart
-from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, study_spec
+from penstock.extensions.simulation.experiment import run, simulated_devices
+from penstock.extensions.simulation.page import render
+from penstock.extensions.simulation.waits import MAX_LANES, waits, waits_chart
+from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 
 def jobs(*of):

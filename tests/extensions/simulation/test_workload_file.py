@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from penstock.app.simulation.workload_file import read_workload
+from penstock.extensions.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import UsageError
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "workload.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "workload.yaml"
 FILE = """\
 resize: 5
 curves:
