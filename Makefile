@@ -15,7 +15,7 @@ test slow quick affected under-load: export KINETO_LOG_LEVEL := 6
 # Tests also wait: three workers keep two cores busy.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # What says most within a minute: the core, the models, the map of the house.
-QUICK := tests/scheduler tests/profiling tests/test_house.py
+QUICK := tests/scheduler tests/extensions tests/profiling tests/test_house.py
 PARALLEL := $(BIN)/python tests/again.py -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 # Installs with pip, and prints a line for each package. What pip says else is shown where it fails: a
@@ -40,7 +40,7 @@ run: .venv/installed ## the quickstart: tune a small network on handwritten digi
 
 quick: .venv/dev ## the inner loop: style, and the tests of the core, the models and the house
 	@$(BIN)/ruff check
-	@$(BIN)/pytest -q -n logical --dist loadfile $(QUICK)
+	@$(BIN)/pytest -q -n logical --dist loadfile -m "not integration and not slow" $(QUICK)
 
 affected: .venv/dev ## what a change reaches since SINCE=commit (or main), nearest first, for two minutes
 	@$(BIN)/python tests/affected.py $(SINCE)

@@ -1,4 +1,9 @@
-"""What all tests need of the process that they run in, and which of them are never run again."""
+"""What all tests need of the process that they run in, and which of them are never run again.
+
+A test that needs an extension is in ``tests/extensions/NAME``, or marked with
+``pytest.mark.extension("NAME")``. Where the extension's folder is not there, files of the former
+are not even read, as they may import it, and tests that are marked are skipped.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,8 @@ import pytest
 from invariants import is_invariant
 
 TESTS = Path(__file__).parent
+#: The folder of the extensions, and that of their tests.
+EXTENSIONS, OF_EXTENSIONS = TESTS.parent / "extensions", TESTS / "extensions"
 
 
 def pytest_configure() -> None:
@@ -23,3 +30,29 @@ def pytest_configure() -> None:
 def pytest_itemcollected(item) -> None:
     if is_invariant(item.path.relative_to(TESTS).as_posix(), item.originalname):
         item.add_marker(pytest.mark.invariant)
+    if (name := extension_of(item.path)) is not None:
+        item.add_marker(pytest.mark.extension(name))
+
+
+def pytest_ignore_collect(collection_path) -> bool | None:
+    name = extension_of(collection_path)
+    return True if name is not None and not is_there(name) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item) -> None:
+    for mark in item.iter_markers("extension"):
+        for name in mark.args:
+            if not is_there(name):
+                pytest.skip(f"the folder extensions/{name} is not there")
+
+
+def extension_of(path: Path) -> str | None:
+    """The extension whose tests are in a file or folder."""
+    if not path.is_relative_to(OF_EXTENSIONS):
+        return None
+    return next(iter(path.relative_to(OF_EXTENSIONS).parts), None)
+
+
+def is_there(name: str) -> bool:
+    return (EXTENSIONS / name / "__init__.py").exists()

@@ -89,6 +89,8 @@ class Theme:
     common: bool = False
     #: Whether trials need memory that is estimated, and lanes may have several seats.
     memory: bool = False
+    #: The extensions that its studies need.
+    needs: tuple[str, ...] = ()
     sequences: int = 12
     events: tuple[int, int] = (60, 220)
 
@@ -322,6 +324,7 @@ THEMES = {
         prices=(("cpu", 1.0),),
         slots=(1, 2),
         seconds=0.3,
+        needs=("limits",),
         sequences=24,
     ),
     "prefixes": Theme(

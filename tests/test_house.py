@@ -12,6 +12,7 @@ from pathlib import Path
 
 import penstock
 import pytest
+from penstock.app.extensions import EXTENSIONS
 
 from benchmarks._package import FLOORS, Package
 
@@ -278,3 +279,17 @@ def test_a_process_loads_only_what_it_works_with(module):
     assert ran.returncode == 0, ran.stderr
     loaded = {name.partition(".")[0] for name in ran.stdout.split()}
     assert loaded & LIGHT[module] == set()
+
+
+def test_tests_name_extensions_that_are_in_the_list():
+    """A name that no extension has would skip them everywhere."""
+    marks = re.compile(r"mark\.extension\(([^*\n]*?)\)")
+    files = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    named = {
+        name
+        for path in files
+        for names in marks.findall(path.read_text())
+        for name in re.findall(r'"(\w+)"', names)
+    }
+    named |= {path.name for path in (ROOT / "tests" / "extensions").iterdir() if path.is_dir()}
+    assert named - {"__pycache__"} <= set(EXTENSIONS)

@@ -8,7 +8,7 @@ import pytest
 from penstock import Float, FullBudget, Limits, create_study
 from users_trainables import Paced
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("limits")]
 
 LR = Float(1e-3, 1e-1, log=True)
 #: Of which much more would be trained than any limit here allows.

@@ -8,6 +8,7 @@ import pytest
 from engine_record import Recorder, Sequence, read, themes
 from penstock.app.ledger.codec import KINDS
 from penstock.scheduler.model import decisions
+from sequence_themes import THEMES
 
 DECISIONS = {
     name
@@ -32,13 +33,20 @@ class Counting(Recorder):
         return decided, changed
 
 
+def marked():
+    """The themes, each with the extensions that it needs."""
+    return [
+        pytest.param(theme, marks=pytest.mark.extension(*THEMES[theme].needs)) for theme in themes()
+    ]
+
+
 @pytest.fixture(scope="module")
 def counts():
     """What all replays of this module have seen, by theme."""
     return {}
 
 
-@pytest.mark.parametrize("theme", themes())
+@pytest.mark.parametrize("theme", marked())
 def test_the_engine_does_what_it_did(theme, counts):
     """All events, with a restart from a snapshot at each checkpoint."""
     seen = counts[theme] = []
@@ -63,7 +71,7 @@ SINCE = {
 }
 
 
-@pytest.mark.parametrize("theme", themes())
+@pytest.mark.parametrize("theme", marked())
 def test_a_snapshot_that_the_old_code_wrote_is_taken_up(theme):
     for number, sequence in enumerate(read(theme)):
         if sequence.snapshot is not None:
@@ -71,6 +79,7 @@ def test_a_snapshot_that_the_old_code_wrote_is_taken_up(theme):
             assert not wrong, f"sequence {number} of {theme} from its snapshot on: {wrong}"
 
 
+@pytest.mark.extension(*(name for theme in themes() for name in THEMES[theme].needs))
 def test_every_kind_of_event_and_of_decision_is_in_the_record(counts):
     assert counts.keys() == set(themes()), "run the whole file"
     seen = [each for of_theme in counts.values() for each in of_theme]

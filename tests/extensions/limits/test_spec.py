@@ -1,4 +1,4 @@
-"""Limits of a study as users give them and at the scheduler's door; and the prices of devices."""
+"""Limits of a study as users give them and at the scheduler's door."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from desk import command
 from drive_world import World, spec
 from penstock import Limits, UsageError
-from penstock.app.host.settings import load
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.runner import commands
 from penstock.app.spec.build import make_plan
@@ -112,25 +111,3 @@ def test_what_no_device_can_account_for_is_said_once_for_those_alike():
         world.join(name)
     with pytest.raises(UsageError, match=r"for it \(cpu\.a\.0, cpu\.a\.1: [^:]* energy\)$"):
         submitted(world, kwh=1.0)
-
-
-# -- prices ---------------------------------------------------------------------------------------
-
-
-def test_prices_are_by_kind_of_device(monkeypatch, tmp_path):
-    assert load(home=tmp_path).price_list == ()
-    monkeypatch.setenv("PENSTOCK_PRICES", "cpu=0.04, cuda=2.5")
-    settings = load(home=tmp_path)
-    assert settings.price_list == (("cpu", 0.04), ("cuda", 2.5))
-    for name, value in settings.environment().items():
-        monkeypatch.setenv(name, value)
-    assert load() == settings
-
-
-@pytest.mark.parametrize(
-    "text", ["cpu", "cpu=", "cpu=-1", "cpu=inf", "cpu=nan", "tpu=1", "cpu=1,cpu=2", "cpu=1,", "=1"]
-)
-def test_prices_that_cannot_be_are_refused(monkeypatch, text):
-    monkeypatch.setenv("PENSTOCK_PRICES", text)
-    with pytest.raises(UsageError, match=r"PENSTOCK_PRICES = .* is refused: allowed is KIND=PRICE"):
-        load()
