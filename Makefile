@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick affected test flaky under-load slow check docs dist bench bench-peers bench-strangers gpu-campaign gpu-wheels optuna-check deploy-check clean
+.PHONY: help run quick affected test flaky under-load slow check removable docs dist bench bench-peers bench-strangers gpu-campaign gpu-wheels optuna-check deploy-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -64,6 +64,9 @@ check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@MYPYPATH=.typing $(BIN)/mypy -p penstock
 	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory test
+
+removable: .venv/dev ## each extension removed from a copy of the project: its tests and the quickstart
+	@$(BIN)/python -m benchmarks.removable
 
 docs: .venv/dev ## these pages as a site, in build/site; a broken link is an error
 	@$(BIN)/python docs/build_site.py build/site

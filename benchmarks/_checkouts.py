@@ -41,15 +41,33 @@ class Checkout:
 
         A program of ours that is run by its path finds the checkout's ``benchmarks``, not ours.
         """
+        command, environment = self._command(argv, variables)
+        subprocess.run(command, cwd=self.root, env=environment, check=True)
+
+    def output(
+        self, *argv: str, variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python in the checkout as ``run`` does; what it said and its exit status."""
+        command, environment = self._command(argv, variables)
+        return subprocess.run(
+            command, cwd=self.root, env=environment, check=False, capture_output=True, text=True
+        )
+
+    def _command(
+        self, argv: tuple[str, ...], variables: Mapping[str, str] | None
+    ) -> tuple[list[str], dict[str, str]]:
         path = os.pathsep.join((str(self.path), str(self.root)))
-        environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
-        subprocess.run([sys.executable, "-P", *argv], cwd=self.root, env=environment, check=True)
+        return [sys.executable, "-P", *argv], {
+            **os.environ,
+            "PYTHONPATH": path,
+            **(variables or {}),
+        }
 
 
 @contextmanager
 def this_checkout() -> Iterator[Checkout]:
     """The checkout that this file is part of, with its uncommitted changes."""
-    with _linked(ROOT) as made:
+    with linked(ROOT) as made:
         yield made
 
 
@@ -61,14 +79,15 @@ def checkout_of(commit: str) -> Iterator[Checkout]:
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(root), commit], check=True)
         try:
-            with _linked(root) as made:
+            with linked(root) as made:
                 yield made
         finally:
             subprocess.run([*git, "remove", "--force", str(root)], check=True)
 
 
 @contextmanager
-def _linked(root: Path) -> Iterator[Checkout]:
+def linked(root: Path) -> Iterator[Checkout]:
+    """The checkout that is in a folder."""
     with tempfile.TemporaryDirectory() as folder:
         made = Checkout(root, Path(folder))
         made.package.symlink_to(root)

@@ -1,11 +1,12 @@
 """How big the house is: rooms, circles, chains of classes, functions, and the way of one epoch.
 
 Read from the package's files by AST (``_package``), but for the epoch's way, which a real study
-shows (``_epoch_walk``). A room is a folder with its ``.py`` files, ``__init__.py`` among them; the
-steps of the ledger's schema are no room. A chain's depth counts our own classes, its root as one.
-Circles are of files, by imports of every kind. A function's lines run from ``def`` to its end. A
-function is over 60 lines where it has more without its docstring and is no pure declaration: one
-whose body only calls, assigns and returns, without a choice, a loop or a function of its own.
+shows (``_epoch_walk``), and for what fails without an extension (``removable``). A room is a folder
+with its ``.py`` files, ``__init__.py`` among them; the steps of the ledger's schema are no room. A
+chain's depth counts our own classes, its root as one. Circles are of files, by imports of every
+kind. A function's lines run from ``def`` to its end. A function is over 60 lines where it has more
+without its docstring and is no pure declaration: one whose body only calls, assigns and returns,
+without a choice, a loop or a function of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from penstock.app.extensions import EXTENSIONS
+
+from benchmarks import removable
 from benchmarks._checkouts import Checkout, checkout_of, this_checkout
 from benchmarks._epoch_walk import walk
 from benchmarks._package import Package
@@ -66,7 +70,7 @@ def show(figures: dict[str, Any], beside: dict[str, Any]) -> None:
     """A line a number, the other commit's beside it; then the lists behind this checkout's."""
     for name, value in figures.items():
         if not isinstance(value, dict | list):
-            print(f"{name:26}{value:8g}", *([f"{beside[name]:8g}"] if beside else []))
+            print(f"{name:26}{value:8g}", *([f"{beside[name]:8g}"] if name in beside else []))
     for name, value in figures.items():
         if isinstance(value, dict | list) and value:
             print(f"\n{name}")
@@ -78,12 +82,14 @@ def main() -> None:
     """Print the figures and lists, write them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="half the epochs")
+    parser.add_argument("--quick", action="store_true", help="half the epochs, nothing removed")
     parser.add_argument("--beside", metavar="COMMIT", help="measure this one too")
     options = parser.parse_args()
     epochs = EPOCHS // 2 if options.quick else EPOCHS
     with this_checkout() as checkout:
         figures = measure(checkout, epochs)
+    if not options.quick:
+        figures |= removable.measure(EXTENSIONS)
     beside = {}
     if options.beside:
         with checkout_of(options.beside) as checkout:

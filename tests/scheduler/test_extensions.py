@@ -146,6 +146,7 @@ def test_an_extension_acts_within_the_event_that_ends_a_study_by_its_companions(
     assert heard == [world.engine.state.seq]
 
 
+@pytest.mark.extension("limits")
 def test_the_power_that_a_snapshot_of_0_2_has_of_a_study_is_where_the_extension_keeps_it():
     world = World()
     world.submit(spec(SHORT, kwh=1.0))

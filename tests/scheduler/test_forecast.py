@@ -114,6 +114,7 @@ def test_under_edf_the_study_with_a_deadline_goes_first():
     assert [dispatch.study for dispatch in world.open.values()] == ["s-2"]
 
 
+@pytest.mark.extension("limits")
 @pytest.mark.parametrize(("policy", "in_time"), [("edf", True), ("fifo", False)])
 def test_under_edf_a_study_meets_the_deadline_that_it_misses_in_order_of_arrival(policy, in_time):
     long = study_spec("long", 1, 1, strategy=StrategySpec("full", 10), number=0)

@@ -1,0 +1,93 @@
+"""Without the folders of extensions the core can be imported, and refuses by name what needs one.
+
+``make removable`` removes each for real, and runs what is left.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from drive_world import spec
+from penstock import UsageError
+from penstock.app import extensions
+from penstock.app.extensions import EXTENSIONS, FIELDS
+from penstock.scheduler.model.study import StrategySpec
+
+from benchmarks._package import FLOORS
+
+ROOT = Path(__file__).parent.parent
+#: What is started as a program, runs as it is imported, or needs a library that is optional.
+NOT_IMPORTED = ("__main__.py", "app/ledger/databases/migrations/", "tasks/adapters/")
+
+PROGRAM = """
+import importlib, sys
+
+class Absent:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.startswith("penstock.extensions."):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+from penstock import UsageError
+from penstock.app.extensions import EXTENSIONS, PLUGS, end_of
+assert PLUGS == ()
+for name in EXTENSIONS:
+    try:
+        end_of(name, "scheduler", "this")
+    except UsageError as error:
+        print(error)
+"""
+
+
+def test_all_of_the_core_can_be_imported_where_no_extension_is_there():
+    names = []
+    for floor in sorted({*FLOORS} - {"extensions"}):
+        for path in sorted((ROOT / floor).rglob("*.py")):
+            file = path.relative_to(ROOT).as_posix()
+            if not any(part in file for part in NOT_IMPORTED):
+                parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
+                names.append(".".join(("penstock", *parts)))
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *names], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    for name in EXTENSIONS:
+        words = f"this needs the extension {name}, which this installation of Penstock does not"
+        assert words in ran.stdout
+
+
+@pytest.fixture
+def nothing_there(monkeypatch):
+    monkeypatch.setattr(extensions, "names", lambda end: ())
+
+
+#: Values that are not those by default, by field of a study that needs an extension.
+GIVEN = {
+    "device_hours": 1.0,
+    "kwh": 1.0,
+    "money": 1.0,
+    "deadline": 60.0,
+    "at_limit": "pause",
+}
+
+
+@pytest.mark.usefixtures("nothing_there")
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_that_needs_an_extension_is_refused_by_name_without_it(field):
+    study = spec(StrategySpec("full", max_epochs=3))
+    extensions.check_needed(study)
+    given = replace(study, **{field: GIVEN[field]})
+    words = (
+        rf"{field} needs the extension {FIELDS[field]}, .* extensions/{FIELDS[field]} is missing"
+    )
+    with pytest.raises(UsageError, match=words):
+        extensions.check_needed(given)
+    with pytest.raises(UsageError, match=words):
+        extensions.checked(field, GIVEN[field], field)
