@@ -65,7 +65,7 @@ def test_two_ratios_are_bounded_by_the_larger_one_with_what_confidence_that_has(
 
 
 def test_pairs_alternate_and_leave_out_what_one_side_lacks(monkeypatch, other):
-    monkeypatch.setattr(_checkouts, "checkout_of", lambda commit: _checkouts._linked(other.root))
+    monkeypatch.setattr(_checkouts, "checkout_of", lambda commit: _checkouts.linked(other.root))
     order = []
 
     def measure(checkout):
