@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .app.exports.mlflow import MLflowCallback
     from .app.exports.tensorboard import TensorBoardCallback
-    from .app.nas import names as nas
     from .app.spec.options import Limits, Resources, Share, SystemTuning
     from .app.spec.sampler_options import Sampler
     from .app.spec.space import Categorical, Float, Int
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from .app.study.create import create_study, load_study
     from .app.study.storage import storage
     from .app.study.study import Study
+    from .extensions.nas import names as nas
     from .profiling.base.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
     from .tasks.adapters.keras import KerasCallback as KerasCallback
@@ -69,7 +69,7 @@ _LAZY = {
     "create_study": "app.study.create:create_study",
     "epoch_function": "tasks.contracts.contract:epoch_function",
     "load_study": "app.study.create:load_study",
-    "nas": "app.nas.names",
+    "nas": "extensions.nas.names",
     "storage": "app.study.storage:storage",
 }
 

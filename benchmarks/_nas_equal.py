@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from penstock import nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
-from penstock.tasks.nas.graphs.capture import captured
-from penstock.tasks.nas.graphs.digests import described, digest
+from penstock.extensions.nas.graphs.capture import captured
+from penstock.extensions.nas.graphs.digests import described, digest
 from torch import nn
 
 from ._nas_spaces import Darts, MnasNet, NasBench201

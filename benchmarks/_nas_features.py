@@ -20,12 +20,12 @@ import penstock
 import torch
 from penstock import nas
 from penstock.app.spec.space import parse_space
+from penstock.extensions.nas.models.counting import counted
 from penstock.profiling.base.architecture import Architectures
 from penstock.profiling.costs.table import CostTable
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 from penstock.scheduler.state.encoding import features_of
 from penstock.tasks.training import loop
-from penstock.tasks.training.counting import counted
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset

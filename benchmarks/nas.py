@@ -71,7 +71,7 @@ PUBLISHED: dict[str, tuple[type[nas.ModelSpace], int, int | None]] = {
 }
 BUILT = 20
 #: What judges and is judged: mutations are drawn by the last commit that changed any of it.
-FROZEN = ["tasks/nas/graphs", "benchmarks/_nas_mutations.py", "benchmarks/_nas_nets.py"]
+FROZEN = ["extensions/nas/graphs", "benchmarks/_nas_mutations.py", "benchmarks/_nas_nets.py"]
 MUTATIONS = {False: 1000, True: 100}
 TRAINED = {False: 40, True: 12}
 #: Candidates, and pairs of measurements of which the median counts.

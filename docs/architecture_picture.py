@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 from penstock import nas
-from penstock.app.architectures.outline import boxes_of
-from penstock.app.architectures.picture import picture
 from penstock.app.drawings.charts import STUDIES
-from penstock.tasks.nas.graphs.derivation import described
+from penstock.extensions.nas.graphs.derivation import described
+from penstock.extensions.nas.pictures.outline import boxes_of
+from penstock.extensions.nas.pictures.picture import picture
 from torch import nn
 
 PICTURE = Path(__file__).parent / "img" / "architecture.svg"

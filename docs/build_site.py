@@ -3,7 +3,7 @@
 Theory of operation. The pages are written for a code host: their links are relative, also to files
 outside of docs/. So the site has the folders of the repository, by symbolic links in a temporary
 folder, and each link leads there to what it leads to here. One page is made: api.md, from the
-docstrings of the public names. They are read from a package of links that has the four floors, and
+docstrings of the public names. They are read from a package of links that has the five floors, and
 not what else lies beside them. A broken link, an unknown anchor or a page outside of the navigation
 ends the program with 1.
 """
@@ -20,7 +20,7 @@ import penstock
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
-from penstock.app.nas import names as nas
+from penstock.extensions.nas import names as nas
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What pages are, or link to.
@@ -28,7 +28,7 @@ SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
     *("docs", "deploy", "examples"),
 )
-PACKAGE = ("__init__.py", "app", "profiling", "scheduler", "tasks")
+PACKAGE = ("__init__.py", "app", "extensions", "profiling", "scheduler", "tasks")
 HEAD = """# Python names
 
 All that `import penstock` offers, from its docstrings. [Reference](docs/reference.md#public-names)

@@ -77,7 +77,14 @@ LIGHT = {
     },
     "penstock.app.worker.celery": {"optuna", "pandas", "plotly", "sklearn", "sqlalchemy", "torch"},
     "penstock.app.worker.worker": {"optuna", "pandas", "plotly", "sklearn", "sqlalchemy", "torch"},
-    "penstock.app.nas.names": {"celery", "optuna", "pydantic", "redis", "sqlalchemy", "torch"},
+    "penstock.extensions.nas.names": {
+        "celery",
+        "optuna",
+        "pydantic",
+        "redis",
+        "sqlalchemy",
+        "torch",
+    },
     "penstock.app.cli.main": {"optuna", "pandas", "plotly", "sklearn", "torch"},
     "penstock.tasks.trainer.__main__": {
         "celery",

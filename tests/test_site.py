@@ -11,8 +11,8 @@ from pathlib import Path
 import penstock
 import pytest
 from patience import PATIENCE
-from penstock.app.nas import names as nas
 from penstock.app.report.page import picture_of_mark
+from penstock.extensions.nas import names as nas
 from system import missing
 
 ROOT = Path(__file__).parent.parent

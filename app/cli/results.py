@@ -72,8 +72,8 @@ def best(
         return
     if as_json:
         raise UsageError.refuse("--json", True, "no --model: what that writes is in its folder")
-    from ..nas.model_folder import write_model
-    from ..nas.trained import trained_model
+    from ...extensions.nas.model_folder import write_model
+    from ...extensions.nas.trained import trained_model
 
     named = code is not None
     found = trained_model(reader, study, trial, code_is_named=named, store=store)

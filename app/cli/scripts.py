@@ -158,7 +158,7 @@ def _run(
     elif script.suffix in NOTEBOOKS:
         from ..scripts.notebooks import run_notebook as runs
     elif script.suffix in STUDY_FILES:
-        from ..nas.one_shot import OneShot
+        from ...extensions.nas.one_shot import OneShot
         from ..study.study_file import run_study_file
 
         runs = partial(run_study_file, strategies={OneShot.__name__: OneShot})

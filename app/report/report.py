@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...extensions.nas.pictures import gallery as architectures
 from ...scheduler.model.events import Derived, EpochReported
 from ...scheduler.model.study import ENDLESS
 from ...scheduler.model.trial import TrialState
@@ -41,7 +42,7 @@ from ..views.progress import (
 )
 from ..views.spending import energy_words, spent_words
 from ..views.utilisation import beside, usage_of, words
-from . import architectures, device_sharing, prefixes
+from . import device_sharing, prefixes
 from .html import Markup, pairs, table
 from .page import moment, page
 from .system_section import SystemSection, configurations_line, system_section

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...extensions.nas.pictures.outline import primitive_words
 from ...scheduler.model.events import Derived, Described
 from ...scheduler.model.study import number_of
-from ..architectures.outline import primitive_words
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event

@@ -533,7 +533,7 @@ class Remarked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived(Event):
-    """An attempt has made the trial's model, which has choices (``tasks.nas.graphs.derivation``).
+    """An attempt has made the trial's model, which has choices.
 
     The event changes nothing; the ledger keeps it for the trial's story and for pictures.
     """
@@ -548,7 +548,7 @@ class Derived(Event):
     log: str
     #: The digest of the result. Equal architectures have equal ones.
     digest: str
-    #: The result as ``tasks.nas.graphs.outline`` gives it (JSON); empty where it cannot be traced.
+    #: The outline of the result (JSON): its parts, in order; empty where it cannot be traced.
     outline: str = "[]"
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import pickle
 import sys
 import sysconfig
 import threading
@@ -31,6 +30,7 @@ from typing import IO, Any, ClassVar
 
 from ...profiling.base.errors import BackendError, TrialFailed, UsageError
 from ...profiling.base.extras import import_hint
+from ...profiling.base.moved_modules import loads
 from ...profiling.base.wording import named, worded
 from ..checkpoints.stores import code_file, open_store, unusable
 from .import_names import imported_names
@@ -250,7 +250,7 @@ def unpickled(content: bytes, target: str) -> Any:
             " read its byte code: use one version on all nodes, or put the code in a module",
         )
     try:
-        return pickle.loads(content[content.index(b"\n") + 1 :])  # noqa: S301 - its digest is signed
+        return loads(content[content.index(b"\n") + 1 :])  # its digest is signed
     except ImportError as error:
         raise TrialFailed(
             "code",

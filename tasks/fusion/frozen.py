@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..nas.choices import Chosen
+from ...extensions.nas.models.choices import Chosen
 from .operators.not_fused import NotFused
 
 #: The largest tensor that is compared by its bytes.

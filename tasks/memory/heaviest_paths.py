@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ..nas.layers import LayerChoice, Repeat
-from ..nas.paths import OpenChoice, Paths, paths_of
+from ...extensions.nas.models.layers import LayerChoice, Repeat
+from ..training.paths import OpenChoice, Paths, paths_of
 
 if TYPE_CHECKING:
     from ..system.storages import StorageTracker

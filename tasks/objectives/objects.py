@@ -17,12 +17,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import BackendError, PenstockError, UsageError
+from ...profiling.base.moved_modules import loads
 from ...profiling.base.wording import named, worded
 from ..checkpoints.stores import (
     check_space,
@@ -138,7 +138,7 @@ def opened(store: str, stored: StoredObject) -> Any:
             " read its byte code"
         )
     try:
-        return pickle.loads(pickled)  # noqa: S301 - its digest came in a sealed message
+        return loads(pickled)  # its digest came in a sealed message
     except PenstockError:
         raise
     except Exception as error:

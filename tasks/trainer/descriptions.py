@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..nas.choices import choices_of
+from ...extensions.nas.models.choices import choices_of
 from ..process.messages import dumps
 from ..process.pipe import Run
 from ..training.training import Training
@@ -79,8 +79,8 @@ class Descriptions:
             return
         if not choices_of(training.model):
             return
+        from ...extensions.nas.models.counting import batch_of_one, counted
         from ..system.unchanged import unchanged
-        from ..training.counting import batch_of_one, counted
 
         with unchanged(training.model):
             batch = batch_of_one(training.data.train, examples)
@@ -102,13 +102,13 @@ class Descriptions:
         model, account = training.model, self._accounts[run.task.study]
         if run.task.rank or getattr(model, "architecture", None) is None:
             return True
-        from ..nas.model import ModelSpace
+        from ...extensions.nas.models.model import ModelSpace
 
         if not isinstance(model, ModelSpace):
             return True
         if model.derivation is None and not account.affords(account.tracing):
             return False
-        from ..nas.graphs.derivation import described
+        from ...extensions.nas.graphs.derivation import described
 
         began = time.perf_counter()
         found, outline = described(model)

@@ -23,7 +23,6 @@ from ..gangs import peers
 from ..gangs.gang import Gang
 from ..gangs.rendezvous import RendezvousHandler
 from ..memory.estimator import Estimator, footprint_body
-from ..nas.paths import paths_of
 from ..process import forks
 from ..process.identity import Identity
 from ..process.memory import bounded
@@ -41,6 +40,7 @@ from ..training import determinism, loop
 from ..training.data import by_rows, length
 from ..training.determinism import configure
 from ..training.fixed_metrics import fix, with_fixed
+from ..training.paths import paths_of
 from ..training.probe import probe
 from ..training.profile import Profiles
 from ..training.training import Training

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from ...extensions.nas.models.recalibration import measured_anew
 from ..contracts.pieces import Pieces
 from ..contracts.rng import key
 from ..gangs.shards import Sums, cut, refuse
-from ..nas.recalibration import measured_anew
 from ..system.operators import operator_calls
 from ..system.system import System
 from ..system.windows import StepWindow

@@ -10,12 +10,12 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from penstock.app.architectures.outline import MOST_LINES, boxes_of, primitive_words
-from penstock.app.architectures.picture import picture
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.report import architectures
 from penstock.app.report.report import write_report
+from penstock.extensions.nas.pictures import gallery as architectures
+from penstock.extensions.nas.pictures.outline import MOST_LINES, boxes_of, primitive_words
+from penstock.extensions.nas.pictures.picture import picture
 from penstock.scheduler.model.events import Derived
 from study_ledger import make_study, study_spec
 

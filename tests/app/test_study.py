@@ -414,7 +414,7 @@ def test_the_public_face_is_what_it_says():
 
     assert {*penstock._LAZY} - {*penstock.__all__} == {"celery"}
     for name in penstock.__all__:
-        of = f"penstock.app.{name}.names" if name == "nas" else name  # a module
+        of = f"penstock.extensions.{name}.names" if name == "nas" else name  # a module
         assert getattr(penstock, name).__name__ == of
     assert {*penstock.__all__} <= {*dir(penstock)}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

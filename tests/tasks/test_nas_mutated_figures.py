@@ -8,7 +8,7 @@ from random import Random
 import pytest
 import torch
 from penstock import Data, TorchTrainable, UsageError, nas
-from penstock.tasks.training.counting import counted
+from penstock.extensions.nas.models.counting import counted
 from torch import nn
 from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode

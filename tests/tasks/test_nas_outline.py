@@ -7,9 +7,9 @@ import json
 import pytest
 import torch
 from penstock import nas
-from penstock.app.architectures.outline import boxes_of
-from penstock.tasks.nas.graphs.derivation import described
-from penstock.tasks.nas.graphs.outline import MOST, layer_words
+from penstock.extensions.nas.graphs.derivation import described
+from penstock.extensions.nas.graphs.outline import MOST, layer_words
+from penstock.extensions.nas.pictures.outline import boxes_of
 from torch import nn
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ...scheduler.model.events import Derived
-from ..architectures.outline import Box, boxes_of, primitive_words, shortened
-from ..architectures.picture import picture
-from ..common.text import count, number
-from ..drawings.charts import STUDIES
-from ..ledger.summary import front_of, ranked
-from ..views.progress import scores
+from ....app.common.text import count, number
+from ....app.drawings.charts import STUDIES
+from ....app.ledger.summary import front_of, ranked
+from ....app.views.progress import scores
+from ....scheduler.model.events import Derived
+from .outline import Box, boxes_of, primitive_words, shortened
+from .picture import picture
 
 if TYPE_CHECKING:
-    from ..ledger.rows import StudyRow, TrialRow
+    from ....app.ledger.rows import StudyRow, TrialRow
 
 #: How many architectures are shown, and the most characters of what is said of one.
 SHOWN, LONGEST = 6, 400

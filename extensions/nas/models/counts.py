@@ -18,9 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from ...profiling.base.errors import UsageError
-from ..system.unchanged import unchanged
-from .graphs.capture import inputs_of
+from ....profiling.base.errors import UsageError
+from ....tasks.system.unchanged import unchanged
+from ..graphs.capture import inputs_of
 
 
 def parameters(net: nn.Module) -> int:

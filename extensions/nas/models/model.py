@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from ...profiling.base.errors import UsageError
+from ....profiling.base.errors import UsageError
+from ..graphs.derivation import Derivation, mutated, replay, sketched
+from ..graphs.mutators import Mutator
+from ..graphs.repair import Repair
 from .choices import FromParams, answered_by, choice
 from .dry_run import Choice, explored
-from .graphs.derivation import Derivation, mutated, replay, sketched
-from .graphs.mutators import Mutator
-from .graphs.repair import Repair
 
 Model = TypeVar("Model", bound="ModelSpace")
 

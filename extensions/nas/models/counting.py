@@ -20,14 +20,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import Dataset, default_collate
 from torch.utils.flop_counter import flop_registry
 
-from ...profiling.base.architecture import Architecture
-from ..contracts.pieces import Pieces, StartParams
-from ..nas.choices import choices_of
-from ..nas.counts import parameters
-from .data import in_memory
+from ....profiling.base.architecture import Architecture
+from ....tasks.contracts.pieces import Pieces, StartParams
+from ....tasks.training.data import in_memory
+from .choices import choices_of
+from .counts import parameters
 
 if TYPE_CHECKING:
-    from ..contracts.contract import TorchTrainable
+    from ....tasks.contracts.contract import TorchTrainable
 
 
 def counted(

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from ...profiling.base.errors import UsageError
-from ..contracts.contract import TorchTrainable
-from ..contracts.pieces import Pieces, StartParams
-from .seeding import seed_phase
+from ...tasks.contracts.contract import TorchTrainable
+from ...tasks.contracts.pieces import Pieces, StartParams
+from ...tasks.training.seeding import seed_phase
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,8 +57,8 @@ def made(code: type[TorchTrainable], trained: Mapping[str, Any]) -> nn.Module:
 def _by_log(derivation: Mapping[str, Any] | None) -> Any:
     if derivation is None:
         return nullcontext()
-    from ..nas.graphs.derivation import Derivation
-    from ..nas.model import as_recorded
+    from .graphs.derivation import Derivation
+    from .models.model import as_recorded
 
     return as_recorded(Derivation.from_json(derivation))
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ....profiling.base.errors import UsageError
-from ...system.unchanged import unchanged
+from ....tasks.system.unchanged import unchanged
 
 
 def run(

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, Node
 
+from ....profiling.base.moved_modules import module_then
 from .layers import settings
 
 #: Operations of several names, and whether their two sides may change places.
@@ -39,7 +40,7 @@ def described(module: nn.Module) -> Any:
 
     Names of buffers and parameters count, their values do not, but for buffers of opaque modules.
     """
-    kind = f"{type(module).__module__}.{type(module).__qualname__}"
+    kind = f"{module_then(type(module).__module__)}.{type(module).__qualname__}"
     known = settings(module)
     if known is not None:
         return [f"torch.nn.{type(module).__name__}", sorted(known.items())]

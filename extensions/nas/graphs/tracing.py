@@ -32,7 +32,7 @@ from torch import nn
 from torch.fx import Graph, Proxy, Tracer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...system.unchanged import ALONE
+from ....tasks.system.unchanged import ALONE
 
 
 def traced(model: nn.Module, inputs: Sequence[Any]) -> tuple[Graph | None, dict[str, str]]:

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...app.common.atomic_file import write_atomic
 from ...profiling.base.errors import UsageError
-from ..common.atomic_file import write_atomic
 
 if TYPE_CHECKING:
     from .trained import TrainedModel
@@ -51,12 +51,12 @@ def write_model(found: TrainedModel, folder: Path) -> None:
 
     The model is made and loaded before, so what is written can be loaded. ``weights.pt`` holds
     tensors by name, to be read with ``weights_only=True``. Raises UsageError where the folder
-    cannot be written or the code cannot be imported, and as ``tasks.training.rebuilt``;
+    cannot be written or the code cannot be imported, and as ``extensions.nas.rebuilt``;
     BackendError where the state cannot be read.
     """
     import torch
 
-    from ...tasks.training.rebuilt import rebuilt
+    from .rebuilt import rebuilt
 
     if folder.exists() and not folder.is_dir():
         raise UsageError.refuse(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..spec.conditions import parse_conditions
-from ..spec.space import Categorical, grid_size, parse_space
-from ..spec.steps import expanded
+from ...app.spec.conditions import parse_conditions
+from ...app.spec.space import Categorical, grid_size, parse_space
+from ...app.spec.steps import expanded
 
 if TYPE_CHECKING:
-    from ...tasks.nas.graphs.mutators import Mutator
-    from ...tasks.nas.model import ModelSpace
+    from .graphs.mutators import Mutator
+    from .models.model import ModelSpace
 
 
 def space(
@@ -21,12 +21,12 @@ def space(
 
     It is an ordinary one: ``nas.space(Net) | {"lr": Float(1e-4, 1e-1, log=True)}``. A choice that
     is there only under others has them as its ``when``. Found by a dry run, in which the class is
-    made several times, without memory for its weights (``tasks.nas.dry_run``). Raises UsageError
+    made several times, without memory for its weights (``models.dry_run``). Raises UsageError
     for a class that is none of ``ModelSpace``, no choice at all, one label with different
     candidates, candidates that a space cannot hold, and a mutator that matches nothing; what
     ``__init__`` and mutators raise is passed on.
     """
-    from ...tasks.nas.model import choices_of
+    from .models.model import choices_of
 
     return {
         label: Categorical(each.candidates, when=each.when or None)

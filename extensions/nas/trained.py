@@ -21,6 +21,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...app.ledger.codec import spec_from_json
+from ...app.ledger.summary import front_of, ranked
+from ...app.views.progress import final_metrics, numbers_of
 from ...profiling.base.errors import UsageError
 from ...profiling.base.urls import hide_password
 from ...profiling.base.wording import worded
@@ -29,17 +32,14 @@ from ...scheduler.model.study import number_of, replicate_of
 from ...scheduler.model.trial import TrialState
 from ...tasks.contracts.by_value import PREFIX
 from ...tasks.contracts.code import IMPORT_TARGET, Found, walk
-from ..ledger.codec import spec_from_json
-from ..ledger.summary import front_of, ranked
-from ..views.progress import final_metrics, numbers_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import DurableRow, StudyRow, TrialRow
+    from ...app.study.study import Study
     from ...scheduler.model.study import StudySpec
-    from ..ledger.reader import Reader
-    from ..ledger.rows import DurableRow, StudyRow, TrialRow
-    from ..study.study import Study
 
 #: A last state is written beside training, and may be known only after the study's end. It is
 #: waited for (seconds) where that end is not longer ago than the second number.
@@ -56,7 +56,7 @@ class TrainedModel:
     module: str
     folder: str
     name: str
-    #: What ``tasks.training.rebuilt`` needs of the trial, and what people ask of it (JSON).
+    #: What ``extensions.nas.rebuilt`` needs of the trial, and what people ask of it (JSON).
     trained: dict[str, Any]
     #: The state after the trial's last epoch: its place, and its hash.
     uri: str
@@ -121,7 +121,7 @@ def best_model(
     ``TorchTrainable`` or cannot be imported, for a trial whose state is not kept, and where the
     code makes another model now; BackendError where the state cannot be read.
     """
-    from ...tasks.training.rebuilt import rebuilt
+    from .rebuilt import rebuilt
 
     study._handle.check_submitted()
     reader = study._handle.reader()

@@ -15,51 +15,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...tasks.nas.cell import Cell
-    from ...tasks.nas.choices import choice
-    from ...tasks.nas.counts import flops, parameters
-    from ...tasks.nas.graphs.capture import captured
-    from ...tasks.nas.graphs.derivation import Derivation, replay
-    from ...tasks.nas.graphs.mutators import Mutator, Site, mutator
-    from ...tasks.nas.graphs.repair import Repair
-    from ...tasks.nas.latency import Latency, latency
-    from ...tasks.nas.layers import InputChoice, LayerChoice, Repeat
-    from ...tasks.nas.model import ModelSpace, build
-    from ...tasks.nas.supernet import supernet
-    from ...tasks.training.rebuilt import rebuilt
+    from .graphs.capture import captured
+    from .graphs.derivation import Derivation, replay
+    from .graphs.mutators import Mutator, Site, mutator
+    from .graphs.repair import Repair
     from .model_space import size, space
+    from .models.cell import Cell
+    from .models.choices import choice
+    from .models.counts import flops, parameters
+    from .models.latency import Latency, latency
+    from .models.layers import InputChoice, LayerChoice, Repeat
+    from .models.model import ModelSpace, build
+    from .models.supernet import supernet
     from .one_shot import OneShot
+    from .rebuilt import rebuilt
     from .trained import best_model
 
     ValueChoice = choice
 
 #: Where each name is defined. NNI's users know ``choice`` as ``ValueChoice``.
 _LAZY = {
-    "Cell": ("...tasks.nas.cell", "Cell"),
-    "Derivation": ("...tasks.nas.graphs.derivation", "Derivation"),
-    "InputChoice": ("...tasks.nas.layers", "InputChoice"),
-    "Latency": ("...tasks.nas.latency", "Latency"),
-    "LayerChoice": ("...tasks.nas.layers", "LayerChoice"),
-    "ModelSpace": ("...tasks.nas.model", "ModelSpace"),
-    "Mutator": ("...tasks.nas.graphs.mutators", "Mutator"),
+    "Cell": (".models.cell", "Cell"),
+    "Derivation": (".graphs.derivation", "Derivation"),
+    "InputChoice": (".models.layers", "InputChoice"),
+    "Latency": (".models.latency", "Latency"),
+    "LayerChoice": (".models.layers", "LayerChoice"),
+    "ModelSpace": (".models.model", "ModelSpace"),
+    "Mutator": (".graphs.mutators", "Mutator"),
     "OneShot": (".one_shot", "OneShot"),
-    "Repair": ("...tasks.nas.graphs.repair", "Repair"),
-    "Repeat": ("...tasks.nas.layers", "Repeat"),
-    "Site": ("...tasks.nas.graphs.mutators", "Site"),
-    "ValueChoice": ("...tasks.nas.choices", "choice"),
+    "Repair": (".graphs.repair", "Repair"),
+    "Repeat": (".models.layers", "Repeat"),
+    "Site": (".graphs.mutators", "Site"),
+    "ValueChoice": (".models.choices", "choice"),
     "best_model": (".trained", "best_model"),
-    "build": ("...tasks.nas.model", "build"),
-    "captured": ("...tasks.nas.graphs.capture", "captured"),
-    "choice": ("...tasks.nas.choices", "choice"),
-    "flops": ("...tasks.nas.counts", "flops"),
-    "latency": ("...tasks.nas.latency", "latency"),
-    "mutator": ("...tasks.nas.graphs.mutators", "mutator"),
-    "parameters": ("...tasks.nas.counts", "parameters"),
-    "rebuilt": ("...tasks.training.rebuilt", "rebuilt"),
-    "replay": ("...tasks.nas.graphs.derivation", "replay"),
+    "build": (".models.model", "build"),
+    "captured": (".graphs.capture", "captured"),
+    "choice": (".models.choices", "choice"),
+    "flops": (".models.counts", "flops"),
+    "latency": (".models.latency", "latency"),
+    "mutator": (".graphs.mutators", "mutator"),
+    "parameters": (".models.counts", "parameters"),
+    "rebuilt": (".rebuilt", "rebuilt"),
+    "replay": (".graphs.derivation", "replay"),
     "size": (".model_space", "size"),
     "space": (".model_space", "space"),
-    "supernet": ("...tasks.nas.supernet", "supernet"),
+    "supernet": (".models.supernet", "supernet"),
 }
 
 __all__ = [

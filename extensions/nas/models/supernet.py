@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ...profiling.base.errors import UsageError
+from ....profiling.base.errors import UsageError
+from ....tasks.training.paths import Choosing, OpenChoice, Paths
 from .cell import Node
 from .choices import FromParams, agree, answered_by
 from .layers import InputChoice, LayerChoice, Repeat
 from .model import ModelSpace, check_class
-from .paths import Choosing, OpenChoice, Paths
 
 Model = TypeVar("Model", bound=ModelSpace)
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from ...profiling.base.errors import UsageError
-from ..system.unchanged import unchanged
+from ....profiling.base.errors import UsageError
+from ....tasks.system.unchanged import unchanged
+from ..graphs.capture import inputs_of
 from .counts import device_of, moved
-from .graphs.capture import inputs_of
 
 
 @dataclass(frozen=True, slots=True)
