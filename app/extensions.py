@@ -6,6 +6,7 @@ An extension is a folder of ``extensions/``. Its ends are modules in it, each op
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), and ``check_spec`` and
 ``check_submitted`` of a study at the scheduler's door.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
+``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``trainer``: for the trainer, which imports it by itself.
 
 A folder that is not there is left out, and what needs it is refused by its name.
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
     CONVERSIONS: tuple[Callable[[dict[str, Any]], None], ...]
 
 #: The extensions, in the order in which the engine and the trainer call them.
-EXTENSIONS = ("limits", "simulation")
+EXTENSIONS = ("limits", "nas", "simulation")
 #: The extension that a field of ``StudySpec`` needs where it is not as by default.
 FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
 }
+#: The extension that a strategy in a study's file needs.
+STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"
 _ENGINES = {"PLUGS": "plug", "CONVERSIONS": "convert"}

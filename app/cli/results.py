@@ -72,12 +72,10 @@ def best(
         return
     if as_json:
         raise UsageError.refuse("--json", True, "no --model: what that writes is in its folder")
-    from ...extensions.nas.model_folder import write_model
-    from ...extensions.nas.trained import trained_model
+    from ..extensions import end_of
 
-    named = code is not None
-    found = trained_model(reader, study, trial, code_is_named=named, store=store)
-    write_model(found if code is None else found.of_code(code), model)
+    write = end_of("nas", "cli", "penstock best --model").write_trained
+    write(reader, study, model, trial=trial, code=code, store=store)
     say(model)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -158,10 +157,7 @@ def _run(
     elif script.suffix in NOTEBOOKS:
         from ..scripts.notebooks import run_notebook as runs
     elif script.suffix in STUDY_FILES:
-        from ...extensions.nas.one_shot import OneShot
-        from ..study.study_file import run_study_file
-
-        runs = partial(run_study_file, strategies={OneShot.__name__: OneShot})
+        from ..study.study_file import run_study_file as runs
     else:
         from ..study.script import run_script as runs
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)

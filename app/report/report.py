@@ -12,8 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...extensions.nas.pictures import gallery as architectures
-from ...scheduler.model.events import Derived, EpochReported
+from ...scheduler.model.events import EpochReported
 from ...scheduler.model.study import ENDLESS
 from ...scheduler.model.trial import TrialState
 from ...scheduler.strategies.base import RULES
@@ -22,6 +21,7 @@ from ..common.atomic_file import write_atomic
 from ..common.text import count, duration, label, number
 from ..drawings import figures, lineage, parameter_figures
 from ..drawings.timeline import timeline
+from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 from ..ledger.forecast import Forecast, forecast_of
 from ..optuna_bridge.importances import LEAST, Importances, importances
@@ -90,8 +90,7 @@ def report_text(reader: Reader, study_id: str) -> str:
     spec = spec_from_json(study.spec_json)
     system = system_section(reader, spec, trials)
     common = prefixes.section(study_prefixes(spec, trials, epochs, reader.study_names()))
-    derived = (event for _, event in reader.of_trials(study.id, Derived))
-    gallery = architectures.section(study, trials, derived)
+    leading = "".join(of(reader, study, trials) for of in of_ends("show", "leading_section"))
     energy = energy_words(epochs, reader.devices())
     written = _attributes(reader, study)
     now = datetime.now(UTC)
@@ -108,7 +107,7 @@ def report_text(reader: Reader, study_id: str) -> str:
         sharing,
         written,
         common,
-        gallery,
+        leading,
         forecast,
     )
 
@@ -150,13 +149,13 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     sharing: str = "",
     written: str = "",
     common: str = "",
-    gallery: str = "",
+    leading: str = "",
     forecast: Forecast | None = None,
 ) -> str:
     """The page as text; ``now`` is when it was created.
 
     ``sharing`` is HTML of shared devices, ``written`` of the study's note and attributes,
-    ``common`` of the epochs that trials have in common, ``gallery`` of architectures.
+    ``common`` of the epochs that trials have in common, ``leading`` of sections that come first.
     """
     spec = spec_from_json(study.spec_json)
     progress = study_progress(study, trials, epochs)
@@ -186,7 +185,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "facts": facts_list(study, spec, trials, epochs, used, energy, end, forecast) + written,
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
-        "gallery": gallery,
+        "leading": leading,
         "sections": common + system.html + sharing,
         "table": table(study, trials, epochs),
     }

@@ -13,8 +13,8 @@ from ...scheduler.model.study import number_of
 from ...tasks.contracts.shared_state import LEFT
 from ...tasks.objectives.log_records import KEY as LOG_RECORDS
 from ..common.text import count, duration, instead, number, size
+from ..extensions import of_ends
 from ..views.system_configurations import tried
-from .architectures import derived, described
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
@@ -67,14 +67,9 @@ def sentence(
             text = f"the state after epoch {event.epoch} is in the store"
         case happened.Undurable():
             text = f"its state could not be written to the store: {event.reason}"
-        case happened.Replayed() | happened.Remarked() | happened.Derived():
+        case happened.Replayed() | happened.Remarked():
             text = _remark(event, attempt)
-        case (
-            happened.WindowsMeasured()
-            | happened.Profiled()
-            | happened.FootprintReported()
-            | happened.Described()
-        ):
+        case happened.WindowsMeasured() | happened.Profiled() | happened.FootprintReported():
             text = _measured(event)
         case happened.WidthsMeasured():
             text = _widths(event)
@@ -87,8 +82,16 @@ def sentence(
         case happened.AttemptFailed() | happened.AttemptLost():
             text = _ended(event, attempt)
         case _:
-            text = type(event).__name__
+            text = _of_extension(event)
     return text
+
+
+def _of_extension(event: Event) -> str:
+    for sentences in of_ends("show", "SENTENCES"):
+        if (says := sentences.get(type(event))) is not None:
+            text: str = says(event)
+            return text
+    return type(event).__name__
 
 
 def _epoch(
@@ -118,9 +121,7 @@ def _epoch(
     return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text
 
 
-def _remark(event: happened.Replayed | happened.Remarked | happened.Derived, attempt: str) -> str:
-    if isinstance(event, happened.Derived):
-        return derived(event)
+def _remark(event: happened.Replayed | happened.Remarked, attempt: str) -> str:
     if isinstance(event, happened.Remarked):
         expected = event.text.startswith(IN_ENVIRONMENT)
         return f"{attempt} runs{' ' if expected else ', but '}{event.text}"
@@ -209,14 +210,9 @@ def _footprint(event: happened.FootprintReported) -> str:
 
 
 def _measured(
-    event: happened.WindowsMeasured
-    | happened.Profiled
-    | happened.FootprintReported
-    | happened.Described,
+    event: happened.WindowsMeasured | happened.Profiled | happened.FootprintReported,
 ) -> str:
-    """A model, a footprint, a profile's counters, or each system configuration's result."""
-    if isinstance(event, happened.Described):
-        return described(event)
+    """A footprint, a profile's counters, or each system configuration's result."""
     if isinstance(event, happened.FootprintReported):
         return _footprint(event)
     if isinstance(event, happened.Profiled):

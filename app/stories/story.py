@@ -21,13 +21,12 @@ from ...scheduler.model import events as happened
 from ...scheduler.model.snapshot import POLICY_BACKOFF
 from ...scheduler.model.study import number_of, study_of_trial
 from ..common.text import duration, number
+from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 from ..views.progress import final_metrics, origins
-from .architectures import others_alike
 from .lengths import length_words
 from .sentences import fence_of, planless, sentence
 from .standing import standing
-from .supernets import candidates_of, weights_of
 from .taken_over import taken_over, waits_as_companion
 
 if TYPE_CHECKING:
@@ -62,9 +61,9 @@ class Line:
 class Story:
     """A trial, its study, its events in order, and all metrics of its last accepted epoch.
 
-    ``origins`` says from which super-net a candidate has its weights, or how many candidates a
-    super-net has, which trial a forked trial continues, which trials continue this one, for which
-    one it waits as a companion, and how one that goes no further stands among the others.
+    ``origins`` has what extensions say of it, which trial a forked trial continues, which trials
+    continue this one, for which one it waits as a companion, and how one that goes no further
+    stands among the others.
     """
 
     study: StudyRow
@@ -120,9 +119,12 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         for each in taken_over(spec, trial, trials, epochs, names)
     ]
     waits = waits_as_companion(spec, trial, trials)
-    alike = others_alike(reader, study.id, events)
-    parts = [weights_of(spec, trial), *candidates_of(reader, own), *origins(trial, trials)]
-    parts = [each for each in (*parts, waits, alike) if each]
+    heads = [
+        head
+        for heads in of_ends("show", "story_heads")
+        for head in heads(reader, spec, trial, events, own)
+    ]
+    parts = [each for each in (*heads, *origins(trial, trials), waits) if each]
     parts += standing(study, spec, trial, epochs)
     return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), tuple(parts))
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +26,7 @@ from ...scheduler.model.study import StrategySpec
 from ...tasks.contracts.code import import_script
 from ..common.text import near
 from ..common.yaml_file import KeyPath, YamlFile
+from ..extensions import STRATEGIES, end_of
 from ..spec import strategies
 from ..spec.options import GROUPS
 from ..spec.sampler_options import SAMPLERS, Sampler
@@ -35,8 +37,6 @@ from .renamed_arguments import new_key
 from .script import as_python, users_code
 from .study import Study
 
-#: Functions that make a strategy of their arguments, by name.
-Strategies = Mapping[str, Callable[..., StrategySpec]]
 _PARAMETERS = {kind.__name__: kind for kind in (Float, Int, Categorical)}
 _STRATEGIES = {
     name: made
@@ -58,12 +58,9 @@ _KEYS = ["code", *_SIZE, *_STUDY]
 _RENAMED = {"the first argument of optimize": "code"}
 
 
-def run_study_file(
-    file: Path, arguments: Sequence[str] = (), strategies: Strategies = MappingProxyType({})
-) -> None:
+def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
     """Run the study in ``file``, as a script that creates it and calls ``optimize`` would.
 
-    ``strategies`` are strategies by name beside those of ``app.spec.strategies``.
     Raises UsageError with file, line and key for an error in the file, TrialFailed if importing its
     code raises (the traceback has been printed), and the errors of ``Study.optimize``.
     """
@@ -83,7 +80,7 @@ def run_study_file(
     settings = {name: value for name, value in given.items() if name in _STUDY}
     size = {name: value for name, value in given.items() if name in _SIZE}
     if strategy is not None:
-        settings["strategy"] = strategy_from(document, ("strategy",), strategy, strategies)
+        settings["strategy"] = strategy_from(document, ("strategy",), strategy, STRATEGIES)
     if isinstance(given.get("sampler"), dict):
         settings["sampler"] = _sampler(document, given["sampler"])
     for name, kind in GROUPS.items():
@@ -103,16 +100,23 @@ def strategy_from(
     document: YamlFile,
     key_path: KeyPath,
     value: Any,
-    further: Strategies = MappingProxyType({}),
+    further: Mapping[str, str] = MappingProxyType({}),
 ) -> StrategySpec:
     """The strategy in ``ASHA: {max_epochs: 9}``, or in a name alone if it needs no arguments.
 
-    ``further`` are strategies beside those of ``app.spec.strategies``.
+    ``further`` are strategies beside those of ``app.spec.strategies``, and their extensions.
     """
     if isinstance(value, str):
         value = {value: {}}
-    found: StrategySpec = _called(document, key_path, value, {**_STRATEGIES, **further})
+    loaded = {name: partial(_of_extension, name, further[name]) for name in further}
+    found: StrategySpec = _called(document, key_path, value, _STRATEGIES, loaded)
     return found
+
+
+def _of_extension(name: str, extension: str) -> Callable[..., StrategySpec]:
+    end = end_of(extension, "strategies", f"the strategy {name}")
+    made: Callable[..., StrategySpec] = end.STRATEGIES[name]
+    return made
 
 
 def _space(document: YamlFile, value: Any) -> dict[str, Any]:
@@ -153,17 +157,26 @@ def _steps(document: YamlFile, key_path: KeyPath, value: Any) -> Steps:
 
 
 def _called(
-    document: YamlFile, key_path: KeyPath, value: Any, known: Mapping[str, Callable[..., Any]]
+    document: YamlFile,
+    key_path: KeyPath,
+    value: Any,
+    known: Mapping[str, Callable[..., Any]],
+    loaded: Mapping[str, Callable[[], Callable[..., Any]]] = MappingProxyType({}),
 ) -> Any:
-    """The result of a call that is written as a name with a mapping of arguments."""
-    inner, name, arguments = _named(document, key_path, value, list(known))
-    signature = inspect.signature(known[name]).parameters
+    """The result of a call that is written as a name with a mapping of arguments.
+
+    The functions of ``loaded`` give what is called, or raise UsageError.
+    """
+    inner, name, arguments = _named(document, key_path, value, [*known, *loaded])
+    with _located(document, inner, name):
+        made = known[name] if name in known else loaded[name]()
+    signature = inspect.signature(made).parameters
     document.check_keys(inner, arguments, list(signature), name)
     for needed, parameter in signature.items():
         if parameter.default is parameter.empty and needed not in arguments:
             raise document.error(inner, f"{name} needs {needed}; it takes {', '.join(signature)}")
     with _located(document, inner, name):
-        return known[name](**arguments)
+        return made(**arguments)
 
 
 def _sampler(document: YamlFile, value: Any) -> Sampler:

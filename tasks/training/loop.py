@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from ...extensions.nas.models.recalibration import measured_anew
 from ..contracts.pieces import Pieces
 from ..contracts.rng import key
 from ..gangs.shards import Sums, cut, refuse
@@ -33,6 +32,7 @@ from .backward import backward
 from .data import by_rows, length, read
 from .evaluation import MeanLoss, evaluate, metered
 from .options import check_options
+from .recalibration import measured_anew
 from .seeding import seed_everything, seed_phase, seed_torch
 from .training import Training
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 from nas_code import Fitted, Unfixed
+from penstock.extensions.nas.models import counting
 from penstock.extensions.nas.models.counting import counted
-from penstock.tasks.training import counting
 from trainer_here import Trainer
 
 LINEAR = {"width": 4, "op": "linear"}

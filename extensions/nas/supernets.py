@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..common.text import count
+from ...app.common.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow, TrialRow
     from ...scheduler.model.study import StudySpec
-    from ..ledger.reader import Reader
-    from ..ledger.rows import EpochRow, TrialRow
 
 
 def weights_of(spec: StudySpec, trial: TrialRow) -> str:

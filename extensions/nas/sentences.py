@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...extensions.nas.pictures.outline import primitive_words
 from ...scheduler.model.events import Derived, Described
 from ...scheduler.model.study import number_of
+from .pictures.outline import primitive_words
 
 if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
     from ...scheduler.model.events import Event
-    from ..ledger.reader import Reader
 
 #: How many digits of an architecture's digest are shown.
 DIGITS = 12
