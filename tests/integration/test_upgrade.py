@@ -1,4 +1,8 @@
-"""State folders that older versions left: opened, read, and the study in them goes on."""
+"""State folders that older versions left: opened, read, and the study in them goes on.
+
+One is there for each feature, taken while it was in use: what 0.2 kept of it in its snapshot is
+read by the extension that the feature has become since.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,16 @@ from pathlib import Path
 import pytest
 from installation import Installation, serving
 from ledger_batches import as_newer
-from make_homes import FOLDER, unpack
+from make_homes import FEATURE_FOLDER, FEATURES, FOLDER, unpack
 from penstock.app.ledger.databases.schema import HEAD
 from penstock.app.ledger.ledger import SqlLedger
 
 pytestmark = pytest.mark.integration
+
+#: The extensions that a recorded study of a feature needs, by their names of today.
+NEEDS = dict.fromkeys(FEATURES, ()) | {"architectures": ("nas",), "limits": ("limits",)}
+#: The trials of those that have not forty.
+TRIALS = {"prefixes": 27}
 
 
 def epochs(home: Path) -> dict[tuple[str, int], tuple[str, float]]:
@@ -27,7 +36,7 @@ def epochs(home: Path) -> dict[tuple[str, int], tuple[str, float]]:
 
 @pytest.mark.parametrize("name", sorted(path.name.partition(".")[0] for path in FOLDER.iterdir()))
 def test_an_older_state_folder_is_read_and_its_study_goes_on(name, tmp_path):
-    home = unpack(name, tmp_path)
+    home = unpack(FOLDER / f"{name}.tar.gz", tmp_path)
     before = epochs(home)
     assert len([trial for trial, _ in before if trial.startswith("halfway")]) >= 20
     site = Installation(home, node="node")
@@ -49,6 +58,30 @@ def test_an_older_state_folder_is_read_and_its_study_goes_on(name, tmp_path):
         assert facts["status"] == "complete"
         assert facts["trials"].keys() <= {"completed", "stopped"}
         assert sum(facts["trials"].values()) == 18
+        assert "trial 0" in site.penstock("story", "halfway/0")
+        assert Path(site.penstock("report", "halfway").strip()).stat().st_size > 10_000
+    finally:
+        site.close()
+    after = epochs(home)
+    assert after.items() >= before.items(), "nothing that was accepted has changed"
+    assert len(after) > len(before)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.extension(*NEEDS[each])) for each in FEATURES]
+)
+def test_a_study_of_02_goes_on_in_the_midst_of_a_feature(name, tmp_path):
+    home = unpack(FEATURE_FOLDER / f"{name}.tar.gz", tmp_path)
+    before = epochs(home)
+    assert len(before) >= 20
+    site = Installation(home, node="node", devices=FEATURES[name])
+    try:
+        site.penstock("up")
+        site.wait("halfway")
+        facts = site.facts("halfway")
+        assert facts["status"] == "complete"
+        assert facts["trials"].keys() <= {"completed", "stopped"}
+        assert sum(facts["trials"].values()) == TRIALS.get(name, 40)
         assert "trial 0" in site.penstock("story", "halfway/0")
         assert Path(site.penstock("report", "halfway").strip()).stat().st_size > 10_000
     finally:
