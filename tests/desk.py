@@ -6,7 +6,7 @@ import json
 
 from penstock.app.common.ports import Message
 from penstock.app.ledger.codec import spec_to_json
-from penstock.extensions.simulation.devices.transport import SimulatedTransport
+from plain_devices import PlainDevices
 
 
 class Curve:
@@ -25,7 +25,7 @@ class Curve:
         return 0.3, ((dispatch.number * 7) % 5) / 5 + epoch / 100
 
 
-class Desk(SimulatedTransport):
+class Desk(PlainDevices):
     """A transport that also hands over what a client sent, and keeps what it was answered."""
 
     inbox: list

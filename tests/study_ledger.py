@@ -15,10 +15,10 @@ from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
-from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import StudySubmitted
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
+from plain_devices import PlainDevices
 
 START = 1_770_000_000.0
 TRACEBACK = 'Traceback (most recent call last):\n  File "<net>.py", line 4\nValueError: <b>no</b>'
@@ -40,7 +40,7 @@ class Curves:
         return 0.1, dict(dispatch.params)["x"] * epoch / (epoch + 1)
 
 
-class SomeFail(SimulatedTransport):
+class SomeFail(PlainDevices):
     """Simulated devices on which the code of some trials (by number) raises at once."""
 
     fails: tuple[int, ...] = ()
@@ -136,7 +136,7 @@ class Here:
         self.ledger, clock = SqlLedger.open(self.url), SimulatedClock(START + 1e6)
         self.engine = restore(self.ledger)
         devices = [Device("cpu.here.0", "here", "cpu", (0,), None)]
-        transport = SimulatedTransport(clock, devices, Curves())
+        transport = PlainDevices(clock, devices, Curves())
         self.runner = Runner(self.engine, self.ledger, transport, SamplerHost(), clock)
 
     def restart(self, *, snapshot):

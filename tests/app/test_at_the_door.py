@@ -17,10 +17,10 @@ from penstock.app.ledger.codec import spec_to_json
 from penstock.app.runner import commands
 from penstock.app.spec.space import parse_space
 from penstock.app.views.best import best_facts
-from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import DeviceJoined
 from penstock.scheduler.model.study import StrategySpec
+from plain_devices import PlainDevices
 from study_ledger import make_study, study_spec
 
 SPACE = {"x": [3.0, 1.0, 2.0]}
@@ -209,7 +209,7 @@ def test_a_study_that_cannot_grow_is_not_extended(changes, by, words):
 
 
 def test_where_no_trial_is_feasible_the_constraint_is_what_is_said(tmp_path):
-    class Slow(SimulatedTransport):
+    class Slow(PlainDevices):
         def receive(self, timeout):
             found = super().receive(timeout)
             for message in found:

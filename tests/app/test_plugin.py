@@ -21,9 +21,6 @@ from penstock.app.ledger.ledger import MemoryLedger
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
 from penstock.app.views.plan import plan_view
-from penstock.extensions.simulation.experiment import run as simulation
-from penstock.extensions.simulation.experiment import simulated_devices
-from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Planned, PolicyChosen, PolicyFailed
@@ -192,22 +189,3 @@ def test_a_study_goes_on_under_a_bad_policy_and_the_plan_says_so(name, words):
     if not engine.state.studies:
         engine.state.plan_error = ""
     check_invariants(engine)
-
-
-def test_a_users_policy_may_have_the_trials_of_one_study_give_way_to_those_of_another():
-    trial = TrialWork(10.0, ((1, 1.0),), 6)
-    studies = tuple(
-        StudyWork(
-            study_spec(f"job {number}", 1, 1, number=number), (trial,), 14.0 * number, budgets=True
-        )
-        for number in range(3)
-    )
-    done = simulation(
-        Workload("by hand", studies, overhead=0.0),
-        simulated_devices("gpu:1"),
-        ["users_policies:across"],
-    )
-    [outcome] = done.outcomes
-    assert outcome.planless == ()
-    ends = {row.trial[:2]: row.at for row in outcome.epochs}
-    assert ends == pytest.approx({"s2": 90.0, "s1": 140.0, "s0": 180.0}, abs=1.0)

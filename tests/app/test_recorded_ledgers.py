@@ -14,7 +14,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
-from penstock.extensions.simulation.devices.transport import SimulatedTransport
+from plain_devices import PlainDevices
 
 
 @pytest.fixture(params=sorted(KINDS))
@@ -48,9 +48,7 @@ def test_a_scheduler_takes_it_up(kind, recorded, tmp_path):
     try:
         engine = restore(ledger)
         seq, clock = engine.state.seq, SimulatedClock(engine.state.planned_at or 0.0)
-        runner = Runner(
-            engine, ledger, SimulatedTransport(clock, [], Curve()), SamplerHost(), clock
-        )
+        runner = Runner(engine, ledger, PlainDevices(clock, [], Curve()), SamplerHost(), clock)
         runner.start()
         runner.turn(0.0)
         assert engine.state.seq >= seq

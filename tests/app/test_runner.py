@@ -17,7 +17,6 @@ from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.reports import to_events, to_question
 from penstock.app.runner.runner import SURVEY_EVERY, Runner
-from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.base.draws import digest_of
 from penstock.profiling.base.errors import BackendError, IllegalTransition, LedgerDamaged
 from penstock.scheduler.engine.devices import Devices
@@ -32,13 +31,14 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import Code, StrategySpec
 from penstock.scheduler.model.writing import Suggestion
+from plain_devices import PlainDevices
 
 
 class Crashed(Exception):
     pass
 
 
-class CrashingTransport(SimulatedTransport):
+class CrashingTransport(PlainDevices):
     """Dies at the ``crash_at``-th round trip, before or after the broker has it."""
 
     crash_at = -1

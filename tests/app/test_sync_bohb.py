@@ -5,11 +5,11 @@ from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.ledger import MemoryLedger
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner.runner import Runner
-from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import EpochReported, StudySubmitted
 from penstock.scheduler.model.study import StrategySpec, number_of
+from plain_devices import PlainDevices
 from study_ledger import Curves, study_spec
 
 
@@ -46,7 +46,7 @@ def test_a_bracket_follows_the_one_before_and_the_model_is_of_the_highest_rung_w
     spec = study_spec(n_trials=31, sampler="bohb", strategy=plan)
     clock, host, engine, ledger = SimulatedClock(0.0), Watched(), Engine(), MemoryLedger()
     devices = [Device(f"cpu.s.{n}", "s", "cpu", (n,), None) for n in range(3)]
-    runner = Runner(engine, ledger, SimulatedTransport(clock, devices, Curves()), host, clock)
+    runner = Runner(engine, ledger, PlainDevices(clock, devices, Curves()), host, clock)
     runner.start(StudySubmitted(at=0.0, study=spec))
     while engine.state.studies:
         runner.turn(1.0)

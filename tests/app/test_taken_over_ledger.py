@@ -20,11 +20,10 @@ from penstock.app.prefixes.view import facts_in_words
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
 from penstock.app.stories.story import find_trial, trial_story
-from penstock.extensions.simulation.devices.transport import SimulatedTransport
-from penstock.extensions.simulation.recorded import recorded
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import Durable, StudySubmitted
+from plain_devices import PlainDevices
 from shared_ledger import ID, checked, shared_spec, shared_study
 from study_ledger import START, Curves, SomeFail, make_study
 
@@ -39,7 +38,7 @@ class Site:
         self.engine = restore(self.ledger)
         clock = SimulatedClock(START + 1e6)
         devices = [Device(f"cpu.node.{n}", "node", "cpu", (n,), None) for n in range(2)]
-        transport = SimulatedTransport(clock, devices, Curves())
+        transport = PlainDevices(clock, devices, Curves())
         self.runner = Runner(self.engine, self.ledger, transport, SamplerHost(), clock)
 
     def tell(self, **body):
@@ -222,7 +221,10 @@ def test_of_many_earlier_studies_those_that_ended_last_are_brought(site, monkeyp
     assert brought() == ["study-2", "study-1"]
 
 
+@pytest.mark.extension("simulation")
 def test_an_epoch_of_another_study_may_be_unknown_where_it_is_imported(exported, site):
+    from penstock.extensions.simulation.recorded import recorded
+
     exported["trials"][1]["epochs"][2]["taken_from"] = "other-1-0007"
     with pytest.raises(UsageError, match="taken_from of epoch 3 of trial 1 = "):
         site.take_in(exported)

@@ -13,8 +13,6 @@ from penstock.app.views.plan import plan_view
 from penstock.app.views.progress import study_progress
 from penstock.app.views.spending import energy_words, joules_of
 from penstock.app.views.utilisation import usage, usage_of
-from penstock.extensions.simulation.experiment import run, simulated_devices
-from penstock.extensions.simulation.recorded import recorded
 from penstock.scheduler.model.events import StudyPaused
 from penstock.scheduler.outlook.outlook import outlook
 from prefix_world import Grid, grid, shared
@@ -102,27 +100,6 @@ def test_the_time_left_is_that_of_the_epochs_that_need_training(tmp_path):
     found = study_progress(study, reader.trials(ID), reader.epochs(ID))
     assert found.expected == 54
     assert found.eta == pytest.approx(33 * 0.1 / 2)
-
-
-def test_the_trials_of_a_recorded_study_take_over_epochs_where_it_is_simulated(ledger):
-    of = recorded(*ledger)
-    [work] = of.studies
-    assert {round(each, 3) for trial in work.trials for each in trial.levels} == {0.1}
-    [found] = run(of, simulated_devices("cpu:2x1"), ["fifo"]).outcomes
-    reader, _ = ledger
-    assert len(found.epochs) == 54
-    assert sum(not row.taken_from for row in found.epochs) == 36
-    rows = reader.epochs(ID)
-    took = max(row.at for row in rows) - min(row.at - row.seconds for row in rows)
-    assert found.makespan == pytest.approx(took, rel=0.05)
-    assert found.makespan >= found.bound == pytest.approx(36 * 0.1 / 2)
-
-
-def test_replicates_that_took_over_epochs_are_simulated_with_what_they_trained(tmp_path):
-    of = recorded(*shared_study(tmp_path, n_trials=18, replicates=2))
-    [work] = of.studies
-    assert sum(sum(trial.levels) for trial in work.trials) == pytest.approx(7.2, abs=1e-3)
-    assert {round(trial.level, 3) for trial in work.trials} == {0.1}
 
 
 @pytest.fixture

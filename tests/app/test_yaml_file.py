@@ -6,7 +6,6 @@ import time
 
 import pytest
 from penstock.app.common.yaml_file import ALLOWED, MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlFile
-from penstock.extensions.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import UsageError
 
 
@@ -49,13 +48,6 @@ def test_what_is_too_much_is_refused_at_once_with_what_is_allowed(tmp_path, what
         YamlFile(file)
     assert time.thread_time() - began < 1.0 * 5  # a second on an idle core
     assert ALLOWED in str(refused.value)
-
-
-def test_a_workload_is_read_by_the_same_rules(tmp_path):
-    file = tmp_path / "workload.yaml"
-    file.write_text(TOO_MUCH["aliases of aliases"])
-    with pytest.raises(UsageError, match="20000 names and values, and 32 levels"):
-        read_workload(file)
 
 
 def test_what_is_allowed_is_read(tmp_path):

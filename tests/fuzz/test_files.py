@@ -28,7 +28,6 @@ from penstock.app.spec.space import (
 )
 from penstock.app.study.handle import StudyHandle
 from penstock.app.study.study_file import run_study_file
-from penstock.extensions.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import PenstockError, UsageError
 from penstock.profiling.devices.discovery import Gpu, Machine, find_devices
 from penstock.profiling.similarity.history import HistoryEntry
@@ -72,12 +71,20 @@ def small(text):
     return len(text) < 5000
 
 
+@pytest.fixture(scope="module")
+def read_workload():
+    from penstock.extensions.simulation.workload_file import read_workload
+
+    return read_workload
+
+
+@pytest.mark.extension("simulation")
 @fuzzed(
     content=spoilt_bytes(WORKLOAD.encode()).filter(small)
     | spoilt_json(plain(WORKLOAD)).filter(small),
     examples=2 * EXAMPLES,
 )
-def test_a_workload_file_is_one_or_refused(tmp_path, content):
+def test_a_workload_file_is_one_or_refused(tmp_path, read_workload, content):
     file = written(tmp_path, "workload.yaml", content)
     with in_time():
         try:
@@ -86,6 +93,7 @@ def test_a_workload_file_is_one_or_refused(tmp_path, content):
             return
 
 
+@pytest.mark.extension("simulation")
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
@@ -95,7 +103,9 @@ def test_a_workload_file_is_one_or_refused(tmp_path, content):
         ("max_epochs: 27", "max_epochs: 2000000", "n_trials times max_epochs"),
     ],
 )
-def test_a_workload_that_would_fill_the_memory_is_refused(tmp_path, before, after, words):
+def test_a_workload_that_would_fill_the_memory_is_refused(
+    tmp_path, read_workload, before, after, words
+):
     assert LEARNING in WORKLOAD
     assert before in WORKLOAD
     file = written(tmp_path, "workload.yaml", WORKLOAD.replace(before, after))
@@ -103,8 +113,9 @@ def test_a_workload_that_would_fill_the_memory_is_refused(tmp_path, before, afte
         read_workload(file)
 
 
+@pytest.mark.extension("simulation")
 @pytest.mark.parametrize("text", ["seed: 2020-99-99", f"seed: {'9' * 5000}", "seed: !!float x"])
-def test_a_plain_value_of_yaml_that_is_none_is_refused(tmp_path, text):
+def test_a_plain_value_of_yaml_that_is_none_is_refused(tmp_path, read_workload, text):
     with in_time(), pytest.raises(UsageError, match="line 1"):
         read_workload(written(tmp_path, "workload.yaml", text))
 

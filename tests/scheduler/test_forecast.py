@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from drive_world import World, spec
 from penstock.app.views.plan import _study
-from penstock.extensions.simulation.experiment import simulated_devices
-from penstock.extensions.simulation.simulator import simulate
-from penstock.extensions.simulation.workload import (
-    SimulatedTraining,
-    StudyWork,
-    TrialWork,
-    Workload,
-    study_spec,
-)
 from penstock.scheduler.model.events import PolicyChosen, StudyPaused
 from penstock.scheduler.model.snapshot import Candidate, Snapshot, find_fault
 from penstock.scheduler.model.study import ENDLESS, StrategySpec
@@ -112,22 +102,3 @@ def test_under_edf_the_study_with_a_deadline_goes_first():
     world.at = 1.0  # plans are not made anew at once
     world.join("cpu.a.0")
     assert [dispatch.study for dispatch in world.open.values()] == ["s-2"]
-
-
-@pytest.mark.extension("limits")
-@pytest.mark.parametrize(("policy", "in_time"), [("edf", True), ("fifo", False)])
-def test_under_edf_a_study_meets_the_deadline_that_it_misses_in_order_of_arrival(policy, in_time):
-    long = study_spec("long", 1, 1, strategy=StrategySpec("full", 10), number=0)
-    short = study_spec("short", 1, 1, strategy=StrategySpec("full", 2), number=1)
-    short = replace(short, deadline=60.0)
-    job = TrialWork(10.0, ((1, 1.0),))
-    work = Workload("two", (StudyWork(long, (job,)), StudyWork(short, (job,), arrives=5.0)))
-    done = simulate(
-        [long, short],
-        simulated_devices("gpu:1"),
-        SimulatedTraining(work),
-        policy=policy,
-        arrivals={short.id: 5.0},
-    )
-    epochs = sum(row.trial.startswith(short.id) for row in done.epochs)
-    assert (epochs == 2) == in_time

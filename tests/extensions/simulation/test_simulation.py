@@ -11,6 +11,7 @@ import pytest
 from penstock.app.cli.main import app
 from penstock.app.cli.terminal import present
 from penstock.extensions.simulation import gantt as simulation_drawing
+from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.extensions.simulation.experiment import lower_bound, run, simulated_devices
 from penstock.extensions.simulation.gantt import colour, gantt, shares, spans
 from penstock.extensions.simulation.generated import BURST, FAMILIES, generated, instance
@@ -29,7 +30,7 @@ from penstock.profiling.costs.company import Company
 from penstock.profiling.costs.reference_curves import fitted
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.names import POLICIES
-from study_ledger import SomeFail, make_study
+from study_ledger import make_study
 from study_ledger import study_spec as recorded_spec
 from typer.testing import CliRunner
 
@@ -260,7 +261,7 @@ def test_a_recorded_study_whose_trials_were_trained_together_is_simulated_so(tmp
     half = Company({2: 0.5, 4: 0.5})
 
     def devices(clock, _, work):
-        return SomeFail(clock, seated, work, company=lambda _study, n: half.ratio(n))
+        return SimulatedTransport(clock, seated, work, company=lambda _study, n: half.ratio(n))
 
     spec = recorded_spec(contract="torch", fuse="auto", strategy=StrategySpec("full", 9))
     reader = make_study(tmp_path, spec, devices=devices)
