@@ -23,10 +23,10 @@ import penstock
 import psutil
 import torch
 from penstock.app.launching.variables import ALLOCATOR, NO_SPINNING, ONE_HEAP
+from penstock.extensions.sharing.node import clear
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.lanes.turn_page import TurnPage
 from penstock.tasks.process.messages import CodeRef, SegmentTask
-from penstock.tasks.sharing.node_folder import clear
 from penstock.tasks.trainer import variables as names
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset

@@ -65,7 +65,7 @@ from statistics import median
 from typing import Any
 
 from penstock.app.ledger.rows import EpochRow
-from penstock.tasks.sharing.node_folder import folder_of
+from penstock.extensions.sharing.node import folder_of
 
 from . import _sampler_faults
 from ._faults import Faults, Hit

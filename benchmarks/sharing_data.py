@@ -174,7 +174,7 @@ def _encoding() -> dict[str, float]:
 
 def _copies() -> dict[str, float]:
     """What a batch of 64 costs: read by Python, copied, and asked for its tensors' versions."""
-    from penstock.tasks.sharing.streams import copied, is_copyable
+    from penstock.extensions.sharing.streams import copied, is_copyable
     from torch.utils.data import default_collate
 
     from ._shared_reading import Stream

@@ -27,7 +27,7 @@ def reached(reach, file):
 def test_who_imports_what_changed_is_nearer_than_who_imports_that(reach):
     found = reached(reach, "tasks/gangs/peers.py")
     assert found["tasks/test_neighbours.py"] == 1
-    assert found["tasks/test_encoder.py"] > 1, "through a trainer"
+    assert found["extensions/sharing/test_encoder.py"] > 1, "through a trainer"
     assert found["integration/test_fused.py"] > 2, "through the services"
 
 

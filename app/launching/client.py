@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ...tasks.sharing.node_folder import clear
+from ...extensions.sharing.node import clear
 from ..host import locks
 from ..host.settings import Settings
 from . import process

@@ -37,8 +37,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...extensions.sharing.node import clear
 from ...tasks.process.forking import forbid_tracing
-from ...tasks.sharing.node_folder import clear
 from ...tasks.trainer import variables as names
 from ..host import locks
 from ..host.launcher import Launcher, Process, end_strays

@@ -40,7 +40,7 @@ def fuses(study: StudyState) -> bool:
     """Whether trials of the study are seated together.
 
     They are to be trained together. Where they cannot be, their trainer may find that it pays to
-    read each batch once for those in a lane (``tasks.sharing.streams``).
+    read each batch once for those in a lane (``extensions.sharing.streams``).
     """
     gains = not study.unlike or study.readers > 0
     return gains and study.singles < MAX_SINGLES and may_fuse(study.spec)

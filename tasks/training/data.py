@@ -47,7 +47,7 @@ Item = tuple[int, "Tensor"]
 
 
 class Batches(Protocol):
-    """Where a trial finds batches that others have read (``tasks.sharing``)."""
+    """Where a trial finds batches that others have read (``extensions.sharing``)."""
 
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]

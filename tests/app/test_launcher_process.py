@@ -29,8 +29,8 @@ from penstock.app.launching.variables import environment
 from penstock.app.services.supervisor import Supervisor
 from penstock.app.sessions.conversations import TrainerGone
 from penstock.app.worker.lanes import Lane
+from penstock.extensions.sharing.node import folder_of
 from penstock.profiling.devices.device import Device
-from penstock.tasks.sharing.node_folder import folder_of
 from system import missing
 from tracing import traced
 from trainer_process import segment

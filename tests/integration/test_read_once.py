@@ -6,9 +6,9 @@ import pytest
 from installation import outcome, reports, so_far, up
 from nas_shared_code import Net, ReadByPython
 from penstock import FullBudget, create_study, nas
+from penstock.extensions.sharing.node import folder_of
 from penstock.scheduler.model.events import EpochReported, Remarked
 from penstock.scheduler.model.study import number_of
-from penstock.tasks.sharing.node_folder import folder_of
 from streamed_code import Noisy, ReadAndLogged, ReadAndLoggedApart, ReadSlowly, StepsSlowly
 
 pytestmark = pytest.mark.integration

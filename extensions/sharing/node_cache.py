@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from ..system.tensor_bytes import bytes_of
+from ...tasks.system.tensor_bytes import bytes_of
 
 #: Of the bytes that ``capacity`` gives, and of those that the file system has, this part may lie
 #: there: loader workers of the users' have theirs beside.

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from ...profiling.base.errors import TrialFailed
-from ..contracts.rng import key
-from ..training.data import Rows
+from ...tasks.contracts.rng import key
+from ...tasks.training.data import Rows
 from .blocks import BLOCK, Blocks, Columns, same_blocks
 from .frozen_encoder import FrozenEncoder, tensor_digest
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from .node import folder_of
 from .node_batches import NodeBatches
 from .node_cache import NodeCache
-from .node_folder import folder_of
 
 
 class NodeTrials:

@@ -7,8 +7,8 @@ import os
 
 import pytest
 import torch
-from penstock.tasks.sharing.node_cache import NodeCache, can_be_put, digest, token
-from penstock.tasks.sharing.node_folder import clear, folder_of
+from penstock.extensions.sharing.node import clear, folder_of
+from penstock.extensions.sharing.node_cache import NodeCache, can_be_put, digest, token
 
 
 @pytest.fixture

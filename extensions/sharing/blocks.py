@@ -16,9 +16,9 @@ from torch.utils.data import Dataset, default_collate
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.base.wording import named
-from ..system.tensor_bytes import same_bits
-from ..training.data import in_memory, length
-from ..training.seeding import generators
+from ...tasks.system.tensor_bytes import same_bits
+from ...tasks.training.data import in_memory, length
+from ...tasks.training.seeding import generators
 
 if TYPE_CHECKING:
     from .frozen_encoder import FrozenEncoder

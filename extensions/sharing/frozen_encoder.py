@@ -20,10 +20,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.base.wording import named
-from ..system.storages import held
-from ..system.tensor_bytes import bytes_of
-from ..training.determinism import machine_signature
-from ..training.seeding import generators
+from ...tasks.system.storages import held
+from ...tasks.system.tensor_bytes import bytes_of
+from ...tasks.training.determinism import machine_signature
+from ...tasks.training.seeding import generators
 
 
 class FrozenEncoder:

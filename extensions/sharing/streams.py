@@ -29,8 +29,8 @@ from .reading import Reading
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from ..training.data import Batches, Item
-    from ..training.training import Training
+    from ...tasks.training.data import Batches, Item
+    from ...tasks.training.training import Training
 
 #: The most batches that are kept, of all data sets together.
 BATCHES = 256

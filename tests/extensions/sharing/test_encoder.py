@@ -11,13 +11,13 @@ import pytest
 import torch
 from encoded_code import COMPUTED, Net, OnActivations, OneByOne, Wider, plain
 from penstock import Data
+from penstock.extensions.sharing.activations import Activations, ComputedAgain
+from penstock.extensions.sharing.blocks import BLOCK
+from penstock.extensions.sharing.frozen_encoder import FrozenEncoder
+from penstock.extensions.sharing.kept_files import KeptFiles
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.process.pipe import Run
-from penstock.tasks.sharing.activations import Activations, ComputedAgain
-from penstock.tasks.sharing.blocks import BLOCK
-from penstock.tasks.sharing.frozen_encoder import FrozenEncoder
-from penstock.tasks.sharing.kept_files import KeptFiles
 from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
 from penstock.tasks.training import loop
 from torch import nn
@@ -255,7 +255,7 @@ def test_an_estimate_computes_one_block_and_counts_no_activations(monkeypatch):
     trainer.segments._estimator.trained(1e6)
     first = trainer.train(OnActivations)
     other = {"trial": "st-0001", "number": 1, "params": {}}
-    monkeypatch.setattr("penstock.tasks.sharing.activations.Activations.of", None)
+    monkeypatch.setattr("penstock.extensions.sharing.activations.Activations.of", None)
     task = segment(Wide, estimate=[other])
     found = trainer.segments._estimator.estimate(
         lambda: trainer.segments._resumption.initial(task, Wide, CPU)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import torch
-from penstock.tasks.sharing.streams import BATCHES, Streams, copied, is_copyable
+from penstock.extensions.sharing.streams import BATCHES, Streams, copied, is_copyable
 from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
 from penstock.tasks.training import loop
 from streamed_code import PAUSE, READ, InPlace, MayFail, Noisy, ReadSlowly, StepsSlowly
@@ -126,7 +126,7 @@ def test_shards_are_read_once_too():
 
 
 def test_there_is_a_bound_in_batches_too(monkeypatch):
-    monkeypatch.setattr("penstock.tasks.sharing.streams.BATCHES", 3)
+    monkeypatch.setattr("penstock.extensions.sharing.streams.BATCHES", 3)
     runs, streams = trials(2)
     loop.run_epoch(runs[0], lambda *_: None)
     assert len(streams._kept) == 3 < BATCHES

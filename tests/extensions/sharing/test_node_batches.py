@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 import torch
 from patience import PATIENCE
-from penstock.tasks.sharing.node_batches import JUDGED, TIMED, NodeBatches
-from penstock.tasks.sharing.node_cache import NodeCache
-from penstock.tasks.sharing.node_folder import clear, folder_of
+from penstock.extensions.sharing.node import clear, folder_of
+from penstock.extensions.sharing.node_batches import JUDGED, TIMED, NodeBatches
+from penstock.extensions.sharing.node_cache import NodeCache
 from streamed_code import ReadAndLogged
 from trainer_process import TrainerProcess, alone_hashes, hashes, segment
 

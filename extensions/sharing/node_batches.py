@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..contracts.rng import key
+from ...tasks.contracts.rng import key
 from .node_cache import NodeCache, can_be_put, digest, token
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from ..training.data import Item
+    from ...tasks.training.data import Item
 
 #: How many batches ahead one is read while another trainer reads the next.
 AHEAD = 4

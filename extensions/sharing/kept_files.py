@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..system.tensor_bytes import bytes_of
+from ...tasks.system.tensor_bytes import bytes_of
 
 #: A tensor's dtype and shape.
 Extent = tuple[torch.dtype, tuple[int, ...]]
