@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     CONVERSIONS: tuple[Callable[[dict[str, Any]], None], ...]
 
 #: The extensions, in the order in which the engine and the trainer call them.
-EXTENSIONS = ("limits", "nas", "simulation")
+EXTENSIONS = ("limits", "sharing", "nas", "simulation")
 #: The extension that a field of ``StudySpec`` needs where it is not as by default.
 FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),

@@ -21,11 +21,13 @@ import numpy as np
 import penstock
 import torch
 from penstock import nas
+from penstock.app.extensions import names
 from penstock.tasks.process.failure import Lost
 from penstock.tasks.process.identity import Identity
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.process.pipe import Abandoned, Run
-from penstock.tasks.trainer.segment import Segments, configure
+from penstock.tasks.trainer.segment import Segments
+from penstock.tasks.training.determinism import configure
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -330,7 +332,8 @@ def _serve(pipe: Any) -> None:
     listen = socket.create_server(("127.0.0.1", 0))
     identity = str(Identity("127.0.0.1", listen.getsockname()[1], "word"))
     member = _Member()
-    segments = Segments(member, identity, listen)  # it only says things to its pipe
+    # It only says things to its pipe.
+    segments = Segments(member, identity, listen, extensions=names("trainer"))
     pipe.send(identity)
     with suppress(EOFError):
         while True:

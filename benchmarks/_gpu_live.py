@@ -17,7 +17,7 @@ import penstock
 import torch
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
-from penstock.tasks.trainer.segment import configure
+from penstock.tasks.training.determinism import configure
 from torch import Tensor, nn
 
 from ._data import mnist_is_here

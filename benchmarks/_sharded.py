@@ -15,8 +15,8 @@ import penstock
 import torch
 from penstock.tasks.gangs.gang import Gang
 from penstock.tasks.gangs.tree_sum import split
-from penstock.tasks.trainer.segment import configure
 from penstock.tasks.training import loop
+from penstock.tasks.training.determinism import configure
 from torch import nn
 from torch.distributed import FileStore, PrefixStore
 from torch.nn.parallel import DistributedDataParallel

@@ -22,6 +22,7 @@ import numpy as np
 import penstock
 import psutil
 import torch
+from penstock.app import extensions
 from penstock.app.launching.variables import ALLOCATOR, NO_SPINNING, ONE_HEAP
 from penstock.extensions.sharing.node import clear
 from penstock.tasks.contracts.code import reference
@@ -240,6 +241,7 @@ class Trainer:
                 names.FD: str(theirs.fileno()),
                 names.LISTEN: str(listening.fileno()),
                 names.IDENTITY: f"127.0.0.1:{listening.getsockname()[1]}:word",
+                names.EXTENSIONS: ",".join(extensions.names("trainer")),
                 names.SEATS: str(seats),
                 names.TURNS: str(turns),
                 names.KEPT: str(kept or folder / "kept"),

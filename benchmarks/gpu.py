@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from penstock.tasks.trainer.segment import configure
+from penstock.tasks.training.determinism import configure
 
 from . import _gpu_lanes, _sharded
 from ._gangs import MODELS, OPTIMIZERS, Pool, straight

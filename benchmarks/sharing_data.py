@@ -162,13 +162,20 @@ def _reading(kind: type) -> dict[str, float]:
 
 def _encoding() -> dict[str, float]:
     """Seconds in which all data are encoded."""
-    from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+    from penstock.extensions.sharing.trainer import hook
+    from penstock.tasks.gangs.rendezvous import RendezvousHandler
+    from penstock.tasks.trainer.hooks import Hooks, Parts
+    from penstock.tasks.trainer.made_once import TrackedParams
+    from penstock.tasks.trainer.shared_data import SharedData
+    from penstock.tasks.trainer.warm import warm_capacity
+    from penstock.tasks.training.loop import CPU
 
     from ._shared_reading import Encoded
 
+    parts = Parts(None, warm_capacity, RendezvousHandler("127.0.0.1:1:word", CPU))
     reads = TrackedParams({})
     with _clocks() as found:
-        SharedData().of(Encoded(reads), reads)
+        SharedData(Hooks([hook(parts)])).of(Encoded(reads), reads)
     return found
 
 

@@ -6,6 +6,7 @@ import queue
 import socket
 from pathlib import Path
 
+from penstock.app.extensions import names
 from penstock.tasks.process.energy import Metering
 from penstock.tasks.process.pipe import Run
 from penstock.tasks.trainer.segment import Segments
@@ -22,7 +23,9 @@ class Trainer:
         self.listen = socket.create_server(("127.0.0.1", 0))
         self.identity = f"127.0.0.1:{self.listen.getsockname()[1]}:word"
         # It uses nothing of a pipe but say().
-        self.segments = Segments(self, self.identity, self.listen, kept)
+        self.segments = Segments(
+            self, self.identity, self.listen, kept, extensions=names("trainer")
+        )
 
     def say(self, op: str, **fields) -> None:
         (self.durable.put if op == "durable" else self.said.append)({"op": op, **fields})

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import trainees
 from patience import PATIENCE
+from penstock.app import extensions
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.contracts.contract import is_epoch_function
 from penstock.tasks.lanes.turn_page import TurnPage
@@ -28,6 +29,7 @@ from penstock.tasks.process.output import MARK
 from penstock.tasks.trainer import variables as names
 
 PR_SET_CHILD_SUBREAPER = 36
+EXTENSIONS = ",".join(extensions.names("trainer"))
 
 
 def contract_of(code) -> str:
@@ -107,6 +109,7 @@ class ForkServer:
         told = {
             names.FORK_SERVER_FD: str(theirs.fileno()),
             names.PRELOAD: "torch,objective,epochs",
+            names.EXTENSIONS: EXTENSIONS,
             "OMP_NUM_THREADS": str(threads),
             "OPENBLAS_NUM_THREADS": "1",
             MARK_VARIABLE: self._mark.format(0),
@@ -198,6 +201,7 @@ class TrainerProcess:
                 names.FD: str(theirs.fileno()),
                 names.LISTEN: str(listening.fileno()),
                 names.IDENTITY: self.identity,
+                names.EXTENSIONS: EXTENSIONS,
                 "OMP_NUM_THREADS": str(threads),
             }
             if kept is not None:

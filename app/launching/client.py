@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ...extensions.sharing.node import clear
 from ..host import locks
 from ..host.settings import Settings
 from . import process
@@ -55,7 +54,7 @@ def stop(settings: Settings, grace: float) -> None:
     What its trainers have left in memory is removed, also where it was killed before.
     """
     locks.stop(settings.run, process.NAME, grace=grace)
-    clear(settings.activations)
+    process.clear(settings)
 
 
 def awaiting_imports(settings: Settings) -> socket.socket:

@@ -24,6 +24,7 @@ from typing import Any
 
 from ...tasks.process.lifeline import MARK_VARIABLE
 from ...tasks.trainer import variables as names
+from .. import extensions
 from ..host.launcher import Launcher, Process
 from ..host.logs import open_log
 from .environments import ARGUMENTS
@@ -190,6 +191,7 @@ class ForkServer:
             with theirs, open_log(self._output) as file:
                 told = {names.FORK_SERVER_FD: str(theirs.fileno())}
                 told[names.PRELOAD] = ",".join(n for n in self._preload if not self._spoils(n))
+                told[names.EXTENSIONS] = ",".join(extensions.names("trainer"))
                 told |= WITHOUT_THREADS
                 self._process = self._launcher.start(
                     SERVER,

@@ -37,9 +37,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...extensions.sharing.node import clear
 from ...tasks.process.forking import forbid_tracing
 from ...tasks.trainer import variables as names
+from .. import extensions
 from ..host import locks
 from ..host.launcher import Launcher, Process, end_strays
 from ..host.settings import Settings, load
@@ -217,6 +217,12 @@ def _libraries() -> tuple[int, ...]:
     return tuple(Path(each).stat().st_mtime_ns for each in sorted(folders) if Path(each).is_dir())
 
 
+def clear(settings: Settings) -> None:
+    """Remove what the trainers of this node have left in its memory. None of them may run."""
+    for each in extensions.of_ends("node", "clear"):
+        each(settings.activations)
+
+
 def main() -> None:
     """Serve this state folder's workers until they need it no more."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -224,12 +230,12 @@ def main() -> None:
     forbid_tracing()
     with locks.hold(settings.run, NAME):
         end_strays(str(settings.home))
-        clear(settings.activations)
+        clear(settings)
         launcher = LauncherProcess(settings, listen(settings.run))
         # What drains a node may signal all processes there (``tasks.process.termination``).
         signal.signal(signal.SIGTERM, launcher.end_soon)
         launcher.serve()
-        clear(settings.activations)
+        clear(settings)
 
 
 if __name__ == "__main__":

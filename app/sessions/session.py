@@ -250,11 +250,11 @@ class Session:
         self._limit.epoch_over(epoch)
         if self.task.rank == 0:
             self._reports.written()
-            body = {name: line[name] for name in _EPOCH_FIELDS}
-            if "draws_digest" in line:
-                body["draws_digest"] = line["draws_digest"]
+            if lacking := _EPOCH_FIELDS - line.keys():
+                raise KeyError(*lacking)
+            body = {name: value for name, value in line.items() if name not in _OF_MESSAGE}
             claimed = round(self._before + self._clock() - self._sent_at, 6)
-            report = {"kind": "epoch", "holder": trainer.identity, "claimed": claimed, **body}
+            report = {**body, "kind": "epoch", "holder": trainer.identity, "claimed": claimed}
             self._reports.report(report, closes=closes)
         if not closes:
             return None
@@ -450,8 +450,9 @@ _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
     RecursionError,  # it is written as it was read, but deeper in the stack
 )
-_EPOCH_FIELDS = (
-    *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules"),
-    "memory",  # of the whole trainer
-    *("together", "readers", "alone", "company"),
+#: What each epoch has; ``memory`` is that of the whole trainer.
+_EPOCH_FIELDS = frozenset(
+    {"epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules", "memory"}
 )
+#: What says which run a message is of. All else of an epoch's goes into its report.
+_OF_MESSAGE = frozenset({"op", "trial", "fence", "cause"})

@@ -37,6 +37,7 @@ from ...tasks.process.messages import (
     parse,
 )
 from ...tasks.trainer import variables as names
+from .. import extensions
 from ..host.launcher import count_children, is_below
 from ..host.logs import last_error, open_log, uncaught
 from ..launching import environments
@@ -103,7 +104,11 @@ class Trainer:
         meters in ``powercap``. None: not at all. With a ``page`` its runs take turns, and it writes
         there whose turn it is. Raises OSError, and ``CannotStart`` for its study's environment.
         """
-        variables = {**environment(device, os.environ), names.IDENTITY: sockets.identity}
+        variables = {
+            **environment(device, os.environ),
+            names.IDENTITY: sockets.identity,
+            names.EXTENSIONS: ",".join(extensions.names("trainer")),
+        }
         if kept is not None:
             variables[names.KEPT] = str(kept)
         if powercap is not None:

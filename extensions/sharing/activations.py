@@ -100,11 +100,6 @@ class Activations:
         self.encodings += 1
         return encoded
 
-    def computed_again(self) -> list[Dataset[Any]]:
-        """The encoded data sets whose examples are computed as they are needed."""
-        found = [known.encoded() for known in self._known.values()]
-        return [each for each in found if isinstance(each, ComputedAgain)]
-
     def release(self) -> None:
         """Hold nothing any more but what trials have."""
         for known in self._known.values():

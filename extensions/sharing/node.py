@@ -1,4 +1,4 @@
-"""Where the trainers of a node have what they share in memory."""
+"""Where the trainers of a node have what they share in memory: the node's end of sharing."""
 
 from __future__ import annotations
 

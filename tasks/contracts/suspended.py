@@ -130,7 +130,7 @@ class Function(ABC):
                 uri=report.uri,
                 joules=report.joules,
                 closes=closes,
-                draws_digest=self.draws_digest,
+                values={"draws_digest": self.draws_digest} if self.draws_digest else {},
             )
         except TrialFailed as error:
             self.give_up(error)

@@ -153,7 +153,7 @@ class SegmentTask(_Frozen):
     #: Trials whose memory is to be estimated, if the trainer has the time (``tasks.memory``).
     estimate: tuple[TrialRef, ...] = ()
     #: Trials whose models are to be counted, if the trainer has the time
-    #: (``tasks.trainer.descriptions``).
+    #: (``extensions.nas.trainer``).
     describe: tuple[TrialRef, ...] = ()
     #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
     copies: tuple[int, ...] = ()

@@ -17,9 +17,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import Any
 
 from ...profiling.base.errors import UsageError
@@ -36,6 +37,8 @@ from .messages import Scalar, SegmentTask, number_text
 #: Some steps under a configuration: the configuration, their seconds relative to the default's, the
 #: seconds wasted, and their joules relative to the default's (None: not measured).
 Window = tuple[SystemConfig, float, float, float | None]
+
+_NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Abandoned(BaseException):
@@ -121,21 +124,12 @@ class Run:
         closes: bool | None = None,
         uri: str = "",
         joules: float | None = None,
-        together: int = 1,
-        readers: int = 0,
-        alone: float = 0.0,
-        company: Sequence[tuple[int, float]] = (),
-        draws_digest: str = "",
+        values: Mapping[str, Any] = _NO_VALUES,
     ) -> bool:
         """Report an epoch, whose state is durable if ``uri`` is given. True: the segment has ended.
 
-        ``together``: how many trials were trained in its steps, itself included; 0: it cannot be
-        trained with others. ``readers``: then for how many its batches were read once, itself
-        included; 0: that does not pay. Else 2: other trainers of its node have read some of
-        them. ``alone``: the seconds that it would have taken alone, if not these. ``company``: what
-        an epoch is expected to take of each of so many trials together, over what it takes alone.
-        ``closes`` is what a gang has agreed on, None where there is no gang. ``draws_digest``: that
-        of the trial's draws; empty where none are drawn here.
+        ``closes`` is what a gang has agreed on, None where there is no gang. ``values`` are further
+        fields of ``EpochReported``, by name.
         """
         if closes is None:
             closes = self.closes(epoch)
@@ -151,11 +145,7 @@ class Run:
             uri=uri,
             joules=joules,
             memory=self.memory.bytes(),
-            together=together,
-            readers=readers,
-            alone=alone,
-            company=company,
-            **({"draws_digest": draws_digest} if draws_digest else {}),
+            **values,
         )
         return closes
 

@@ -19,7 +19,7 @@ import platform
 import signal
 import socket
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -62,12 +62,15 @@ class TrainerProcess:
         versions: Mapping[str, str],
         *,
         kept: Path | None = None,
+        extensions: Sequence[str] = (),
     ) -> None:
         """Other trainers know this one as ``identity``, and reach it at ``listen``.
 
         ``ahead`` are the modules that were imported for the code of others. ``versions`` is what
-        the worker is told when this trainer is ready. ``kept``: as for ``Segments``.
+        the worker is told when this trainer is ready. ``kept``, ``extensions``: as for
+        ``Segments``.
         """
+        self._extensions = extensions
         self._versions = versions
         self._kept = kept
         self._pipe = pipe
@@ -189,7 +192,13 @@ class TrainerProcess:
         if self._segments is None:
             from .segment import Segments
 
-            self._segments = Segments(self._pipe, self._identity, self._listen, self._kept)
+            self._segments = Segments(
+                self._pipe,
+                self._identity,
+                self._listen,
+                self._kept,
+                extensions=self._extensions,
+            )
         return self._segments
 
     def _code(self, run: Run) -> Any:
@@ -276,6 +285,7 @@ def main(ahead: Collection[str] = ()) -> None:
             ahead,
             versions,
             kept=Path(kept) if kept else None,
+            extensions=variables.names_in(os.environ.get(variables.EXTENSIONS, "")),
         )
         trainer.serve(seats, page)
 

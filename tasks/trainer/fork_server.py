@@ -46,7 +46,7 @@ from typing import Any, NoReturn
 from ..process.forking import fork_twice, stat_field, unsafe
 from ..process.lifeline import MARK_VARIABLE
 from . import __main__ as trainer
-from . import variables
+from . import hooks, variables
 from .seats import ending_with_us
 
 #: What a trial of each contract needs.
@@ -64,8 +64,12 @@ _ARGUMENTS, _ENVIRONMENT = (48, 49), (50, 51)  # begin and end, as in proc(5)
 class ForkServerProcess:
     """Answers one request after another."""
 
-    def __init__(self, control: socket.socket, preload: Sequence[str]) -> None:
+    def __init__(
+        self, control: socket.socket, preload: Sequence[str], extensions: Sequence[str]
+    ) -> None:
+        """``preload``: what to import ahead of need. ``extensions`` hook into segments."""
         self._control = control
+        self._extensions = extensions
         self._preload = list(preload)
         self._imported: set[str] = set()
         #: The top-level modules that came only with libraries which the code of users imports.
@@ -107,6 +111,8 @@ class ForkServerProcess:
                 if name in MODULES:
                     for module in MODULES[name]:
                         import_module(module, __package__)
+                    if name == "torch":
+                        hooks.load(self._extensions)
                 elif is_installed(name):
                     before = {each.partition(".")[0] for each in sys.modules}
                     _import_module(name)
@@ -214,8 +220,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     control = socket.socket(fileno=int(os.environ.pop(variables.FORK_SERVER_FD)))
     control.set_inheritable(False)
-    preload = os.environ.pop(variables.PRELOAD, "")
-    ForkServerProcess(control, [name for name in preload.split(",") if name]).serve()
+    preload = variables.names_in(os.environ.pop(variables.PRELOAD, ""))
+    extensions = variables.names_in(os.environ.get(variables.EXTENSIONS, ""))
+    ForkServerProcess(control, preload, extensions).serve()
 
 
 if __name__ == "__main__":

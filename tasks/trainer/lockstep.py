@@ -21,9 +21,13 @@ from ..fusion.epoch import Row
 from ..fusion.fusion import Fusion
 from ..fusion.structure import Structure
 from ..lanes.turns import Turn
-from ..process.pipe import Abandoned, Run
+from ..process.pipe import Abandoned
 from ..training import loop
 from ..training.training import Training
+from .hooks import Epoch, Hook, Parts
+
+#: Notes why the trial is not trained together with others, as was said of it.
+_APART = "is trained alone"
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +61,12 @@ class _Lent:
             self.turn.pass_on()
 
 
-class Lockstep:
+def hook(parts: Parts) -> Hook:
+    """Return the hook of one trainer."""
+    return Lockstep()
+
+
+class Lockstep(Hook):
     """The trials of this trainer that may be trained together."""
 
     def __init__(self) -> None:
@@ -68,16 +77,19 @@ class Lockstep:
         #: Those that were trained together, as long as they are in memory.
         self._trained: dict[str, Training] = {}
 
-    def run_epoch(self, run: Run, training: Training, tick: loop.Tick) -> tuple[loop.Result, int]:
-        """As ``loop.run_epoch``, and how many trials were trained together; 0: it cannot be.
+    def run_epoch(self, epoch: Epoch) -> loop.Result | None:
+        """Train the epoch, together with others where that can be. None: nobody else may be in it.
 
         Raises whatever this trial's own code raises, and ``Abandoned`` if it is fenced off.
         """
-        assert run.turn is not None
+        run, training = epoch.segment.run, epoch.segment.training
+        if not run.task.fuse or epoch.measured or run.turn is None or run.turn.alone:
+            return None
         structure = self._fusion.structure(training)
         if structure is None:
-            return loop.run_epoch(training, tick), 0
-        own = _Waiting(run.task.trial, run.turn, structure, training, tick)
+            epoch.values["together"] = 0
+            return loop.run_epoch(training, epoch.tick)
+        own = _Waiting(run.task.trial, run.turn, structure, training, epoch.tick)
         self._waiting.append(own)
         try:
             run.turn.rest()
@@ -94,11 +106,22 @@ class Lockstep:
         if isinstance(own.outcome, BaseException):
             raise own.outcome
         assert own.outcome is not None
-        return own.outcome, own.together
+        epoch.values["together"] = own.together
+        epoch.values["alone"] = own.outcome.alone
+        epoch.values["company"] = own.outcome.company
+        return own.outcome
 
-    def why_not(self, training: Training) -> str:
-        """Why the trial is not trained together with others; empty if it is."""
-        return self._fusion.refusal(training)
+    def report(self, epoch: Epoch) -> None:
+        """Say once why the trial is not trained together with others, and what they share."""
+        if epoch.values.get("together") != 0:
+            return
+        segment = epoch.segment
+        why = self._fusion.refusal(segment.training)
+        if segment.warm.notes.get(_APART, "") != why:
+            segment.warm.notes[_APART] = why
+            pays = "; batches are read once for all trials in its lane, which pays"
+            reads_once = epoch.values.get("readers", 0) > 0
+            segment.run.remarks(f"its steps are its own: {why}{pays if reads_once else ''}")
 
     def forget(self, trial: str) -> None:
         """The trial is not in memory any more."""

@@ -13,10 +13,9 @@ one begins by transferring rank 0's.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,21 +23,24 @@ from ...profiling.base.errors import BackendError, TrialFailed
 from ...profiling.devices.signature import machine_of
 from ..checkpoints import checkpoint
 from ..checkpoints.state import map_tensors
-from ..checkpoints.weights import SuperNetWeights
 from ..contracts.contract import TorchTrainable
 from ..gangs import peers
 from ..gangs.rendezvous import RendezvousHandler
 from ..process.failure import Lost, failure_of
 from ..process.messages import ParentRef, SegmentTask
 from ..process.pipe import Run
-from ..sharing.activations import Activations
 from ..system.system import System
 from ..training import determinism, loop
 from ..training.determinism import configure
 from ..training.training import Training
-from .shared_data import SharedData, TrackedParams
+from .hooks import Hooks
+from .made_once import TrackedParams
+from .shared_data import SharedData
 from .state_copies import StateCopies
 from .warm import WarmTrial, WarmTrials, state_name
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
 
 
 class Resumption:
@@ -52,7 +54,7 @@ class Resumption:
         writer: checkpoint.Writer,
         handler: RendezvousHandler,
         *,
-        activations: Activations,
+        hooks: Hooks,
     ) -> None:
         """``identity`` is the identity by which other trainers find this one."""
         self._identity = identity
@@ -60,8 +62,8 @@ class Resumption:
         self._copies = copies
         self._writer = writer
         self._handler = handler
-        self._data = SharedData(activations)
-        self._supernet = SuperNetWeights()
+        self._hooks = hooks
+        self._data = SharedData(hooks)
 
     def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
         """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
@@ -188,11 +190,6 @@ class Resumption:
 
     def _fresh(self, task: SegmentTask, code: type[TorchTrainable]) -> WarmTrial:
         training = self.initial(task, code)
-        if (of := task.supernet) is not None:
-            try:
-                self._supernet.give(training.model, of.uri, of.state_hash)
-            except BackendError as error:
-                raise Lost(str(error)) from error
         self._writer.begin(task.trial)
         return WarmTrial(training, determinism.signature(training))
 
@@ -227,25 +224,14 @@ class Resumption:
             device=device,
             pieces=reads.pieces,
         )
-        if task.supernet is not None:
-            training.recalibrated = task.supernet.batches
+        self._hooks.made(task, training, kept=device is None)
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()
         return training
 
-    def source(self, task: SegmentTask, training: Training) -> str | None:
-        """What decides the data of a trial of this study; None where that is not known."""
-        read = self._data.read_for(training.data.train)
-        if read is None:
-            return None
-        machine = determinism.machine_signature(training.device)
-        names = sorted((name, repr(value)) for name, value in read.items())
-        kind = type(training.code).__qualname__
-        return f"{task.study} {task.code.digest} {kind} {names} {machine} {sys.prefix}"
-
-    def drop_supernet(self) -> None:
-        """Free the memory of the super-net whose candidates were evaluated last."""
-        self._supernet.drop()
+    def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
+        """As ``SharedData.read_for``."""
+        return self._data.read_for(data)
 
     def first_examples(self) -> dict[int, Any]:
         """As ``SharedData.first_examples``, of the data that are loaded."""

@@ -17,6 +17,8 @@ POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
 SEATS, TURNS = "PENSTOCK_TRAINER_SEATS", "PENSTOCK_TRAINER_TURNS"
 #: The node's folder for what trainers keep of their data; not set: they keep nothing in files.
 KEPT = "PENSTOCK_TRAINER_KEPT"
+#: The extensions that hook into its segments, separated by commas.
+EXTENSIONS = "PENSTOCK_TRAINER_EXTENSIONS"
 #: The number of the fork server's socket to the launcher process.
 FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
 #: The contracts and modules that the fork server imports ahead of need, separated by commas. The
@@ -24,5 +26,19 @@ FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
 PRELOAD = "PENSTOCK_FORK_SERVER_PRELOAD"
 #: What a forked trainer takes over. No library that the fork server imports has read it by then.
 SET_AFTER_FORK = frozenset(
-    {IDENTITY, KEPT, POWERCAP, SEATS, TURNS, "CUDA_VISIBLE_DEVICES", "OPENBLAS_NUM_THREADS"}
+    {
+        IDENTITY,
+        EXTENSIONS,
+        KEPT,
+        POWERCAP,
+        SEATS,
+        TURNS,
+        "CUDA_VISIBLE_DEVICES",
+        "OPENBLAS_NUM_THREADS",
+    }
 )
+
+
+def names_in(value: str) -> list[str]:
+    """Return the names in the value of ``EXTENSIONS`` or ``PRELOAD``."""
+    return [name for name in value.split(",") if name]

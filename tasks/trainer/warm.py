@@ -10,7 +10,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -32,12 +32,8 @@ class WarmTrial:
     state_hash: str = ""
     #: The machine parts of other members' signatures, where they differ from this machine's.
     beside: str = ""
-    #: Whether its memory was measured here.
-    measured: bool = False
-    #: Whether it has begun here, and what its model came to be was not said yet.
-    untold: bool = False
-    #: Why it is not trained together with others, as was said of it; empty if nothing was.
-    apart: str = ""
+    #: What hooks have noted of it.
+    notes: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def bytes(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import trainees
 from penstock import FullBudget, Steps, create_study
-from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.trainer.made_once import TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import determinism, loop
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,8 @@ from penstock import TrialFailed, UsageError
 from penstock.tasks.adapters.sklearn import restore, state_of
 from penstock.tasks.checkpoints import portable
 from penstock.tasks.checkpoints.state import state_hash
-from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.trainer.made_once import TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import loop
 from sklearn.cluster import Birch, MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA

@@ -58,7 +58,7 @@ def test_a_trainer_counts_its_trial_and_those_that_wait_and_changes_no_bit():
     assert deep["parameters"] > less["parameters"]
     assert deep["operators"] > less["operators"] > own["operators"] > 0
     assert deep["activations"] > less["activations"] > 0
-    plain.segments._descriptions._accounts["s"].counting.spent = 1e9  # it has no time for any
+    plain.segments.hook["nas"].accounts["s"].counting.spent = 1e9  # it has no time for any
     again = plain.train(Unfixed, metric="loss", params=LINEAR, describe=waits)
     assert not described(plain)
     assert [each["state_hash"] for each in again] == [each["state_hash"] for each in first]
@@ -90,7 +90,7 @@ def test_what_is_counted_grows_neither_with_the_batch_nor_with_fixed_metrics():
 
 def test_what_a_model_came_to_be_is_said_once_as_soon_as_there_is_time():
     trainer = Trainer()
-    account = trainer.segments._descriptions._accounts["s"].tracing
+    account = trainer.segments.hook["nas"].accounts["s"].tracing
 
     def told():
         return [each["outline"] for each in trainer.said if each["op"] == "derived"]

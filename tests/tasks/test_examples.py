@@ -13,8 +13,9 @@ import numpy as np
 import optuna
 import pytest
 from penstock.profiling.base.errors import UsageError
-from penstock.tasks.trainer.segment import configure
-from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.trainer.made_once import TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData
+from penstock.tasks.training.determinism import configure
 from penstock.tasks.training.loop import run_epoch, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -388,7 +388,7 @@ def test_open_files_of_data_sets_are_not_read_in_the_child(tmp_path, monkeypatch
     file = tmp_path / "bytes"
     file.write_bytes(bytes(64 * 40))
     trainer = Trainer()
-    trainer.segments._estimator.trained(1e6)
+    trainer.segments.hook["footprints"].estimator.trained(1e6)
     plain = _Positioned.__getitem__
 
     def noted(self, i):
@@ -419,12 +419,12 @@ class Profiles(Small):
 
 def test_code_that_profiles_itself_is_not_measured_and_is_left_alone():
     trainer = Trainer()
-    trainer.segments._estimator.trained(1e6)
+    trainer.segments.hook["footprints"].estimator.trained(1e6)
     assert len(trainer.train(Profiles, 1, 2)) == 2
     with profile() as seen:
         assert len(Trainer().train(Small, 1, 2)) == 2
         trained = Trainer()
-        trained.segments._estimator.trained(1e6)
+        trained.segments.hook["footprints"].estimator.trained(1e6)
         trained.train(Small)
     assert list(seen.kineto_results.events()), "ours has not ended theirs"
     assert not [line for line in trainer.said + trained.said if line["op"] == "footprint"]
@@ -458,7 +458,7 @@ def test_a_teacher_counts_as_persistent():
 
 def test_a_trainer_estimates_the_trials_that_it_is_told_and_measures_each_once():
     trainer = Trainer()
-    trainer.segments._estimator.trained(1e6)
+    trainer.segments.hook["footprints"].estimator.trained(1e6)
     others = [
         {"trial": f"st-000{i}", "number": i, "params": {"optimizer": name}}
         for i, name in enumerate(("sgd", "adam"))
@@ -492,7 +492,7 @@ class FailsOnce(Small):
 
 def test_an_epoch_that_fails_while_it_is_measured_leaves_no_recording():
     trainer = Trainer()
-    trainer.segments._estimator.trained(1e6)
+    trainer.segments.hook["footprints"].estimator.trained(1e6)
     with pytest.raises(ValueError, match="no"):
         trainer.train(FailsOnce)
     FailsOnce.fails = False

@@ -9,7 +9,8 @@ from fused_code import quiet, rows
 from nas_shared_code import Frozen, FrozenNoted, InMemory, ReadByPython, ReadsItsChoices
 from penstock.extensions.sharing.streams import Streams
 from penstock.tasks.fusion.fusion import Fusion
-from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.trainer.made_once import TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import loop
 from trainer_process import (
     ENDLESS,

@@ -239,7 +239,7 @@ def test_the_memory_of_a_super_net_is_estimated_as_that_of_its_heaviest_path(cod
 
 def test_the_first_steps_of_a_super_net_are_not_taken_for_what_it_needs(one_thread):
     trainer = Trainer()
-    trainer.segments._estimator.trained(1e6)
+    trainer.segments.hook["footprints"].estimator.trained(1e6)
     trainer.train(SuperImages, metric="loss")
     assert not [each for each in trainer.said if each["op"] == "footprint"]
 
@@ -261,7 +261,7 @@ def test_the_memory_of_a_candidate_is_that_of_an_evaluation(one_thread):
 
 def test_a_waiting_candidate_is_estimated_as_one(trained, one_thread):
     trainer = Trainer()
-    trainer.segments._estimator.trained(1e6)
+    trainer.segments.hook["footprints"].estimator.trained(1e6)
     other = {"trial": "s-0001", "number": 1, "params": PARAMS}
     trainer.train(Candidate, params=PARAMS, metric="loss", supernet=trained[0], estimate=[other])
     [said] = [each for each in trainer.said if each.get("of") == "s-0001"]

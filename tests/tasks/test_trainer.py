@@ -51,10 +51,6 @@ def test_an_empty_epoch_is_reported_at_once_and_needs_no_code(trainer):
         "uri": "",
         "memory": 0,
         "joules": None,
-        "together": 1,
-        "readers": 0,
-        "alone": 0.0,
-        "company": [],
     }
 
 

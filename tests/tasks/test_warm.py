@@ -6,7 +6,8 @@ import pytest
 import torch
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.contracts.contract import Data, TorchTrainable
-from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.trainer.made_once import TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.trainer.warm import WarmTrial, WarmTrials
 from penstock.tasks.training.loop import start
 from torch.utils.data import IterableDataset, TensorDataset

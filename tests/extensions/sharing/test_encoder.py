@@ -15,10 +15,13 @@ from penstock.extensions.sharing.activations import Activations, ComputedAgain
 from penstock.extensions.sharing.blocks import BLOCK
 from penstock.extensions.sharing.frozen_encoder import FrozenEncoder
 from penstock.extensions.sharing.kept_files import KeptFiles
+from penstock.extensions.sharing.trainer import Sharing
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.process.pipe import Run
-from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.trainer.hooks import Hooks
+from penstock.tasks.trainer.made_once import TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import loop
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -43,7 +46,7 @@ def nothing(held):
 
 def shared(folder=None, capacity=everything, budget=everything):
     files = None if folder is None else KeptFiles(folder, budget)
-    return SharedData(Activations(capacity, files))
+    return SharedData(Hooks([Sharing(Activations(capacity, files), None, None)]))
 
 
 def trial(data, code=OnActivations, number=0, shards=1, **params):
@@ -252,12 +255,12 @@ class Wide(OnActivations):
 def test_an_estimate_computes_one_block_and_counts_no_activations(monkeypatch):
     """Neither is in what a trial needs: they are the process's, as its data are."""
     trainer = Trainer()
-    trainer.segments._estimator.trained(1e6)
+    trainer.segments.hook["footprints"].estimator.trained(1e6)
     first = trainer.train(OnActivations)
     other = {"trial": "st-0001", "number": 1, "params": {}}
     monkeypatch.setattr("penstock.extensions.sharing.activations.Activations.of", None)
     task = segment(Wide, estimate=[other])
-    found = trainer.segments._estimator.estimate(
+    found = trainer.segments.hook["footprints"].estimator.estimate(
         lambda: trainer.segments._resumption.initial(task, Wide, CPU)
     )
     assert first

@@ -9,7 +9,8 @@ import time
 import pytest
 import torch
 from penstock.extensions.sharing.streams import BATCHES, Streams, copied, is_copyable
-from penstock.tasks.trainer.shared_data import SharedData, TrackedParams
+from penstock.tasks.trainer.made_once import TrackedParams
+from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import loop
 from streamed_code import PAUSE, READ, InPlace, MayFail, Noisy, ReadSlowly, StepsSlowly
 from torch import nn

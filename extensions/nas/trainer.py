@@ -1,4 +1,4 @@
-"""Says of models that make choices what they came to be, and counts them before they are trained.
+"""The trainer's end: says what models came to be, and counts them before they are trained.
 
 The engine predicts with the counts what trials will take (``profiling.base.architecture``). What a
 model came to be is traced, without running it, for stories and pictures. A trainer spends on each
@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from ...extensions.nas.models.choices import choices_of
-from ..process.messages import dumps
-from ..process.pipe import Run
-from ..training.training import Training
+from ...profiling.base.errors import BackendError
+from ...tasks.checkpoints.weights import SuperNetWeights
+from ...tasks.process.failure import Lost
+from ...tasks.process.messages import SegmentTask, dumps
+from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
+from ...tasks.training.loop import Result
+from ...tasks.training.training import Training
+from .models.choices import choices_of
 
 #: Of the seconds in which a trainer trained trials of a study.
 SHARE = 0.02
 #: Seconds that it may spend before it has trained them.
 FREE = 0.5
+#: Notes of a trial that has begun here, and what its model came to be was not said yet.
+_UNTOLD = "its model was not described"
 
 
 @dataclass(slots=True)
@@ -52,26 +56,41 @@ class _Account:
         return work.spent + work.last <= FREE + SHARE * self.trained
 
 
-class Descriptions:
+def hook(parts: Parts) -> Hook:
+    """Return the hook of one trainer."""
+    return _Descriptions()
+
+
+class _Descriptions(Hook):
     """What one trainer says of models, and for each study its account of the time."""
 
     def __init__(self) -> None:
-        self._accounts = defaultdict[str, _Account](_Account)
+        self.accounts = defaultdict[str, _Account](_Account)
+        self._supernet = SuperNetWeights()
 
-    def trained(self, study: str, seconds: float) -> None:
-        """Add ``seconds`` of training to the study's account."""
-        self._accounts[study].trained += seconds
+    def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
+        """Give a candidate of a super-net its weights."""
+        if (of := task.supernet) is None:
+            return
+        training.recalibrated = of.batches
+        if kept:
+            try:
+                self._supernet.give(training.model, of.uri, of.state_hash)
+            except BackendError as error:
+                raise Lost(str(error)) from error
 
-    def forget(self, study: str) -> None:
-        """The study is over."""
-        self._accounts.pop(study, None)
+    def resumed(self, segment: Segment) -> None:
+        """Say what the model of a trial that begins came to be, once there is time for that."""
+        task, notes = segment.task, segment.warm.notes
+        if task.first == task.origin + 1:
+            notes[_UNTOLD] = True
+        if _UNTOLD in notes and self._derive(segment):
+            del notes[_UNTOLD]
 
-    def say(self, run: Run, training: Training, examples: Callable[[], Mapping[int, Any]]) -> None:
-        """Say what the models of the segment's trial and of those that it names are.
-
-        ``examples`` gives the first example of data sets that are loaded, by their ``id``.
-        """
-        task, account = run.task, self._accounts[run.task.study]
+    def before(self, segment: Segment) -> None:
+        """Say what the models of the segment's trial and of those that it names are."""
+        run, training = segment.run, segment.training
+        task, account = run.task, self.accounts[run.task.study]
         named = {each.trial: each.params for each in task.describe}
         if task.first == task.origin + 1:
             named = {task.trial: task.params} | named
@@ -79,11 +98,11 @@ class Descriptions:
             return
         if not choices_of(training.model):
             return
-        from ...extensions.nas.models.counting import batch_of_one, counted
-        from ..system.unchanged import unchanged
+        from ...tasks.system.unchanged import unchanged
+        from .models.counting import batch_of_one, counted
 
         with unchanged(training.model):
-            batch = batch_of_one(training.data.train, examples)
+            batch = batch_of_one(training.data.train, segment.maker.first_examples)
             for trial, params in named.items():
                 if not account.affords(account.counting):
                     return
@@ -94,21 +113,31 @@ class Descriptions:
                 if found is not None:
                     run.say("described", of=trial, choices=found[1], **asdict(found[0]))
 
-    def derive(self, run: Run, training: Training) -> bool:
+    def after_epoch(self, epoch: Epoch, result: Result) -> None:
+        """Add the seconds of training to the study's account."""
+        self.accounts[epoch.segment.task.study].trained += result.seconds
+
+    def study_over(self, study: str) -> None:
+        """Drop the study's account, and the super-net whose candidates were evaluated last."""
+        self.accounts.pop(study, None)
+        self._supernet.drop()
+
+    def _derive(self, segment: Segment) -> bool:
         """Say what the model came to be, if it makes choices; False: there is no time for that.
 
         Of a model that mutators made it is known already.
         """
-        model, account = training.model, self._accounts[run.task.study]
+        run, model = segment.run, segment.training.model
+        account = self.accounts[run.task.study]
         if run.task.rank or getattr(model, "architecture", None) is None:
             return True
-        from ...extensions.nas.models.model import ModelSpace
+        from .models.model import ModelSpace
 
         if not isinstance(model, ModelSpace):
             return True
         if model.derivation is None and not account.affords(account.tracing):
             return False
-        from ...extensions.nas.graphs.derivation import described
+        from .graphs.derivation import described
 
         began = time.perf_counter()
         found, outline = described(model)

@@ -1,0 +1,1 @@
+"""Features that hook into the trainer and are not extensions yet."""

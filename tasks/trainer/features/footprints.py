@@ -1,0 +1,74 @@
+"""Estimates the memory of trials before they run, and measures that of those which run here."""
+
+from __future__ import annotations
+
+from ...memory.estimator import Estimator, footprint_body
+from ...system.memory_meter import MemoryMeter
+from ...system.storages import held_beside
+from ...training.loop import CPU, Result
+from ...training.paths import paths_of
+from ..hooks import Epoch, Hook, Parts, Segment
+
+_MEASURED = "memory was measured"
+
+
+def hook(parts: Parts) -> Hook:
+    """Return the hook of one trainer."""
+    return _Footprints()
+
+
+class _Footprints(Hook):
+    def __init__(self) -> None:
+        self.estimator = Estimator()
+        #: Measures the epoch that is trained, by trial.
+        self._meters: dict[str, MemoryMeter] = {}
+
+    def before(self, segment: Segment) -> None:
+        """Estimate the memory of the trials that the segment names, as far as there is time."""
+        run, maker = segment.run, segment.maker
+        for other in run.task.estimate:
+            if not self.estimator.affords_estimate():
+                return
+            run.preparing()
+            task = run.task.model_copy(update=dict(other))
+            found = self.estimator.estimate(
+                lambda task=task: maker.initial(task, segment.code, CPU),  # type: ignore[misc]
+                maker.first_examples(),
+            )
+            run.say("footprint", of=other.trial, base=run.memory.base, **found)
+
+    def before_epoch(self, epoch: Epoch) -> None:
+        """Have the trial's memory measured in the epoch, once, if there is time.
+
+        A super-net has another path in each step: the first steps of an epoch say too little.
+        """
+        run, training = epoch.segment.run, epoch.segment.training
+        notes = epoch.segment.warm.notes
+        if epoch.measured or _MEASURED in notes or run.members:
+            return
+        if not self.estimator.affords_measurement():
+            return
+        notes[_MEASURED] = True
+        if training.device.type == "cpu" and paths_of(training.model):
+            return
+        beside = tuple(held_beside(training.code, training.model))
+        training.meter = MemoryMeter(training.model, training.optimizer, training.device, beside)
+        self._meters[run.task.trial] = training.meter
+        epoch.measured = True
+
+    def after_epoch(self, epoch: Epoch, result: Result) -> None:
+        """Say what memory the epoch took, if that was measured in it."""
+        run = epoch.segment.run
+        if (meter := self._meters.pop(run.task.trial, None)) is not None:
+            epoch.segment.training.meter = None
+            meter.close()
+            if (measured := meter.footprint()) is not None:
+                self.estimator.measured(meter.seconds)
+                found = footprint_body(measured, measured=True)
+                run.say("footprint", of=run.task.trial, base=run.memory.base, **found)
+        self.estimator.trained(result.seconds)
+
+    def forget(self, trial: str) -> None:
+        """Stop measuring a trial that has failed."""
+        if (meter := self._meters.pop(trial, None)) is not None:
+            meter.close()

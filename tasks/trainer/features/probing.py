@@ -1,0 +1,86 @@
+"""Measures system configurations in a trial's steps, and the profile of its workload."""
+
+from __future__ import annotations
+
+from ....profiling.knobs.knobs import part
+from ...process.pipe import Run
+from ...system import windows
+from ...system.system import READING
+from ...training.data import by_rows, length
+from ...training.loop import Result, Tick
+from ...training.probe import probe
+from ...training.profile import Profiles
+from ...training.training import Training
+from ..hooks import Epoch, Hook, Parts, Segment
+
+
+def hook(parts: Parts) -> Hook:
+    """Return the hook of one trainer."""
+    return _Probing()
+
+
+class _Probing(Hook):
+    def __init__(self) -> None:
+        self._profiles = Profiles()
+        #: How long others had turns in the lane before the epoch that is profiled, by trial.
+        self._away: dict[str, float] = {}
+
+    def before(self, segment: Segment) -> None:
+        """Measure the candidates that the segment names: rounding ones now."""
+        run, training = segment.run, segment.training
+        exact_ones = [c for c in run.task.probe if part(c, "exact") == c]
+        others = [c for c in run.task.probe if c not in exact_ones]
+        own = run.task.system
+        if others and training.epoch == run.task.origin and not run.members:
+            steps = -(-length(training.data.train) // training.batch_size)
+            passes = run.task.probe_epochs * steps
+            found, failed = probe(training, others, passes, run, energy=run.task.energy)
+            if found or failed:
+                run.windows(found, failed)
+        if by_rows(training.data.train) is not None:
+            why = "the data set is in memory: there is nothing to load"
+            idle = [(c, why) for c in exact_ones if any(name in READING for name, _ in c)]
+            exact_ones = [c for c in exact_ones if c not in [config for config, _ in idle]]
+            if idle:
+                run.windows([], idle)
+        if exact_ones:
+            steps = -(-length(training.data.train) // training.batch_size)
+            training.windows = windows.interleave(own, exact_ones, steps)
+
+    def before_epoch(self, epoch: Epoch) -> None:
+        """Measure exact candidates in the windows of an epoch, or its profile."""
+        run, training = epoch.segment.run, epoch.segment.training
+        if training.windows:
+            epoch.measured = True
+            epoch.tick = _saying_windows(run, training, epoch.tick)
+        if run.task.profile and epoch.number == run.task.first:
+            epoch.measured = True
+            self._away[run.task.trial] = 0.0 if run.turn is None else run.turn.away
+            self._profiles.begin(training)
+
+    def after_epoch(self, epoch: Epoch, result: Result) -> None:
+        """Say what was measured."""
+        run, training = epoch.segment.run, epoch.segment.training
+        if (away := self._away.pop(run.task.trial, None)) is not None:
+            values = dict(self._profiles.end(training, result))
+            if run.turn is None or run.turn.away == away:  # else others are in it
+                run.say("profiled", epoch=epoch.number, values=values)
+        if training.windows:
+            run.windows(windows.results(training.windows), [])
+            training.windows = []
+
+    def forget(self, trial: str) -> None:
+        """Drop what is kept of a trial."""
+        self._away.pop(trial, None)
+
+
+def _saying_windows(run: Run, training: Training, tick: Tick) -> Tick:
+    """Return a tick that also reports the candidate at the beginning of each window."""
+    begins = {window.first + 1: window.config or () for window in training.windows}
+
+    def saying(epoch: int, step: int, steps: int) -> None:
+        if step in begins:
+            run.probing(begins[step])
+        tick(epoch, step, steps)
+
+    return saying

@@ -1,0 +1,264 @@
+"""Where extensions hook into a trainer's segments.
+
+An extension whose folder has a ``trainer`` module hooks in: ``hook(parts)`` there makes its
+``Hook``, once for each trainer. ``Segments`` calls its methods at the points that they describe. A
+hook has those that it needs, and the others cost nothing. Hooks are called in the order in which
+the trainer was told of them. Several trials may be open in one trainer, of which one has the turn.
+So what a hook knows of a trial it keeps by its name, or in ``WarmTrial.notes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import Dataset
+
+    from ..contracts.contract import Data, TorchTrainable
+    from ..gangs.rendezvous import RendezvousHandler
+    from ..process.messages import SegmentTask
+    from ..process.pipe import Run
+    from ..training.loop import Result, Tick
+    from ..training.training import Training
+    from .made_once import TrackedParams
+    from .warm import WarmTrial
+
+_PACKAGE = f"{__name__.split('.')[0]}.extensions"
+#: The features that are still modules of this folder.
+_HERE = {
+    "probing": ".features.probing",
+    "footprints": ".features.footprints",
+    "width_window": ".width_window",
+    "lockstep": ".lockstep",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a trainer that hooks may use."""
+
+    #: The node's folder for what can be computed again; None: nothing is kept in files.
+    kept: Path | None
+    #: Gives the bytes that may be held beside trials, told how many are held.
+    capacity: Callable[[int], int]
+    #: Brings members of gangs together.
+    handler: RendezvousHandler
+
+
+class Maker(Protocol):
+    """Makes trials, with data that they share."""
+
+    def initial(
+        self, task: SegmentTask, code: type[TorchTrainable], device: torch.device | None = None
+    ) -> Training:
+        """Make a trial before its first epoch. On a ``device`` it is only to be estimated."""
+
+    def first_examples(self) -> dict[int, Any]:
+        """Return the first example of each loaded data set that is read one by one, by its id."""
+
+    def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
+        """Return the parameters that were read to make this training data; None: not known."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment whose trial is in memory, after the epoch before its first one."""
+
+    run: Run
+    code: type[TorchTrainable]
+    warm: WarmTrial
+    maker: Maker
+
+    @property
+    def task(self) -> SegmentTask:
+        return self.run.task
+
+    @property
+    def training(self) -> Training:
+        return self.warm.training
+
+
+@dataclass(slots=True)
+class Epoch:
+    """An epoch of a segment: how it is trained, and later what came of it."""
+
+    segment: Segment
+    #: Counts from 1.
+    number: int
+    #: Is called before each step.
+    tick: Tick
+    #: Whether something of it is measured, so that nobody else may be trained in its steps.
+    measured: bool = False
+    #: Its metrics, its seconds of training and evaluation, and its joules (None: not measured).
+    metrics: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    joules: float | None = None
+    #: Further values of its report, by name.
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class Hook:
+    """An extension's part in one trainer. Nothing is done at a point whose method is left out.
+
+    A method may raise what the trial's code may raise, and ends the attempt in the same way.
+    """
+
+    def data(
+        self,
+        code: TorchTrainable,
+        reads: TrackedParams,
+        data: Data,
+        device: torch.device,
+        *,
+        kept: bool,
+        in_memory: bool,
+    ) -> Data | None:
+        """Return the form in which a trial reads ``data``; None: as it is.
+
+        Trials that read the same of their parameters have the same ``data``. ``in_memory``: more
+        data may be held in memory. If not ``kept``, only shapes are of interest.
+        """
+
+    def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
+        """Called when a trial was made anew, before its first epoch. ``kept``: as for ``data``."""
+
+    def instead(self, run: Run, make: Callable[[], Training]) -> bool:
+        """Do the segment's work instead of training. False: it is to be trained.
+
+        ``make`` makes the trial anew, before its first epoch.
+        """
+        return False
+
+    def resumed(self, segment: Segment) -> None:
+        """Called when the trial is in memory, before its fixed metrics are compared with bounds."""
+
+    def before(self, segment: Segment) -> None:
+        """Called before the segment's first epoch. It is not counted as an epoch's time."""
+
+    def before_epoch(self, epoch: Epoch) -> None:
+        """Called before each epoch, which may be changed."""
+
+    def run_epoch(self, epoch: Epoch) -> Result | None:
+        """Train and evaluate the epoch as ``loop.run_epoch`` does; None: that is to do it."""
+
+    def after_epoch(self, epoch: Epoch, result: Result) -> None:
+        """Called when an epoch is trained and evaluated. Its metrics are not checked yet."""
+
+    def report(self, epoch: Epoch) -> None:
+        """Add to the values of the epoch's report. It is sent next, which may end the attempt."""
+
+    def forget(self, trial: str) -> None:
+        """Drop what is kept of a trial that is not in memory any more."""
+
+    def study_over(self, study: str) -> None:
+        """Drop what is kept of a study."""
+
+
+class Hooks:
+    """The hooks of one trainer. Each method calls all that have it."""
+
+    def __init__(self, hooks: Sequence[Hook] = ()) -> None:
+        self._data = _having(hooks, Hook.data)
+        self._made = _having(hooks, Hook.made)
+        self._instead = _having(hooks, Hook.instead)
+        self._resumed = _having(hooks, Hook.resumed)
+        self._before = _having(hooks, Hook.before)
+        self._before_epoch = _having(hooks, Hook.before_epoch)
+        self._run_epoch = _having(hooks, Hook.run_epoch)
+        self._after_epoch = _having(hooks, Hook.after_epoch)
+        self._report = _having(hooks, Hook.report)
+        self._forget = _having(hooks, Hook.forget)
+        self._study_over = _having(hooks, Hook.study_over)
+
+    @property
+    def form_data(self) -> bool:
+        """Whether there is one that may have trials read their data in another form."""
+        return bool(self._data)
+
+    def data(
+        self,
+        code: TorchTrainable,
+        reads: TrackedParams,
+        data: Data,
+        device: torch.device,
+        *,
+        kept: bool,
+        in_memory: bool,
+    ) -> Data | None:
+        """Return the first form of the data that a hook has; None: they are read as they are."""
+        for each in self._data:
+            formed: Data | None = each(code, reads, data, device, kept=kept, in_memory=in_memory)
+            if formed is not None:
+                return formed
+        return None
+
+    def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
+        for each in self._made:
+            each(task, training, kept=kept)
+
+    def instead(self, run: Run, make: Callable[[], Training]) -> bool:
+        return any(each(run, make) for each in self._instead)
+
+    def resumed(self, segment: Segment) -> None:
+        for each in self._resumed:
+            each(segment)
+
+    def before(self, segment: Segment) -> None:
+        for each in self._before:
+            each(segment)
+
+    def before_epoch(self, epoch: Epoch) -> None:
+        for each in self._before_epoch:
+            each(epoch)
+
+    def run_epoch(self, epoch: Epoch) -> Result | None:
+        """Return the first result that a hook has; None: the usual loop is to train the epoch."""
+        for each in self._run_epoch:
+            result: Result | None = each(epoch)
+            if result is not None:
+                return result
+        return None
+
+    def after_epoch(self, epoch: Epoch, result: Result) -> None:
+        for each in self._after_epoch:
+            each(epoch, result)
+
+    def report(self, epoch: Epoch) -> None:
+        for each in self._report:
+            each(epoch)
+
+    def forget(self, trial: str) -> None:
+        for each in self._forget:
+            each(trial)
+
+    def study_over(self, study: str) -> None:
+        for each in self._study_over:
+            each(study)
+
+
+def load(names: Sequence[str]) -> None:
+    """Import the trainer's end of each extension."""
+    for name in (*names, *_HERE):
+        _end_of(name)
+
+
+def hooks_of(names: Sequence[str], parts: Parts) -> dict[str, Hook]:
+    """Return a hook of each extension, in this order."""
+    return {name: _end_of(name).hook(parts) for name in (*names, *_HERE)}
+
+
+def _end_of(name: str) -> Any:
+    if name in _HERE:
+        return import_module(_HERE[name], __package__)
+    return import_module(f"{_PACKAGE}.{name}.trainer")
+
+
+def _having(hooks: Sequence[Hook], point: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
+    """Return the methods of the hooks that have the point."""
+    name = point.__name__
+    return tuple(getattr(each, name) for each in hooks if getattr(type(each), name) is not point)

@@ -1,0 +1,96 @@
+"""What methods of users' classes make once for all trials that would have read the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from ..contracts.contract import Data, TorchTrainable
+from ..contracts.pieces import Pieces
+
+_ABSENT = object()
+
+
+class TrackedParams(Mapping[str, Any]):
+    """A trial's parameters from its start, which record the names that were read.
+
+    Reading a later piece raises ``TrialFailed`` (inexact).
+    """
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.pieces = Pieces(params)
+        self._params = MappingProxyType(self.pieces.start)
+        self.read: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._params:
+            self.pieces.refuse(name)
+        # A missing name counts as read too: for another trial it may exist.
+        self.read[name] = self._params.get(name, _ABSENT)
+        return self._params[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read.update(self._params)
+        return iter(self._params)
+
+    def __len__(self) -> int:
+        return len(self._params)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._params))
+
+    def agree_with(self, read: Mapping[str, Any]) -> bool:
+        """Whether reading the names of ``read`` here would return the same values."""
+        here = {name: self._params.get(name, _ABSENT) for name in read}
+        return all(type(here[n]) is type(value) and here[n] == value for n, value in read.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What was made, its maker, the parameters that were read, and what else was left behind."""
+
+    maker: type[TorchTrainable]
+    read: dict[str, Any]
+    made: Any
+    left: dict[str, Any]
+    #: What it was made for.
+    of: Data | None = None
+
+
+class MadeOnce:
+    """What one method of users' classes has made, by the class and the parameters that it read."""
+
+    def __init__(self, keep: int = 4) -> None:
+        """``keep``: how many are kept, of which the least recently used one goes."""
+        self._keep = keep
+        self._made: list[_Made] = []
+
+    def __iter__(self) -> Iterator[_Made]:
+        return iter(self._made)
+
+    def get(
+        self,
+        code: TorchTrainable,
+        reads: TrackedParams,
+        make: Callable[[], Any],
+        of: Data | None = None,
+    ) -> Any:
+        """Return what was made for a trial that read the same, else what ``make`` makes.
+
+        Attributes that were set meanwhile are set on ``code``, too.
+        """
+        for each in self._made:
+            if each.maker is type(code) and each.of is of and reads.agree_with(each.read):
+                self._made.remove(each)
+                self._made.append(each)
+                vars(code).update(each.left)
+                return each.made
+        before = dict(vars(code))
+        made = make()
+        if made is not None:
+            left = {n: v for n, v in vars(code).items() if before.get(n, _ABSENT) is not v}
+            self._made.append(_Made(type(code), dict(reads.read), made, left, of))
+            del self._made[: -self._keep]
+        return made
