@@ -33,7 +33,7 @@ _PACKAGE = f"{__name__.split('.')[0]}.extensions"
 _HERE = {
     "probing": ".features.probing",
     "footprints": ".features.footprints",
-    "width_window": ".width_window",
+    "width_window": ".features.width_window",
     "lockstep": ".lockstep",
 }
 

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from ...profiling.costs.width_window import MIN_STEPS, STEPS, WARM_UP, WidthWindow
-from ..gangs.rendezvous import Rendezvous, RendezvousHandler
-from ..process.pipe import Run
-from ..training.data import length
-from ..training.loop import time_steps
-from ..training.training import Training
-from .hooks import Hook, Parts
+from ....profiling.costs.width_window import MIN_STEPS, STEPS, WARM_UP, WidthWindow
+from ...gangs.rendezvous import Rendezvous, RendezvousHandler
+from ...process.pipe import Run
+from ...training.data import length
+from ...training.loop import time_steps
+from ...training.training import Training
+from ..hooks import Hook, Parts
 
 #: The topic on which rank 0 tells a gang whether it takes more steps.
 _GOES_ON = "goes on"
