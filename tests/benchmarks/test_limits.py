@@ -10,6 +10,8 @@ import pytest
 from benchmarks import _foretold, _limits_live, limits
 from benchmarks.limits import figures_of
 
+pytestmark = pytest.mark.extension("limits", "simulation")
+
 
 def test_no_trial_begins_an_epoch_beyond_a_limit():
     figures = figures_of([f"test {number}" for number in range(4)])
