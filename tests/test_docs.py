@@ -17,6 +17,7 @@ import torch
 from commands import COMMANDS, MISSING
 from patience import PATIENCE
 from penstock.app.cli.terminal import BACKEND, FAILED, USAGE
+from penstock.app.extensions import EXTENSIONS
 from penstock.app.host.settings import PREFIX, Settings
 from penstock.app.spec.options import GROUPS
 from penstock.scheduler.model.retry import KINDS
@@ -237,14 +238,14 @@ def diagram():
     return "\n".join(lines) + "\n"
 
 
-def test_the_design_has_one_line_for_each_room_and_no_other():
-    named = [coded(cell) for cell, *_ in rows("docs/design.md", "Folder by folder") if coded(cell)]
+def test_the_rooms_have_one_line_each_and_no_other():
+    named = [coded(cell) for cell, *_ in rows("docs/rooms.md", "Folder by folder") if coded(cell)]
     folders = [*Package(ROOT).rooms, "examples", "benchmarks", "tests", "docs", "deploy"]
     assert sorted(named) == sorted([f"{folder}/"] for folder in folders)
 
 
-def test_a_room_imports_only_from_rooms_that_the_design_lists_before_it():
-    named = [coded(cell) for cell, *_ in rows("docs/design.md", "Folder by folder") if coded(cell)]
+def test_a_room_imports_only_from_rooms_that_are_listed_before_it():
+    named = [coded(cell) for cell, *_ in rows("docs/rooms.md", "Folder by folder") if coded(cell)]
     place = {folder.rstrip("/"): at for at, [folder] in enumerate(named)}
     for file, targets in Package(ROOT).graph.items():
         room = file.rpartition("/")[0]
@@ -252,6 +253,11 @@ def test_a_room_imports_only_from_rooms_that_the_design_lists_before_it():
             other = target.rpartition("/")[0]
             if room in place and other in place:
                 assert place[other] <= place[room], f"{file} imports {target}"
+
+
+def test_the_design_names_all_extensions():
+    named = [coded(cell)[0] for cell, _ in rows("docs/design.md", "Extensions")[-len(EXTENSIONS) :]]
+    assert named == [f"extensions/{name}/" for name in EXTENSIONS]
 
 
 #: The folders where no identifier has a word that the glossary replaces.
