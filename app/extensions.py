@@ -2,7 +2,8 @@
 
 An extension is a folder of ``extensions/``. Its ends are modules in it, each optional:
 
-``scheduler``: ``plug``, for the engine; ``convert``, for snapshots of 0.2.
+``scheduler``: ``plug``, for the engine; ``convert``, for snapshots of 0.2; ``STATE``, the type of
+its state, where that is no plain JSON.
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), and ``check_spec`` and
 ``check_submitted`` of a study at the scheduler's door.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
     CONVERSIONS: tuple[Callable[[dict[str, Any]], None], ...]
 
 #: The extensions, in the order in which the engine and the trainer call them.
-EXTENSIONS = ("limits", "sharing", "nas", "simulation")
+EXTENSIONS = (
+    "limits",
+    "system_tuning",
+    "sharing",
+    "nas",
+    "simulation",
+)
 #: The extension that a field of ``StudySpec`` needs where it is not as by default.
 FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
@@ -78,6 +85,13 @@ def of_ends(end: str, value: str) -> tuple[Any, ...]:
     """Return a value of all ends of this name that have it, in order."""
     ends = (import_module(f"{_PACKAGE}.{name}.{end}") for name in names(end))
     return tuple(getattr(each, value) for each in ends if hasattr(each, value))
+
+
+@cache
+def states() -> Mapping[str, type[Any]]:
+    """Return the types of extensions' states, by name. Others are kept as JSON has them."""
+    ends = {name: import_module(f"{_PACKAGE}.{name}.scheduler") for name in names("scheduler")}
+    return {name: end.STATE for name, end in ends.items() if hasattr(end, "STATE")}
 
 
 def checked(field: str, value: Any, shown: str) -> Any:

@@ -35,6 +35,7 @@ from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
 from penstock.profiling.base.errors import IllegalTransition
 from penstock.scheduler.engine.engine import Engine, Refused
+from penstock.scheduler.model.decisions import AskConfigs, Consult
 from penstock.scheduler.outlook.autoscale import device_demand
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.drain_choice import choose_devices, drainable
@@ -81,6 +82,8 @@ NEW_FIELDS = {
     ("Dispatch", "suggestions"),
     ("EngineState", "ext"),
     ("EngineState", "fill_at_end"),
+    ("Attempt", "undivided"),
+    *(("Dispatch", name) for name in ("undivided", "width_epochs", "ext")),
 }
 
 #: Fields that hold sentences for people, under their recorded names.
@@ -114,6 +117,43 @@ def _shape(cls: type) -> _Shape:
     return _Shape(RENAMED_CLASSES.get(cls.__name__, cls.__name__), tuple(sorted(found, key=str)))
 
 
+class Said(list[Any]):
+    """Sentences that were said, and what has moved since the record was made."""
+
+    #: How trials failed with a configuration that was then left out, by trial.
+    suspicions: dict[str, str]
+    #: State of extensions.
+    ext: dict[str, Any]
+
+    def __init__(self, engine: Engine, suspicions: dict[str, str]) -> None:
+        super().__init__()
+        self.suspicions, self.ext = suspicions, engine.state.ext
+
+    def moved(self, value: Any) -> list[tuple[str, Any, Any]]:
+        """Fields that the record has of ``value``: their names, values and defaults."""
+        kind, known = type(value).__name__, self.ext.get("system_tuning")
+        if kind == "Dispatch":
+            told = value.ext.get("system_tuning", {})
+            epochs = told.get("epochs", value.width_epochs)
+            return [
+                ("probe", told.get("probe", ()), ()),
+                ("probe_epochs", epochs, 0.0),
+                ("profile", told.get("profile", False), False),
+            ]
+        if kind == "EngineState" and known is not None:
+            return [("tuned", known.workloads, {})]
+        if kind == "Trial" and known is not None:
+            suspect = known.suspects.get(value.id)
+            if suspect is not None:
+                self.suspicions[value.id] = suspect.why
+            return [
+                ("suspect", suspect.config if suspect else (), ()),
+                ("suspicion", self.suspicions.get(value.id, ""), ""),
+                ("tuned_as", known.sizes.get(value.id, ""), ""),
+            ]
+        return []
+
+
 def canonical(value: Any, said: list[Any]) -> Any:
     """``value`` as JSON that depends upon no module path; sentences go to ``said``."""
     if value is None or value.__class__ in (str, int, bool):
@@ -138,8 +178,10 @@ def canonical(value: Any, said: list[Any]) -> Any:
 def _canonical_fields(value: Any, said: list[Any]) -> dict[str, Any]:
     shape = _shape(type(value))
     written: dict[str, Any] = {"": shape.name}
-    for recorded, present, default in shape.fields:
-        each = getattr(value, present)
+    known = [(recorded, getattr(value, present), d) for recorded, present, d in shape.fields]
+    if isinstance(said, Said) and (moved := said.moved(value)):
+        known = sorted((*known, *moved), key=lambda field: f"'{field[0]}'")
+    for recorded, each, default in known:
         if each.__class__ is default.__class__ and each == default:
             continue
         if recorded in SENTENCES and not isinstance(each, bool):
@@ -166,11 +208,14 @@ def _digest(value: Any, length: int) -> str:
 class Recorder:
     """An engine that digests what it does with each event."""
 
-    def __init__(self, engine: Engine | None = None) -> None:
+    def __init__(
+        self, engine: Engine | None = None, suspicions: dict[str, str] | None = None
+    ) -> None:
         self.engine = engine or Engine(plugs=PLUGS)
+        self._suspicions = {} if suspicions is None else suspicions
         self.decisions: tuple[Any, ...] = ()
         #: Sentences since the last checkpoint.
-        self.said: list[Any] = []
+        self.said = Said(self.engine, self._suspicions)
         self.at = 0.0
 
     def handle(self, kind: str, body: str) -> str:
@@ -199,7 +244,7 @@ class Recorder:
     def checkpoint(self) -> list[str]:
         """The digests of state, sentences and views; what was said is forgotten."""
         digests = [_digest(form, LONG) for form in self.checkpoint_forms()]
-        self.said = []
+        self.said = Said(self.engine, self._suspicions)
         return digests
 
     def checkpoint_forms(self) -> tuple[Any, Any, Any]:
@@ -216,8 +261,8 @@ class Recorder:
         views = [
             engine.wake_at(),
             engine.outstanding(),
-            engine.consults(),
-            engine.config_asks(),
+            [each for each in engine.questions() if isinstance(each, Consult)],
+            [each for each in engine.questions() if isinstance(each, AskConfigs)],
             _known_then(engine, outlook(engine, at)),
             choose_devices(engine.state, len(drainable(engine.state)) // 2, at=at, within=1.0),
             device_demand(engine.state),  # which uses it up
@@ -227,6 +272,7 @@ class Recorder:
     def restart(self) -> None:
         """Go on with an engine that was made from a snapshot of this one."""
         self.engine = Engine(state_from_json(state_to_json(self.engine.state)), plugs=PLUGS)
+        self.said.ext = self.engine.state.ext
 
 
 def _with_moved(state: dict[str, Any], ext: dict[str, Any]) -> dict[str, Any]:
@@ -298,7 +344,9 @@ class Sequence:
         """An engine from the recorded snapshot, and how many events are in that."""
         assert self.snapshot is not None
         number, text = self.snapshot
-        return Recorder(Engine(state_from_json(text), plugs=PLUGS)), number
+        trials = json.loads(text)["trials"].items()
+        suspicions = {name: why for name, trial in trials if (why := trial.get("suspicion"))}
+        return Recorder(Engine(state_from_json(text), plugs=PLUGS), suspicions), number
 
     def difference(self, recorder: Recorder, first: int) -> str:
         """Where ``recorder``, which has seen ``first`` events, departs from the record, or ''."""

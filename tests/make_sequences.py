@@ -421,7 +421,7 @@ class World:
             kind=self.rng.choice(kinds),
             message=self.rng.choice(["it raised", "killed by signal 9", "signal 11"]),
             traceback="Traceback",
-            trying=self.rng.choice([(), dispatch.probe[0] if dispatch.probe else ()]),
+            trying=self.rng.choice([(), probe_of(dispatch)[0] if probe_of(dispatch) else ()]),
         )
 
     def end_early(self) -> None:
@@ -492,16 +492,16 @@ class World:
 
     def measure(self) -> None:
         """An attempt reports the windows that it was asked for."""
-        probing = [dispatch for dispatch in self.open.values() if dispatch.probe]
+        probing = [dispatch for dispatch in self.open.values() if probe_of(dispatch)]
         if not probing:
             return
         dispatch = self.rng.choice(probing)
         windows = tuple(
             happened.Window(config, self._ratio(config), 0.001, self.rng.choice([None, 0.9, 1.1]))
-            for config in dispatch.probe
+            for config in probe_of(dispatch)
             for _ in range(self.rng.choice([1, 4]))
         )
-        failed = ((dispatch.probe[-1], "not here"),) if self.rng.random() < 0.1 else ()
+        failed = ((probe_of(dispatch)[-1], "not here"),) if self.rng.random() < 0.1 else ()
         self.send(
             happened.WindowsMeasured,
             trial=dispatch.segment.trial,

@@ -58,7 +58,7 @@ def _dispatched(
     segment = dispatch.segment
     trial = segment.trial
     queues = tuple(protocol.queue_name(m.device, m.slot) for m in segment.members)
-    texts = []
+    tuned, texts = dispatch.ext.get("system_tuning", {}), []
     for rank, queue in enumerate(queues):
         task = SegmentTask(
             id=dispatch.id,
@@ -104,11 +104,11 @@ def _dispatched(
             supernet=_supernet(spec.strategy.supernet),
             durable=dispatch.durable,
             system=dispatch.system,
-            probe=dispatch.probe if rank == 0 else (),
-            probe_epochs=dispatch.probe_epochs,
+            probe=tuned.get("probe", ()) if rank == 0 else (),
+            probe_epochs=tuned.get("epochs", dispatch.width_epochs),
             widths=segment.widths,
             energy=spec.energy_weight > 0,
-            profile=dispatch.profile and rank == 0,
+            profile=tuned.get("profile", False) and rank == 0,
             estimate=_refs(dispatch.estimate) if rank == 0 else (),
             describe=_refs(dispatch.describe) if rank == 0 else (),
             fuse=may_fuse(spec),

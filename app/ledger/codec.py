@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 VERSION = 24
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
-REMOVED_FIELDS = {"shuffle": False}
+REMOVED_FIELDS: dict[str, Any] = {
+    "shuffle": False,
+    # Of trials of studies that were over: extensions have this now.
+    "suspect": [],
+    "suspicion": "",
+    "tuned_as": "",
+}
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -141,12 +147,15 @@ def state_from_json(text: str) -> EngineState:
     """The state in a snapshot. Raises ``BackendError`` where this version cannot read it."""
     # Imported here because it imports NumPy, which readers of studies and events do not need.
     from ...scheduler.state.state import EngineState
+    from ..extensions import states
 
     try:
         try:
             state: EngineState = _load(EngineState, text)
         except ValidationError:
             state = _load(EngineState, _converted(text))
+        for name in states().keys() & state.ext.keys():
+            state.ext[name] = _load(states()[name], json.dumps(state.ext[name]))
     except ValueError as error:
         raise BackendError(
             f"a snapshot cannot be read as event format {VERSION}: {_why(error)}"
@@ -257,8 +266,10 @@ def _without_removed(text: str, error: ValidationError) -> str:
 
 def _is_removed(problem: ErrorDetails) -> bool:
     field = problem["loc"][-1] if problem["loc"] else None
-    unknown = problem["type"] == "unexpected_keyword_argument"
-    return unknown and field in REMOVED_FIELDS and problem["input"] is REMOVED_FIELDS[field]
+    if problem["type"] != "unexpected_keyword_argument" or field not in REMOVED_FIELDS:
+        return False
+    given, read = problem["input"], REMOVED_FIELDS[field]
+    return type(given) is type(read) and bool(given == read)
 
 
 def _dump(value: Any) -> str:

@@ -155,9 +155,8 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._keep(ask)
-        for decision in self.engine.config_asks():
-            self._keep(decision)
-        self._turn.consults += self.engine.consults()
+        for question in self.engine.questions():
+            self._keep(question)
         self._plan()
         self._write(())
 

@@ -20,12 +20,12 @@ from typing import cast
 from ...profiling.knobs.knobs import SlotClass, knob_values, system_configs
 from ...profiling.knobs.racing import PROBING, Race
 from ...profiling.similarity.history import machine_class
-from ..model.decisions import AskConfigs, Member, Remember
-from ..model.events import ConfigsProposed
-from ..model.study import StudySpec
-from ..model.trial import Trial, TrialState
-from ..state.core import Core, Refused
-from ..state.workloads import WorkloadTuning, workload_of
+from ...scheduler.model.decisions import AskConfigs, Member, Remember
+from ...scheduler.model.events import ConfigsProposed
+from ...scheduler.model.study import StudySpec
+from ...scheduler.model.trial import Trial, TrialState
+from ...scheduler.state.core import Core, Refused
+from .workloads import WorkloadTuning, tuning_in, workload_of, workloads_in
 
 #: How many times a model is asked for configurations, for each race of a workload.
 PROPOSALS = 3
@@ -49,16 +49,17 @@ class Probing:
         Architectures of one size are one workload. A trial stays in the one that it began in, also
         if its architecture becomes known later.
         """
+        own = tuning_in(self._state)
         if trial.dispatched_at is None and trial.architecture is not None:
-            trial.tuned_as = trial.architecture.size
+            own.sizes[trial.id] = trial.architecture.size
+        size, known = own.sizes.get(trial.id, ""), own.workloads
         slot = f"{slot_class.kind}{slot_class.cores}{'' if slot_class.alone else ' of more'}"
         family = f"{workload_of(spec, trial)}/{slot}"
-        key = f"{workload_of(spec, trial, trial.tuned_as)}/{slot}" if trial.tuned_as else family
-        known = self._state.tuned
+        key = f"{workload_of(spec, trial, size)}/{slot}" if size else family
         existing = known.pop(key, None)
         kinds = _kinds(spec)
         workload = existing or WorkloadTuning(
-            family if trial.tuned_as else "",
+            family if size else "",
             kinds,
             knob_values(slot_class, kinds, spec.knobs),
             Race(spec.probing),
@@ -71,8 +72,8 @@ class Probing:
 
     def family(self, key: str, workload: WorkloadTuning) -> list[WorkloadTuning]:
         """The workloads of the same code, architectures of all sizes, this one among them."""
-        own = workload.family or key
-        return [each for name, each in self._state.tuned.items() if (each.family or name) == own]
+        own, known = workload.family or key, workloads_in(self._state)
+        return [each for name, each in known.items() if (each.family or name) == own]
 
     def slot_class(self, member: Member) -> SlotClass:
         device = self._state.devices[member.device].device
@@ -130,7 +131,7 @@ class Probing:
             workload.sought += (cast(AskConfigs, self._core.out[-1]),)
 
     def on_configs_proposed(self, event: ConfigsProposed) -> None:
-        workload = self._state.tuned.get(event.workload)
+        workload = workloads_in(self._state).get(event.workload)
         remaining = (
             ()
             if workload is None

@@ -22,19 +22,19 @@ the failure is the trial's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from ...profiling.knobs.knobs import SystemConfig, merged, part
 from ...profiling.knobs.racing import PROBING, Race
-from ..model.decisions import Consult, Member, Remember
-from ..model.events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
-from ..model.study import StudySpec
-from ..model.trial import Trial
-from ..state.core import Core, Refused
-from ..state.state import StudyState
-from ..state.workloads import WorkloadTuning
+from ...scheduler.model.decisions import Consult, Decision, Member, Remember
+from ...scheduler.model.events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
+from ...scheduler.model.study import StudySpec
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.core import Core, Refused
+from ...scheduler.state.extensions import SegmentValues
+from ...scheduler.state.state import StudyState
 from .probing import Probing
+from .workloads import NAME, Suspect, WorkloadTuning, tuning_in, workloads_in
 
 #: The part of a workload's seconds of training, known and expected, that may go to windows whose
 #: training is thrown away.
@@ -61,25 +61,6 @@ RECHECK_INTERVAL = 25
 BLAMABLE_FAILURES = frozenset({"exception", "memory", "died", "system", "timeout"})
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentTuning:
-    """How a segment is sent.
-
-    ``system`` is what it runs with. ``probe`` is what it tries, for at most ``epochs`` epochs'
-    worth of time. ``profile``: its first epoch is profiled. ``whole``: its only epoch is measured
-    as a whole.
-    """
-
-    system: SystemConfig = ()
-    probe: tuple[SystemConfig, ...] = ()
-    epochs: float = 0.0
-    profile: bool = False
-    whole: bool = False
-
-
-_NO_TUNING = SegmentTuning()
-
-
 class Tuning:
     """Chooses system configurations, and learns from their measurements."""
 
@@ -90,16 +71,14 @@ class Tuning:
 
     def next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
-    ) -> SegmentTuning:
-        """How the next segment of ``trial`` on ``members`` is sent."""
+    ) -> SegmentValues:
+        """Choose the system configuration of the trial's next segment, and what it tries."""
         spec = study.spec
-        if not _is_tuned(spec):
-            return _NO_TUNING
         slot_class = self._probing.slot_class(members[0])
         key, workload = self._probing.workload(spec, trial, slot_class)
-        if trial.suspect:
+        if trial.id in tuning_in(self._state).suspects:
             trial.system = trial.trained_with
-            return SegmentTuning(trial.system)
+            return SegmentValues(trial.system)
         untrained = not trial.signature
         if untrained and trial.epoch == trial.begin:
             trial.system = workload.chosen
@@ -118,9 +97,9 @@ class Tuning:
             and len(members) == 1
         )
         if by_epoch:
-            return SegmentTuning(trial.system, profile=profile, whole=whole)
+            return _values(trial, profile=profile, one_epoch=whole)
         if not untrained or len(members) > 1 or self._probing.busy(workload):
-            return SegmentTuning(trial.system, profile=profile)
+            return _values(trial, profile=profile)
         self._probing.enter_configs(key, workload, spec, slot_class)
         probe = tuple(c for race in workload.races if not race.over for c in race.open())
         if workload.over and workload.begun > RECHECK_INTERVAL:
@@ -140,8 +119,8 @@ class Tuning:
             trial.system = merged(*(race.chosen for race in settled))
             epoch_seconds = self._state.epoch_seconds(trial)
             assert epoch_seconds  # otherwise ``seconds`` is 0
-            return SegmentTuning(trial.system, probe, seconds / epoch_seconds, profile)
-        return SegmentTuning(trial.system, profile=profile)
+            return _values(trial, probe=probe, epochs=seconds / epoch_seconds, profile=profile)
+        return _values(trial, profile=profile)
 
     def on_windows_measured(self, event: WindowsMeasured) -> None:
         trial = self._core.trial(event.trial)
@@ -153,6 +132,7 @@ class Tuning:
             study.spec, trial, self._probing.slot_class(trial.members[0])
         )
         found = [(w.config, cost) for w in event.windows if (cost := _relative_cost(study.spec, w))]
+        self._state.attempts[event.fence].undivided = False
         workload.probing, workload.silent = "", 0 if found or event.failed else workload.silent + 1
         workload.spent += sum(window.wasted for window in event.windows)
         if workload.over and self._winner_regressed(workload, found):
@@ -197,50 +177,53 @@ class Tuning:
             workload.asked = cast(Consult, self._core.out[-1])
 
     def on_advised(self, event: Advised) -> None:
-        workload = self._state.tuned.get(event.workload)
+        workload = workloads_in(self._state).get(event.workload)
         if workload is None or workload.asked is None or workload.asked.id != event.cause:
             raise Refused(f"nothing was asked of the history for workload {event.workload}")
         workload.asked, workload.advice = None, event.why
         workload.enter([event.config])
 
     def suspects_config(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Whether the trial failed under a configuration that it was not trained with before.
+        """Tell whether the trial failed under a configuration that it was not trained with before.
 
         If so, it is sent again without that configuration. ``_confirm_suspect`` decides on the
         cause later.
         """
-        if trial.suspect:
-            trial.suspect = ()  # it fails without it, too: its own failure
-            return False
+        suspects = tuning_in(self._state).suspects
+        if suspects.pop(trial.id, None):
+            return False  # it fails without it, too: its own failure
         known = set(trial.trained_with)
         config = event.trying or tuple(pair for pair in trial.system if pair not in known)
         if not config or event.kind not in BLAMABLE_FAILURES:
             return False
-        trial.suspect, trial.suspicion = config, f"{event.kind}: {event.message}"
-        trial.failures -= 1
+        for name in [each for each in suspects if each not in self._state.trials]:
+            del suspects[name]
+        suspects[trial.id] = Suspect(config, f"{event.kind}: {event.message}")
         return True
 
-    def _confirm_suspect(self, study: StudyState, trial: Trial, workload: WorkloadTuning) -> None:
+    def _confirm_suspect(
+        self, study: StudyState, trial: Trial, suspect: Suspect, workload: WorkloadTuning
+    ) -> None:
         """Mark as infeasible what the trial failed with: an epoch has now ended without it."""
-        config, trial.suspect = trial.suspect, ()
+        config = suspect.config
         if workload.race_of(config).has(config):
-            workload.race_of(config).mark_infeasible(config, trial.suspicion)
+            workload.race_of(config).mark_infeasible(config, suspect.why)
         else:
             for race, kinds in zip(workload.races, (("exact",), workload.kinds[1:]), strict=True):
                 if part(config, *kinds):
-                    race.mark_infeasible(part(config, *kinds), trial.suspicion)
+                    race.mark_infeasible(part(config, *kinds), suspect.why)
         self._probing.remember(study.spec, trial, workload)
 
     def observe_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
-        if not _is_tuned(study.spec):
-            return
+        """Take in an accepted epoch, which has its seconds by the configuration."""
+        self._state.attempts[trial.fence].undivided = False
         _, workload = self._probing.workload(
             study.spec, trial, self._probing.slot_class(trial.members[0])
         )
         workload.trained += seconds
         by_epoch = PROBING[study.spec.probing].by_epoch
-        if trial.suspect:
-            self._confirm_suspect(study, trial, workload)
+        if suspect := tuning_in(self._state).suspects.pop(trial.id, None):
+            self._confirm_suspect(study, trial, suspect, workload)
             if workload.probing == trial.id and not by_epoch:
                 workload.probing = ""
         elif workload.probing == trial.id and by_epoch:
@@ -249,6 +232,18 @@ class Tuning:
             # Its first epoch has ended. Measurements arrive before that or not at all.
             workload.probing = ""
             workload.silent += 1
+
+    def forget(self, study: StudyState) -> None:
+        """Forget what is known of the trials of a study that is over."""
+        own = tuning_in(self._state)
+        for name in study.trials:
+            own.sizes.pop(name, None)
+
+    def questions(self) -> list[Decision]:
+        """Return the questions to models and to the history that are unanswered."""
+        known = workloads_in(self._state).values()
+        asked = [workload.asked for workload in known if workload.asked is not None]
+        return [*(ask for workload in known for ask in workload.sought), *asked]
 
     def _probe_budget(
         self, key: str, workload: WorkloadTuning, study: StudyState, trial: Trial
@@ -281,5 +276,23 @@ def _relative_cost(spec: StudySpec, window: Window) -> float | None:
     return cast(float, window.ratio ** (1 - weight) * window.joules**weight)
 
 
-def _is_tuned(spec: StudySpec) -> bool:
-    return spec.system != "off" and spec.contract == "torch"
+def _values(
+    trial: Trial,
+    *,
+    probe: tuple[SystemConfig, ...] = (),
+    epochs: float = 0.0,
+    profile: bool = False,
+    one_epoch: bool = False,
+) -> SegmentValues:
+    """Return the values of a segment that runs with the trial's configuration.
+
+    It tries ``probe`` for at most ``epochs`` epochs' worth of time; ``profile``: its first epoch
+    is profiled.
+    """
+    task = {"probe": probe, "epochs": epochs, "profile": profile} if probe or profile else None
+    return SegmentValues(
+        trial.system,
+        one_epoch=one_epoch,
+        undivided=bool(probe),
+        ext={} if task is None else {NAME: task},
+    )

@@ -6,12 +6,17 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log2
+from typing import Literal
 
 from ...profiling.knobs.knobs import KnobValues, SystemConfig, merged, part
 from ...profiling.knobs.racing import PROBING, Race
-from ..model.decisions import AskConfigs, Consult
-from ..model.study import Metrics, StudySpec, batch_of, shards_of
-from ..model.trial import Trial
+from ...scheduler.model.decisions import AskConfigs, Consult
+from ...scheduler.model.study import Metrics, StudySpec, batch_of, shards_of
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.state import EngineState
+
+#: The name of the extension, and of its state.
+NAME = "system_tuning"
 
 
 @dataclass(slots=True)
@@ -93,6 +98,43 @@ class WorkloadTuning:
 
     def race_of(self, config: SystemConfig) -> Race:
         return self.others if self.others.has(config) else self.exact
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A system configuration that a trial failed with, and how it failed."""
+
+    config: SystemConfig
+    why: str
+
+
+@dataclass(slots=True)
+class TuningState:
+    """What the extension keeps in the engine's state."""
+
+    #: What is known of workloads, by their keys; the least recently used is first.
+    workloads: dict[str, WorkloadTuning] = field(default_factory=dict)
+    #: The system configurations that trials failed with and now run without, by trial.
+    suspects: dict[str, Suspect] = field(default_factory=dict)
+    #: The sizes of trials' architectures, by which they are tuned with others alike, by trial. Of
+    #: the others it was not known before their first segment.
+    sizes: dict[str, str] = field(default_factory=dict)
+    #: The version of this state; it grows when a field is added.
+    version: Literal[1] = 1
+
+
+def tuning_in(state: EngineState) -> TuningState:
+    """Return what the extension keeps in the engine's state."""
+    known: TuningState | None = state.ext.get(NAME)
+    if known is None:
+        known = state.ext[NAME] = TuningState()
+    return known
+
+
+def workloads_in(state: EngineState) -> dict[str, WorkloadTuning]:
+    """Return what is known of workloads. Nothing is changed."""
+    known: TuningState | None = state.ext.get(NAME)
+    return {} if known is None else known.workloads
 
 
 def workload_of(spec: StudySpec, trial: Trial, architecture: str = "") -> str:

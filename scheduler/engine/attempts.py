@@ -22,7 +22,6 @@ from ..state.core import Core, Refused, Unfit
 from ..state.lane_time import residents
 from ..state.state import StudyState
 from ..strategies.base import UNBOUNDED
-from ..tuning.tuning import Tuning
 from .checkpoints import Checkpoints
 from .proposals import Proposals
 from .signatures import Signatures
@@ -43,7 +42,6 @@ class Attempts:
         *,
         checkpoints: Checkpoints,
         planning: Planning,
-        tuning: Tuning,
         signatures: Signatures,
         proposals: Proposals,
         shortages: Shortages,
@@ -52,7 +50,6 @@ class Attempts:
         self._state = core.state
         self._checkpoints = checkpoints
         self._planning = planning
-        self._tuning = tuning
         self._signatures = signatures
         self._proposals = proposals
         self._shortages = shortages
@@ -121,7 +118,7 @@ class Attempts:
             self.abandon(study, "failed")
         elif (
             excused
-            or self._tuning.suspects_config(study, trial, event)
+            or self._is_excused(study, trial, event)
             or retry_failure(event.kind, event.message, trial.failures, study.spec.retries)
         ):
             self._core.move(study, trial, Step.RETRY)
@@ -131,6 +128,12 @@ class Attempts:
             trial.failure = failure
             self._core.move(study, trial, Step.FAIL)
             self._end_trial(study, trial)
+
+    def _is_excused(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
+        """Tell whether an extension excuses a failure, which was counted as the trial's own."""
+        excused = self._core.extensions.excuses(study, trial, event)
+        trial.failures -= excused
+        return excused
 
     def on_widths_measured(self, event: WidthsMeasured) -> None:
         trial = self._core.trial(event.trial)

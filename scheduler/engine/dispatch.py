@@ -30,9 +30,9 @@ from ..resources.slots import devices_are_reserved_for, free_slots
 from ..resources.turn_weights import TurnWeights
 from ..state.architectures import Architectures
 from ..state.core import Core
+from ..state.extensions import SegmentValues
 from ..state.fusing import promotions_left, seats_to_fill
 from ..state.state import Attempt, StudyState
-from ..tuning.tuning import SegmentTuning, Tuning
 from .checkpoints import Checkpoints
 from .proposals import Proposals
 
@@ -52,7 +52,6 @@ class Dispatcher:
         checkpoints: Checkpoints,
         shares: FairShare,
         planning: Planning,
-        tuning: Tuning,
         packing: Packing,
         footprints: Footprints,
         architectures: Architectures,
@@ -66,7 +65,6 @@ class Dispatcher:
         self._checkpoints = checkpoints
         self._shares = shares
         self._planning = planning
-        self._tuning = tuning
         self._packing = packing
         self._footprints = footprints
         self._architectures = architectures
@@ -242,8 +240,15 @@ class Dispatcher:
         taken = {member.device for member in members}
         free[:] = [slot for slot in free if slot.device not in taken]
         self._state.ready.remove(trial.id)
-        tuning = SegmentTuning(epochs=window.epochs)
-        self._send(study, trial, members, n=1, tuning=tuning, widths=window.widths)
+        self._send(
+            study,
+            trial,
+            members,
+            SegmentValues(),
+            n=1,
+            widths=window.widths,
+            width_epochs=window.epochs,
+        )
         self._state.attempts[trial.fence].lasts = window.lasts
         return True
 
@@ -293,30 +298,32 @@ class Dispatcher:
 
         ``at_once``: the segment before has just ended there.
         """
-        tuning = self._tuning.next_segment(study, trial, members)
+        values = self._core.extensions.segment(study, trial, members)
         start = segment_start(trial, members, at_once=at_once)
         planned = self._planning.max_epochs_at(trial, len(members))
         until = self._core.extensions.until(study)
         left = math.inf if until is None else until - self._core.at
         length = next_length(
-            self._state, trial, members, planned=planned, whole=tuning.whole, left=left
+            self._state, trial, members, planned=planned, one_epoch=values.one_epoch, left=left
         )
-        self._send(study, trial, members, n=length.epochs, tuning=tuning, until=until)
+        self._send(study, trial, members, values, n=length.epochs, until=until)
         attempt = self._state.attempts[trial.fence]
         attempt.start, attempt.length = start, length
+        attempt.undivided = values.undivided
 
     def _send(
         self,
         study: StudyState,
         trial: Trial,
         members: tuple[Member, ...],
+        values: SegmentValues,
         *,
         n: int,
-        tuning: SegmentTuning,
         widths: tuple[int, ...] = (),
+        width_epochs: float = 0.0,
         until: float | None = None,
     ) -> None:
-        """Dispatch ``n`` epochs, or the measuring of ``widths``.
+        """Dispatch ``n`` epochs, or the measuring of ``widths`` for so many epochs' time.
 
         ``until``: see ``Dispatch``.
         """
@@ -355,15 +362,15 @@ class Dispatcher:
             mtbf=self._state.faults.mtbf / len(segment.members),
             origin=trial.begin,
             durable=not widths and self._checkpoints.must_be_durable(study, trial, segment.last),
-            system=tuning.system,
-            probe=tuning.probe,
-            probe_epochs=tuning.epochs,
-            profile=tuning.profile,
+            system=values.system,
+            width_epochs=width_epochs,
+            undivided=values.undivided,
             estimate=() if widths else self._footprints.unknown(study, trial),
             describe=() if widths else self._architectures.unknown(study, trial),
             weights=self._turn_weights.enter(attempt),
             copies=() if widths else self._prefixes.copies(study, trial, segment),
             until=until,
             suggestions=trial.suggestions,
+            ext=values.ext,
         )
         self._core.out.append(dispatch)

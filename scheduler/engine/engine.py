@@ -20,13 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..model.decisions import Ask, AskConfigs, Consult, Decision
+from ..model.decisions import Ask, Decision
 from ..model.events import (
-    Advised,
     AttemptFailed,
     AttemptLost,
     CallbacksCalled,
-    ConfigsProposed,
     Derived,
     Described,
     DeviceDraining,
@@ -43,7 +41,6 @@ from ..model.events import (
     PolicyChosen,
     PolicyFailed,
     PricesChosen,
-    Profiled,
     Proposed,
     Remarked,
     Replayed,
@@ -70,7 +67,6 @@ from ..model.events import (
     TrialWritten,
     Undurable,
     WidthsMeasured,
-    WindowsMeasured,
 )
 from ..model.study import StudySpec
 from ..planning.planning import Planning
@@ -89,8 +85,6 @@ from ..state.extensions import Extension
 from ..state.state import Changes, EngineState
 from ..strategies.base import Strategy
 from ..strategies.registry import make_strategy
-from ..tuning.probing import Probing
-from ..tuning.tuning import Tuning
 from .ask_tell import AskTell
 from .attempts import Attempts
 from .checkpoints import Checkpoints
@@ -136,8 +130,6 @@ class Engine:
         self._checkpoints = checkpoints = Checkpoints(core, prefixes=prefixes)
         self._shares = shares = FairShare(core)
         self._planning = planning = Planning(core)
-        self._probing = probing = Probing(core)
-        self._tuning = tuning = Tuning(core, probing=probing)
         self._packing = packing = Packing(core)
         footprints, architectures = Footprints(core), Architectures(core)
         self._giving_way = giving_way = GivingWay(core)
@@ -149,7 +141,6 @@ class Engine:
             checkpoints=checkpoints,
             shares=shares,
             planning=planning,
-            tuning=tuning,
             packing=packing,
             footprints=footprints,
             architectures=architectures,
@@ -162,7 +153,6 @@ class Engine:
             core,
             checkpoints=checkpoints,
             planning=planning,
-            tuning=tuning,
             signatures=signatures,
             proposals=proposals,
             shortages=Shortages(core),
@@ -173,7 +163,6 @@ class Engine:
             checkpoints=checkpoints,
             shares=shares,
             planning=planning,
-            tuning=tuning,
             packing=packing,
             giving_way=giving_way,
             signatures=signatures,
@@ -291,16 +280,9 @@ class Engine:
         """Asks without an answer. A restarted runner sends them again."""
         return tuple(ask for study in self.state.studies.values() for ask in study.asks.values())
 
-    def consults(self) -> tuple[Consult, ...]:
-        """Questions to the history without an answer. A restarted runner sends them again."""
-        asked = (tuned.asked for tuned in self.state.tuned.values())
-        return tuple(consult for consult in asked if consult is not None)
-
-    def config_asks(self) -> tuple[AskConfigs, ...]:
-        """Questions for system configurations without an answer. A restarted runner sends them
-        again.
-        """
-        return tuple(ask for tuned in self.state.tuned.values() for ask in tuned.sought)
+    def questions(self) -> list[Decision]:
+        """Return the extensions' questions without an answer. A restarted runner asks again."""
+        return self._core.extensions.questions()
 
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (the runner's clock); None if nothing waits for time."""
@@ -359,11 +341,7 @@ class Engine:
             Durable: self._checkpoints.on_durable,
             Undurable: self._checkpoints.on_undurable,
             WidthsMeasured: self._attempts.on_widths_measured,
-            WindowsMeasured: self._tuning.on_windows_measured,
-            Profiled: self._tuning.on_profiled,
             FootprintReported: footprints.on_footprint_reported,
-            Advised: self._tuning.on_advised,
-            ConfigsProposed: self._probing.on_configs_proposed,
         }
 
 

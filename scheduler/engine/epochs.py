@@ -26,7 +26,6 @@ from ..state.core import Core, Refused
 from ..state.fusing import observe_company
 from ..state.lane_time import settle
 from ..state.state import ERA, Attempt, StudyState
-from ..tuning.tuning import Tuning
 from .attempts import Attempts
 from .checkpoints import Checkpoints
 from .dispatch import Dispatcher
@@ -44,7 +43,6 @@ class Epochs:
         checkpoints: Checkpoints,
         shares: FairShare,
         planning: Planning,
-        tuning: Tuning,
         packing: Packing,
         giving_way: GivingWay,
         signatures: Signatures,
@@ -58,7 +56,6 @@ class Epochs:
         self._checkpoints = checkpoints
         self._shares = shares
         self._planning = planning
-        self._tuning = tuning
         self._packing = packing
         self._giving_way = giving_way
         self._signatures = signatures
@@ -151,7 +148,9 @@ class Epochs:
         attempt.epoch_from = attempt.in_turn
         self._core.charge(attempt, event.joules or 0.0)
         self._planning.count_epoch(trial, len(members))
-        self._tuning.observe_training(study, trial, event.seconds)
+        for each in self._core.extensions.by_study.get(study.spec.id, ()):
+            if each.on_trained is not None:
+                each.on_trained(study, trial, event.seconds)
         self._state.tally.observe("accepted")
         self._state.tally.trained += event.seconds
         if self._state.cross_study:

@@ -7,7 +7,9 @@ names this id as its cause.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...profiling.costs.failure_rate import PRIOR
 from ...profiling.knobs.knobs import KnobValues, SystemConfig
@@ -109,12 +111,10 @@ class Dispatch(Decision):
     durable: bool = False
     #: The system configuration that the segment runs with.
     system: SystemConfig = ()
-    #: System configurations to measure (see ``scheduler.tuning``). Not together with widths.
-    probe: tuple[SystemConfig, ...] = ()
-    #: What the measuring may take at most, in epochs' worth of time.
-    probe_epochs: float = 0.0
-    #: Whether the segment's first epoch is profiled.
-    profile: bool = False
+    #: What the measuring of widths may take at most, in epochs' worth of time.
+    width_epochs: float = 0.0
+    #: Whether it has its lane's time for itself, until an extension says otherwise.
+    undivided: bool = False
     #: Trials of the study whose memory is to be estimated, if there is time.
     estimate: tuple[TrialRef, ...] = ()
     #: Trials of the study whose models are to be counted, if there is time.
@@ -129,6 +129,8 @@ class Dispatch(Decision):
     until: float | None = None
     #: What was drawn beside its objective and accepted: no attempt draws it again.
     suggestions: tuple[Suggestion, ...] = ()
+    #: What extensions tell their ends in the trainer, by their names (``SegmentValues``).
+    ext: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

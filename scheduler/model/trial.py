@@ -234,14 +234,10 @@ class Trial:
     #: Its accepted draws, where its sampler runs beside its objective; empty once it is over, but
     #: for one that failed before any succeeded (``early_failure``).
     suggestions: tuple[Suggestion, ...] = ()
-    #: The system configuration that it runs with (``scheduler.tuning``).
+    #: The system configuration that it runs with.
     system: SystemConfig = ()
     #: The system configuration of its last accepted epoch.
     trained_with: SystemConfig = ()
-    #: The system configuration that it failed with and now runs without; empty if none.
-    suspect: SystemConfig = ()
-    #: How it failed with ``suspect``.
-    suspicion: str = ""
     #: Whether it shares no device any more, because it ran out of memory beside others.
     alone: bool = False
     #: How often it ran out of memory beside others.
@@ -258,9 +254,6 @@ class Trial:
     cut_windows: int = 0
     #: What its model is, in numbers, where that makes choices; None: not known.
     architecture: Architecture | None = None
-    #: The size of its architecture, by which it is tuned with others alike; empty: it was not known
-    #: before its first segment.
-    tuned_as: str = ""
     #: What memory it needs, as estimated before it ran; all 0 where that was not possible.
     estimate: Footprint | None = None
     #: What memory it was measured to need.

@@ -184,7 +184,7 @@ def _lanes(state: EngineState, name: str) -> list[Facts]:
         trials = [state.trials[each.segment.trial] for each in there]
         known = device.device.memory is not None
         needed = lane_need(state, device.device, trials) if known else None
-        measuring = who_measures(state, there)
+        measuring = who_measures(there)
         found.append(
             {
                 "lane": lane,

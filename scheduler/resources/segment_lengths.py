@@ -17,13 +17,13 @@ def next_length(
     members: tuple[Member, ...],
     *,
     planned: int,
-    whole: bool,
+    one_epoch: bool,
     left: float,
 ) -> SegmentLength:
     """How many epochs the trial's next segment has on ``members``, and why.
 
-    The plan has the trial stay as wide as that for ``planned`` epochs. ``whole``: its epoch is
-    measured as a whole, under a system configuration of its own. ``left``: for so many seconds it
+    The plan has the trial stay as wide as that for ``planned`` epochs. ``one_epoch``:
+    an extension wants it to have one (``SegmentValues``). ``left``: for so many seconds it
     may begin epochs (infinite where its study is near no limit).
     """
     spec, seconds = state.studies[trial.study].spec, state.epoch_seconds(trial)
@@ -36,7 +36,7 @@ def next_length(
     if seconds is not None and left < limit * max(SHORTEST_EPOCH, seconds):
         within = max(1, int(left / max(SHORTEST_EPOCH, seconds)))
         limit, limited_by = within, LengthReason.LIMIT
-    if whole:
+    if one_epoch:
         limit, limited_by = 1, LengthReason.PROBE
     # Where there are other slots, one of them may be free for it earlier than its own.
     alone = len(state.devices) == 1 and len(state.devices[members[0].device].fences) == 1

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...profiling.knobs.racing import PROBING
 from ..state.core import Core
 from ..state.lane_time import divide_lane, residents
 from ..state.state import Attempt, EngineState
@@ -60,14 +59,9 @@ def any_without_turns(state: EngineState) -> bool:
     return any(not each.part for each in state.attempts.values())
 
 
-def who_measures(state: EngineState, there: Sequence[Attempt]) -> Attempt | None:
-    """Which of a lane's residents has all turns until its segment ends, for a probe; None: none."""
-    probing = {workload.probing for workload in state.tuned.values()}
-    for each in there:
-        by_epoch = PROBING[state.studies[each.study].spec.probing].by_epoch
-        if each.part and each.segment.trial in probing and not by_epoch:
-            return each
-    return None
+def who_measures(there: Sequence[Attempt]) -> Attempt | None:
+    """Return which of a lane's residents has all turns for now, to be measured; None: none."""
+    return next((each for each in there if each.part and each.undivided), None)
 
 
 def why_without_turns(state: EngineState, attempt: Attempt) -> str:
@@ -76,7 +70,7 @@ def why_without_turns(state: EngineState, attempt: Attempt) -> str:
     device = state.devices[member.device]
     if attempt.counted_at is not None:
         there = residents(state, device, device.device.lane(member.slot))
-        measuring = who_measures(state, there)
+        measuring = who_measures(there)
         if measuring is attempt:
             return ""
         if measuring is not None:

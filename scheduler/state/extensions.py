@@ -17,12 +17,40 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.devices.device import Device
-from ..model.events import EpochReported, Event
+from ...profiling.knobs.knobs import SystemConfig
+from ..model.decisions import Decision, Member
+from ..model.events import AttemptFailed, EpochReported, Event
 from ..model.study import StudySpec
 from ..model.trial import Trial
 
 if TYPE_CHECKING:
     from .state import Attempt, StudyState
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentValues:
+    """The values that extensions give to a segment which is sent."""
+
+    #: The system configuration that it runs with.
+    system: SystemConfig = ()
+    #: Whether it has one epoch, whatever its length would be.
+    one_epoch: bool = False
+    #: Whether it has all turns of its lane, until an extension says otherwise.
+    undivided: bool = False
+    #: What the trainer's ends of extensions are told, by their names: values that JSON has.
+    ext: Mapping[str, Any] = field(default_factory=dict)
+
+    def beside(self, other: SegmentValues) -> SegmentValues:
+        """Return the values of both."""
+        return SegmentValues(
+            self.system + other.system,
+            one_epoch=self.one_epoch or other.one_epoch,
+            undivided=self.undivided or other.undivided,
+            ext={**self.ext, **other.ext},
+        )
+
+
+_PLAIN = SegmentValues()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +70,13 @@ class Extension:
     handlers: Mapping[type[Event], Callable[[Any], None]] = field(default_factory=dict)
     #: Say why a device may take no trial of the study; empty if it may.
     refusal: Callable[[StudySpec, Device], str] | None = None
+    #: Return the values of a trial's next segment, which is sent to these members now.
+    segment: Callable[[StudyState, Trial, tuple[Member, ...]], SegmentValues] | None = None
+    #: Tell whether a failure of a trial's code is laid to something else than the trial, which is
+    #: then sent again. Not called for failures that are excused anyway, or end their study.
+    excuses: Callable[[StudyState, Trial, AttemptFailed], bool] | None = None
+    #: Called with the seconds that an accepted epoch was trained, before they count as its cost.
+    on_trained: Callable[[StudyState, Trial, float], None] | None = None
     #: Called when an attempt of the study was charged for its time.
     on_charged: Callable[[StudyState], None] | None = None
     #: Called when an epoch was accepted, before what follows from it is decided.
@@ -50,6 +85,8 @@ class Extension:
     until: Callable[[StudyState], float | None] | None = None
     #: Called when the study is over.
     on_over: Callable[[StudyState], None] | None = None
+    #: Return the questions that are unanswered. A restarted runner asks them again.
+    questions: Callable[[], Iterable[Decision]] | None = None
     #: Return the times at which the extension wants a ``Tick``.
     deadlines: Callable[[], Iterable[float]] | None = None
 
@@ -89,6 +126,29 @@ class Extensions:
     def deadlines(self) -> list[float]:
         """Return when extensions want a ``Tick``."""
         return [at for each in self._all if each.deadlines is not None for at in each.deadlines()]
+
+    def questions(self) -> list[Decision]:
+        """Return the unanswered questions of all extensions."""
+        asking = (each.questions for each in self._all if each.questions is not None)
+        return [question for questions in asking for question in questions()]
+
+    def segment(
+        self, study: StudyState, trial: Trial, members: tuple[Member, ...]
+    ) -> SegmentValues:
+        """Return the values that extensions give to the trial's next segment."""
+        found = _PLAIN
+        for each in self.by_study.get(study.spec.id, ()):
+            if each.segment is not None:
+                found = found.beside(each.segment(study, trial, members))
+        return found
+
+    def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
+        """Tell whether an extension lays a failure to something else than the trial."""
+        return any(
+            each.excuses(study, trial, event)
+            for each in self.by_study.get(study.spec.id, ())
+            if each.excuses is not None
+        )
 
     def refusal(self, spec: StudySpec, device: Device) -> str:
         """Return why an extension keeps the study from the device; empty if none does."""

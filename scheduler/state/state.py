@@ -28,7 +28,6 @@ from ..strategies.pasha import Pasha
 from ..strategies.pbt import Pbt
 from ..strategies.stopping import Stopping
 from .encoding import features_of
-from .workloads import WorkloadTuning
 
 #: Fences in an era. A restored ledger begins the era numbered by the current second (since 1970),
 #: so two restores from one backup begin different eras. Fences stay below 2**53, as Lua counts.
@@ -275,6 +274,8 @@ class Attempt:
     lasts: bool = False
     #: Whether its trial then leaves the device to the others that share it.
     leaves: bool = False
+    #: Whether it has all turns of its lane for now (``SegmentValues.undivided``).
+    undivided: bool = False
     #: How it began.
     start: SegmentStart = SegmentStart.NEW
     #: Seconds from the acceptance of its first epoch on that were not training.
@@ -369,8 +370,6 @@ class EngineState:
     preemptions: PreemptionTable = field(default_factory=PreemptionTable)
     #: Counts of outcomes, and where time went.
     tally: Tally = field(default_factory=Tally)
-    #: What is known of workloads' system parameters, by workload; the least recently used is first.
-    tuned: dict[str, WorkloadTuning] = field(default_factory=dict)
     #: How trials slow each other down on one device.
     sharing: SharingTable = field(default_factory=SharingTable)
     #: The price of a device-hour, by kind of device.

@@ -230,7 +230,7 @@ class SimulatedTransport:
         ends: list[float] = []
         window = WidthWindow(segment.widths, math.inf)
         per_epoch, meeting, met = self.work.steps(dispatch, spec), 0.0, False
-        for width in window.remaining() if dispatch.probe_epochs * per_epoch >= MIN_STEPS else ():
+        for width in window.remaining() if dispatch.width_epochs * per_epoch >= MIN_STEPS else ():
             if width > 1 and not met:
                 left = window.meeting_seconds()
                 meeting = min(left, self.work.resize(dispatch, spec))
@@ -245,7 +245,7 @@ class SimulatedTransport:
             window.found[width] = seconds * math.exp(chance.gauss(0.0, NOISE / COUNTED**0.5))
             ends.append(at + window.spent)
             if width == 1:
-                window.limit = dispatch.probe_epochs * per_epoch * seconds
+                window.limit = dispatch.width_epochs * per_epoch * seconds
         self._ends[segment.fence] = ends
         body = {
             "kind": "widths",

@@ -1,0 +1,66 @@
+"""Tunes system parameters of trials while they run: the scheduler's end of the extension.
+
+What a segment runs with and tries is chosen in ``tuning``, by what is known of its workload
+(``workloads``). ``probing`` has the ways to try.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...scheduler.engine.engine import Parts
+from ...scheduler.model.events import Advised, ConfigsProposed, Profiled, WindowsMeasured
+from ...scheduler.model.study import StudySpec
+from ...scheduler.state.extensions import Extension
+from .probing import Probing
+from .tuning import Tuning
+from .workloads import NAME, TuningState
+
+#: The type of the extension's state, by which snapshots are read.
+STATE = TuningState
+
+#: Where 0.2 kept in a trial's record what is the extension's, each with its default.
+_OF_TRIALS = {"suspect": [], "suspicion": "", "tuned_as": ""}
+
+
+def plug(parts: Parts) -> Extension:
+    """Return the extension that tunes the system parameters of studies which ask for it."""
+    probing = Probing(parts.core)
+    tuning = Tuning(parts.core, probing=probing)
+    return Extension(
+        name=NAME,
+        needed_by=_is_tuned,
+        handlers={
+            WindowsMeasured: tuning.on_windows_measured,
+            Profiled: tuning.on_profiled,
+            Advised: tuning.on_advised,
+            ConfigsProposed: probing.on_configs_proposed,
+        },
+        segment=tuning.next_segment,
+        excuses=tuning.suspects_config,
+        on_trained=tuning.observe_training,
+        on_over=tuning.forget,
+        questions=tuning.questions,
+    )
+
+
+def _is_tuned(spec: StudySpec) -> bool:
+    return spec.system != "off" and spec.contract == "torch"
+
+
+def convert(snapshot: dict[str, Any]) -> None:
+    """Move what a snapshot of 0.2 has of workloads and trials to the extension's own state."""
+    moved: dict[str, Any] = {"workloads": snapshot.pop("tuned"), "suspects": {}, "sizes": {}}
+    for name, trial in snapshot["trials"].items():
+        config, why, size = (trial.pop(key, empty) for key, empty in _OF_TRIALS.items())
+        if config:
+            moved["suspects"][name] = {"config": config, "why": why}
+        if size:
+            moved["sizes"][name] = size
+    probing = {workload["probing"] for workload in moved["workloads"].values()} - {""}
+    for attempt in snapshot["attempts"].values():
+        spec = snapshot["studies"][attempt["study"]]["spec"]
+        if attempt["segment"]["trial"] in probing and spec["probing"] != "grid":
+            attempt["undivided"] = True
+    if any(moved.values()):
+        snapshot["ext"][NAME] = moved
