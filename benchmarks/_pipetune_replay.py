@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from penstock.extensions.simulation.simulator import simulate
 from penstock.extensions.simulation.workload import STEPS_PER_EPOCH, study_spec
+from penstock.extensions.system_tuning.tuning import MIN_PROBE_SECONDS, PROBE_SHARE
 from penstock.profiling.devices.device import Device
 from penstock.profiling.knobs.knobs import SystemConfig, config_text, merged
 from penstock.profiling.knobs.racing import Race
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import StrategySpec, StudySpec, number_of
 from penstock.scheduler.strategies.hyperband import brackets
-from penstock.scheduler.tuning.tuning import MIN_PROBE_SECONDS, PROBE_SHARE
 
 CORES, MAX_EPOCHS, ETA, RUNGS = 2, 9, 3, 3
 #: Trials of one round of all of Hyperband's brackets.

@@ -29,6 +29,7 @@ from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.profiling.costs.width_window import widths_up_to
 from penstock.profiling.devices.device import Device
+from penstock.profiling.knobs.knobs import SystemConfig
 from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.model import events as happened
 from penstock.scheduler.model.decisions import (
@@ -57,6 +58,12 @@ SNAPSHOTS = 3
 #: What a process has before a trial (bytes).
 BASE = 2 * 10**8
 MACHINE = "cpu.AVX2;torch2;deterministic"
+
+
+def probe_of(dispatch: Dispatch) -> tuple[SystemConfig, ...]:
+    """The system configurations that the segment is to measure."""
+    found: tuple[SystemConfig, ...] = dispatch.ext.get("system_tuning", {}).get("probe", ())
+    return found
 
 
 class World:

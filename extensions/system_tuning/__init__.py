@@ -1,1 +1,1 @@
-"""Which system parameters a segment runs with and tries."""
+"""System tuning: which system parameters a segment runs with and tries."""

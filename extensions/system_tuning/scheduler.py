@@ -50,7 +50,7 @@ def _is_tuned(spec: StudySpec) -> bool:
 
 def convert(snapshot: dict[str, Any]) -> None:
     """Move what a snapshot of 0.2 has of workloads and trials to the extension's own state."""
-    moved: dict[str, Any] = {"workloads": snapshot.pop("tuned"), "suspects": {}, "sizes": {}}
+    moved: dict[str, Any] = {"workloads": snapshot.pop("tuned", {}), "suspects": {}, "sizes": {}}
     for name, trial in snapshot["trials"].items():
         config, why, size = (trial.pop(key, empty) for key, empty in _OF_TRIALS.items())
         if config:

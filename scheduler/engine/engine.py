@@ -208,7 +208,9 @@ class Engine:
         the trial keeps its state, and what the handler did before is not undone. The engine must
         then not be used any more.
         """
-        handler = self._handlers[type(event)]
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            raise Refused(f"no extension that is there handles {type(event).__name__}")
         core = self._core
         core.begin(event)
         try:

@@ -20,7 +20,7 @@ EXACTNESS = ("bitwise", "statistical")
 ON_SIGNATURE_CHANGE = ("refuse", "record")
 
 #: Whether system parameters are tuned: not at all; with exact knobs and earlier results only; or
-#: by probing, with all knobs that the study's exactness allows (``scheduler.tuning``).
+#: by probing, with all knobs that the study's exactness allows.
 SYSTEM = ("off", "reuse", "tune")
 #: What the keys of a trial's random numbers hold besides the study's seed. ``trial``: its number.
 #: ``shared``: which replicate of its configuration it is, so configurations draw in common.

@@ -139,7 +139,8 @@ class Extensions:
         found = _PLAIN
         for each in self.by_study.get(study.spec.id, ()):
             if each.segment is not None:
-                found = found.beside(each.segment(study, trial, members))
+                values = each.segment(study, trial, members)
+                found = values if found is _PLAIN else found.beside(values)
         return found
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from drive_world import World, spec
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
 from penstock.profiling.base.errors import BackendError
-from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.engine.engine import Engine, Refused
+from penstock.scheduler.model.decisions import Ask
 from penstock.scheduler.model.events import (
+    Advised,
+    AttemptFailed,
     DeviceLeft,
     PolicyChosen,
     PricesChosen,
@@ -17,10 +21,12 @@ from penstock.scheduler.model.events import (
     Tick,
 )
 from penstock.scheduler.model.retry import LOSS_LIMIT
+from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.state.extensions import Extension
+from penstock.scheduler.state.extensions import Extension, SegmentValues
 from prefix_world import Grid, shared
 
+PLAIN = SegmentValues()
 SHORT = StrategySpec("full", max_epochs=2)
 
 
@@ -213,3 +219,60 @@ def test_events_of_0_2_are_handled_in_their_order_until_a_policy_is_chosen_anew(
     for event in world.journal:
         again.handle(decode(*encode(event)))
     assert state_to_json(again.state) == state_to_json(world.engine.state)
+
+
+def test_a_segment_is_sent_with_what_extensions_say_of_it():
+    values = SegmentValues((("threads", 1),), one_epoch=True, undivided=True, ext={"watching": 1})
+    world = world_with(
+        replace(
+            watching([]), segment=lambda study, trial, members: values if trial.number else PLAIN
+        )
+    )
+    world.join("cpu.a.0", "cpu.a.1")
+    world.submit(spec(SHORT, name="watched", n_trials=2, max_segment=2))
+    first, second = world.open.values()
+    assert (first.system, first.undivided, first.ext) == ((), False, {})
+    sent = (second.system, second.undivided, second.ext)
+    assert sent == ((("threads", 1),), True, {"watching": 1})
+    attempts = world.engine.state.attempts.values()
+    assert [each.undivided for each in attempts] == [False, True]
+    assert [each.length.reason is LengthReason.PROBE for each in attempts] == [False, True]
+    other = SegmentValues(ext={"other": 2})
+    assert values.beside(other).ext == {"watching": 1, "other": 2}
+    assert other.beside(values).one_epoch
+
+
+def test_a_failure_that_an_extension_excuses_is_not_the_trials_own():
+    world = world_with(replace(watching([]), excuses=lambda study, trial, event: True))
+    world.join("cpu.a.0")
+    world.submit(spec(SHORT, name="watched", n_trials=1))
+    for _ in range(9):
+        [dispatch] = world.open.values()
+        where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
+        world.send(AttemptFailed(at=1.0, kind="exception", message="", traceback="", **where))
+    [trial] = world.engine.state.trials.values()
+    assert trial.failures == 0
+
+
+def test_seconds_of_training_are_told_before_what_follows_from_an_epoch(heard):
+    told = replace(watching(heard), on_trained=lambda study, trial, seconds: heard.append(seconds))
+    world = world_with(told)
+    world.join("cpu.a.0")
+    world.submit(spec(SHORT, name="watched", n_trials=1))
+    [dispatch] = world.open.values()
+    heard.clear()
+    world.send(world.epoch(dispatch, 1))
+    assert heard[:3] == ["charged", 0.5, "accepted"]
+
+
+def test_questions_of_extensions_are_there_until_they_are_answered():
+    ask = Ask(id="1.0", cause=1, study="s-1", n=1, index=0)
+    world = world_with(replace(watching([]), questions=lambda: [ask]))
+    assert world.engine.questions() == [ask]
+
+
+def test_an_event_of_an_extension_that_is_not_there_is_refused():
+    engine = Engine()
+    with pytest.raises(Refused, match="no extension that is there handles Advised"):
+        engine.handle(Advised(at=0.0, workload="w", config=(), why=""))
+    assert engine.state.seq == 0

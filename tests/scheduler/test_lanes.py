@@ -32,7 +32,6 @@ from penstock.scheduler.resources.memory_fit import RESERVE
 from penstock.scheduler.state.epoch_times import epoch_left
 from penstock.scheduler.state.fusing import MAX_SINGLES, fuses, steps_together, why_not
 from penstock.scheduler.state.lane_time import lane_seconds
-from penstock.scheduler.state.workloads import WorkloadTuning
 from rich.console import Console
 
 GIB = 2**30
@@ -481,7 +480,8 @@ def test_who_waits_for_a_probe_is_said_to_wait_for_it_and_has_no_part_of_the_tur
     at = Laned()
     at.study("a")
     at.study("b")
-    at.state.tuned["a's"] = WorkloadTuning(probing="a-0000")
+    [measured] = [each for each in at.state.attempts.values() if each.study == "a"]
+    measured.undivided = True
     plan = outlook(at.engine, at.at)
     [lane] = plan["shared"][0]["lanes"]
     why = "it waits for the end of a probe of a/0"
@@ -493,7 +493,7 @@ def test_who_waits_for_a_probe_is_said_to_wait_for_it_and_has_no_part_of_the_tur
         "until its target",
         f"has no turns for now: {why}",
     ]
-    at.state.tuned["a's"].probing = ""
+    measured.undivided = False
     [lane] = outlook(at.engine, at.at)["shared"][0]["lanes"]
     assert [r["part"] for r in lane["residents"]] == [0.5, 0.5]
 

@@ -27,7 +27,6 @@ from penstock.scheduler.prefixes import prefixes
 from penstock.scheduler.resources import fair_share, giving_way, packing, turn_weights
 from penstock.scheduler.state import core, lane_time
 from penstock.scheduler.state.state import EngineState
-from penstock.scheduler.tuning import probing, tuning
 
 PARTS = (
     *(ask_tell, attempts, checkpoints, core, devices, dispatch, engine, epochs, fair_share),
@@ -37,11 +36,9 @@ PARTS = (
         packing,
         planning,
         prefixes,
-        probing,
         proposals,
         signatures,
         trials,
-        tuning,
     ),
     *(turn_weights, lane_time, user_trials),
     *(sys.modules[plug.__module__] for plug in PLUGS),

@@ -13,11 +13,8 @@ from penstock.scheduler.model.events import (
     DeviceDraining,
     DeviceLeft,
     PolicyChosen,
-    Profiled,
     Tick,
     TrialReturned,
-    Window,
-    WindowsMeasured,
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
@@ -87,7 +84,7 @@ def test_a_trial_alone_measures_before_its_first_epoch_and_then_trains_at_the_be
     opened = window(at)
     assert opened.segment.widths == (1, 2, 4, 3)
     assert [member.device for member in opened.segment.members] == ["d0", "d1", "d2", "d3"]
-    assert (opened.probe, opened.probe_epochs) == ((), 2.0)  # a tenth of 20 epochs
+    assert (opened.ext, opened.width_epochs) == ({}, 2.0)  # a tenth of 20 epochs
     assert not opened.durable
     check_invariants(at.engine)
     answer(at, seconds=((1, 0.1), (2, 0.06), (4, 0.05), (3, 0.04)))
@@ -235,8 +232,6 @@ def test_what_only_training_can_say_is_refused_of_an_attempt_that_was_to_measure
     where = {"at": at.at, "trial": "s-1-0000", "fence": window(at).segment.fence}
     for event in (
         at.epoch(window(at), 1),
-        Profiled(**where, epoch=1, values=(("samples_s", 100.0),)),
-        WindowsMeasured(**where, windows=(Window((), 1.0, 0.1),)),
         TrialReturned(**where, value=0.5),
     ):
         with pytest.raises(Refused, match="to train no epoch"):
@@ -288,13 +283,13 @@ def test_a_window_that_is_cut_forgets_nothing_and_may_take_half_the_next_time():
     answer(at, seconds=((1, 0.1), (2, 0.05)))
     at.join("d2", "d3")
     run_until_window(at)
-    whole = window(at).probe_epochs
+    whole = window(at).width_epochs
     at.submit(elastic(id="s-2", name="t", max_width=1, epochs=1))
     answer(at, seconds=((1, 0.1),), meeting=0.0, met=False)
     trial = at.engine.state.trials["s-1-0000"]
     assert (trial.window, trial.cut_windows) == (2, 1)
     run_until_window(at)
-    assert window(at).probe_epochs == pytest.approx(whole / 2, rel=0.05)
+    assert window(at).width_epochs == pytest.approx(whole / 2, rel=0.05)
     answer(at, seconds=((1, 0.1), (4, 0.03), (3, 0.05)))
     assert (trial.window, trial.cut_windows) == (4, 1)
 
@@ -330,7 +325,7 @@ def test_a_trial_has_a_second_window_only_for_at_least_twice_as_many_devices():
     run_epoch(at)
     assert windows(at) == [(1, 2), (1, 4, 3)], "what it was measured at is not measured again"
     assert len(window(at).segment.members) == 4
-    assert window(at).probe_epochs < 60 * 0.1 / 2, "it may take less than the first"
+    assert window(at).width_epochs < 60 * 0.1 / 2, "it may take less than the first"
 
 
 def test_where_no_gain_is_in_sight_a_window_takes_less_but_looks_beyond_one_bad_width():
@@ -341,7 +336,7 @@ def test_where_no_gain_is_in_sight_a_window_takes_less_but_looks_beyond_one_bad_
     run_epoch(at)
     run_epoch(at)
     assert windows(at) == [(1, 2), (1, 4, 3)]
-    assert window(at).probe_epochs == pytest.approx(0.01 * 397)
+    assert window(at).width_epochs == pytest.approx(0.01 * 397)
     answer(at, seconds=((1, 0.1), (4, 0.03), (3, 0.05)))
     [dispatch] = at.open.values()
     assert len(dispatch.segment.members) == 4

@@ -1,12 +1,23 @@
 """System parameters in the engine: what is tried, what wins, what a trial keeps for life."""
 
+import json
 from dataclasses import replace
 from math import log
+from typing import NamedTuple
 
 import pytest
 from drive_world import World, check_invariants, spec
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.extensions.system_tuning.probing import PROPOSALS
+from penstock.extensions.system_tuning.tuning import (
+    MAX_SILENT_PROBES,
+    PROBE_SHARE,
+    RECHECK_INTERVAL,
+)
+from penstock.extensions.system_tuning.workloads import NAME, Suspect, workload_of, workloads_in
 from penstock.profiling.base.architecture import Architecture
+from penstock.profiling.base.errors import BackendError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import AskConfigs, Consult, Dispatch, Remember
@@ -16,15 +27,13 @@ from penstock.scheduler.model.events import (
     ConfigsProposed,
     Described,
     DeviceJoined,
+    PolicyChosen,
     Profiled,
     Window,
     WindowsMeasured,
 )
 from penstock.scheduler.model.study import StrategySpec, SuperNet
 from penstock.scheduler.model.trial import Trial
-from penstock.scheduler.state.workloads import workload_of
-from penstock.scheduler.tuning.probing import PROPOSALS
-from penstock.scheduler.tuning.tuning import MAX_SILENT_PROBES, PROBE_SHARE, RECHECK_INTERVAL
 
 LOADERS = ((("loader_workers", 1),), (("loader_workers", 2),))
 ONE, LAST = (("threads", 1),), (("memory_format", "channels_last"),)
@@ -46,6 +55,18 @@ def world(devices=1, epochs=4, n_trials=60, **fields):
 def now(at):
     """The oldest open dispatch."""
     return at.open[min(at.open)]
+
+
+class Told(NamedTuple):
+    """What the trainer is told: see ``system_tuning.tuning``."""
+
+    probe: tuple = ()
+    epochs: float = 0.0
+    profile: bool = False
+
+
+def told(dispatch):
+    return Told(**dispatch.ext.get(NAME, {}))
 
 
 def signature(dispatch):
@@ -82,14 +103,14 @@ def tell(at, dispatch, windows, failed=()):
 
 
 def measure(at, ratios, failed=()):
-    probe = now(at).probe
+    probe = told(now(at)).probe
     windows = tuple(Window(c, ratios[c], 0.001) for c in probe if c in ratios)
     return tell(at, now(at), windows * 4, failed)
 
 
 def test_nothing_is_tried_before_an_epoch_was_measured():
     at = world()
-    assert now(at).probe == ()
+    assert told(now(at)).probe == ()
     assert now(at).system == ()
 
 
@@ -97,13 +118,13 @@ def test_the_second_trial_measures_and_later_ones_begin_with_the_winner():
     at = world()
     trial(at)
     probing = now(at)
-    assert set(probing.probe) == {*LOADERS, ONE, LAST, BOTH}
+    assert set(told(probing).probe) == {*LOADERS, ONE, LAST, BOTH}
     assert probing.system == ()  # it is measured against the default
-    assert 0 < probing.probe_epochs <= PROBE_SHARE * 4 * 60
+    assert 0 < told(probing).epochs <= PROBE_SHARE * 4 * 60
     measure(at, CLEAR)
     trial(at)
     assert now(at).system == ONE
-    assert now(at).probe == ()
+    assert told(now(at)).probe == ()
     check_invariants(at.engine)
 
 
@@ -122,15 +143,17 @@ def test_a_bitwise_trial_keeps_what_it_began_with():
 
 def measure_all(at):
     for dispatch in list(at.open.values()):
-        if dispatch.probe:
-            windows = tuple(Window(c, 0.5 if c == ONE else 1.2, 0.0) for c in dispatch.probe) * 4
+        if told(dispatch).probe:
+            windows = (
+                tuple(Window(c, 0.5 if c == ONE else 1.2, 0.0) for c in told(dispatch).probe) * 4
+            )
             tell(at, dispatch, windows)
 
 
 def saves(at, joules):
     """Windows that take as long as the default's, at these joules a step by configuration."""
     dispatch = now(at)
-    windows = tuple(Window(c, 1.0, 0.001, joules.get(c, 1.0)) for c in dispatch.probe)
+    windows = tuple(Window(c, 1.0, 0.001, joules.get(c, 1.0)) for c in told(dispatch).probe)
     tell(at, dispatch, windows * 4)
 
 
@@ -148,7 +171,9 @@ def test_joules_that_cost_time_win_by_their_weight_only():
         trial(at)
         dispatch = now(at)
         # Twice the time at half the joules: (2^(1 - w)) * (0.5^w) is below 1 for w above a half.
-        windows = tuple(Window(c, 2.0, 0.001, 0.5 if c == ONE else 2.0) for c in dispatch.probe)
+        windows = tuple(
+            Window(c, 2.0, 0.001, 0.5 if c == ONE else 2.0) for c in told(dispatch).probe
+        )
         tell(at, dispatch, windows * 4)
         trial(at)
         assert now(at).system == winner
@@ -158,11 +183,11 @@ def test_windows_without_joules_decide_nothing_and_are_not_asked_for_for_ever():
     at = world(energy_weight=1.0)
     for _ in range(MAX_SILENT_PROBES + 1):
         trial(at)
-        if now(at).probe:
+        if told(now(at)).probe:
             measure(at, CLEAR)
     trial(at)
     assert now(at).system == ()
-    assert now(at).probe == ()
+    assert told(now(at)).probe == ()
 
 
 def test_what_was_chosen_by_energy_is_no_speed_for_the_history():
@@ -213,7 +238,7 @@ def test_a_statistical_trial_changes_after_any_epoch():
 def test_one_trial_measures_at_a_time():
     at = world(devices=3)
     trial(at)
-    assert sum(bool(d.probe) for d in at.open.values()) == 1
+    assert sum(bool(told(d).probe) for d in at.open.values()) == 1
 
 
 def test_a_trial_that_fails_under_a_configuration_is_sent_again_without():
@@ -251,18 +276,18 @@ def fail(at, kind="exception", **fields):
 def test_a_trial_that_dies_while_it_tries_something_goes_on_without_and_nobody_tries_it_again():
     at = world()
     trial(at)
-    assert LOADERS[0] in now(at).probe
+    assert LOADERS[0] in told(now(at)).probe
     name = fail(at, "died", trying=LOADERS[0])
     assert now(at).segment.trial == name
     assert at.engine.state.trials[name].failures == 0  # none of its own
-    assert now(at).probe == ()
-    [tuned] = at.engine.state.tuned.values()
+    assert told(now(at)).probe == ()
+    [tuned] = workloads_in(at.engine.state).values()
     assert not tuned.exact.arms[0].infeasible  # it is only suspected
     epoch(at)
     assert tuned.exact.arms[0].infeasible
     trial(at)
-    assert now(at).probe
-    assert LOADERS[0] not in now(at).probe
+    assert told(now(at)).probe
+    assert LOADERS[0] not in told(now(at)).probe
 
 
 @pytest.mark.parametrize("kind", ["exception", "memory", "system", "timeout"])
@@ -276,7 +301,7 @@ def test_a_trial_that_fails_without_its_configuration_too_has_failed_of_its_own(
     fail(at, kind)
     assert name not in {d.segment.trial for d in at.open.values()}
     assert now(at).system == ONE  # which is not to blame
-    [tuned] = at.engine.state.tuned.values()
+    [tuned] = workloads_in(at.engine.state).values()
     assert not any(arm.infeasible for arm in tuned.others.arms)
 
 
@@ -305,9 +330,9 @@ def test_an_exact_configuration_turned_in_mid_life_is_rolled_back_when_the_trial
     accept(running)
     for _ in range(4):
         accept(first)
-    [probing] = [d for d in at.open.values() if d.probe]
+    [probing] = [d for d in at.open.values() if told(d).probe]
     ratios = {**CLEAR, ONE: 1.3, LOADERS[0]: 0.5}
-    windows = tuple(Window(c, ratios[c], 0.0) for c in probing.probe) * 4
+    windows = tuple(Window(c, ratios[c], 0.0) for c in told(probing).probe) * 4
     trial, fence = probing.segment.trial, probing.segment.fence
     at.send(WindowsMeasured(at=at.at, trial=trial, fence=fence, windows=windows))
     accept(running)
@@ -316,7 +341,7 @@ def test_an_exact_configuration_turned_in_mid_life_is_rolled_back_when_the_trial
     at.send(AttemptFailed(at=at.at, trial=running, fence=fence, kind="exception", message="m"))
     assert of(running).system == ()
     accept(running)
-    [tuned] = at.engine.state.tuned.values()
+    [tuned] = workloads_in(at.engine.state).values()
     assert [arm.config for arm in tuned.exact.arms if arm.infeasible] == [LOADERS[0]]
 
 
@@ -329,14 +354,14 @@ def test_the_grid_tries_one_configuration_an_epoch_and_keeps_the_shortest():
     seen = []
     for _ in range(6):
         dispatch = now(at)
-        assert dispatch.probe == ()
+        assert told(dispatch).probe == ()
         assert dispatch.segment.n == 1
         seen.append(dispatch.system)
         epoch(at, FASTER.get(dispatch.system, 1.0), uri="u")
     assert seen[0] == ()  # by which the others are judged
     assert {*seen[1:4]} == {ONE, LAST, BOTH}
     assert seen[4:] == [ONE, ONE]
-    [tuned] = at.engine.state.tuned.values()
+    [tuned] = workloads_in(at.engine.state).values()
     assert [arm.n for arm in tuned.others.arms] == [1, 1, 1]
     trial(at, uri="u")
     assert now(at).system == ONE  # of the next trial from its first epoch on
@@ -397,7 +422,7 @@ def test_a_configuration_of_the_grid_that_fails_is_rolled_back_and_the_grid_goes
     assert (again.segment.trial, again.segment.first, again.system) == (name, 2, ())
     epoch(at, uri="u")
     assert now(at).system  # the next of them
-    [tuned] = at.engine.state.tuned.values()
+    [tuned] = workloads_in(at.engine.state).values()
     assert all(arm.infeasible == (set(bad) <= set(arm.config)) for arm in tuned.others.arms)
 
 
@@ -408,34 +433,34 @@ def proposed(at, ask, *configs):
 def test_bayesian_probing_asks_what_to_try_and_again_when_that_is_decided():
     at = world(probing="bayesian", knobs=("threads", "memory_format"))
     trial(at)
-    assert now(at).probe == ()
-    [ask] = at.engine.config_asks()
+    assert told(now(at)).probe == ()
+    [ask] = at.engine.questions()
     assert dict(ask.choices) == {"threads": (1,), "memory_format": ("channels_last",)}
     assert ask.seen == ()
     proposed(at, ask, ONE, BOTH)
     with pytest.raises(Refused):
         proposed(at, ask, LAST)  # answered already
     trial(at)
-    assert {*now(at).probe} == {ONE, BOTH}
+    assert {*told(now(at)).probe} == {ONE, BOTH}
     measure(at, {ONE: 0.7, BOTH: 1.2})
     trial(at)
     assert now(at).system == ONE
-    [again] = at.engine.config_asks()
+    [again] = at.engine.questions()
     assert dict(again.seen)[ONE] == pytest.approx(log(0.7))
     assert {config for config, _ in again.seen} == {ONE, BOTH}
     proposed(at, again, LAST)
     trial(at)
-    assert {*now(at).probe} == {ONE, LAST}  # the leader stays in the race
+    assert {*told(now(at)).probe} == {ONE, LAST}  # the leader stays in the race
     check_invariants(at.engine)
 
 
 def test_an_answer_without_configurations_leaves_the_default():
     at = world(probing="bayesian", knobs=("threads",))
     for _ in range(8):
-        for ask in at.engine.config_asks():
+        for ask in at.engine.questions():
             proposed(at, ask)
         trial(at)
-        assert (now(at).probe, now(at).system) == ((), ())
+        assert (told(now(at)).probe, now(at).system) == ((), ())
     assert [d.index for d in at.trace if isinstance(d, AskConfigs)] == [*range(1, PROPOSALS + 1)]
 
 
@@ -443,12 +468,12 @@ def test_windows_without_an_answer_are_not_asked_for_for_ever():
     at = world()
     asked = 0
     for _ in range(20):
-        asked += bool(now(at).probe)
+        asked += bool(told(now(at)).probe)
         trial(at)
     assert asked == MAX_SILENT_PROBES
     for _ in range(3):  # epochs that take longer allow more than twice as much
         trial(at, seconds=20.0)
-        asked += bool(now(at).probe)
+        asked += bool(told(now(at)).probe)
     assert asked > MAX_SILENT_PROBES
 
 
@@ -457,9 +482,9 @@ def test_what_is_thrown_away_stays_below_its_share():
     wasted = trained = 0.0
     for _ in range(29):
         dispatch = now(at)
-        if dispatch.probe:  # an epoch takes a second here
-            tell(at, dispatch, (Window(dispatch.probe[0], 1.0, dispatch.probe_epochs),))
-            wasted += dispatch.probe_epochs
+        if told(dispatch).probe:  # an epoch takes a second here
+            tell(at, dispatch, (Window(told(dispatch).probe[0], 1.0, told(dispatch).epochs),))
+            wasted += told(dispatch).epochs
         trial(at)
         trained += 4.0
     assert 0 < wasted <= PROBE_SHARE * 30 * 4.0 * 1.01
@@ -471,30 +496,30 @@ def test_a_winner_that_is_slower_now_is_measured_anew():
     measure(at, CLEAR)
     for _ in range(RECHECK_INTERVAL + 2):
         trial(at)
-        if now(at).probe:
+        if told(now(at)).probe:
             break
-    assert now(at).probe == (ONE,)
+    assert told(now(at)).probe == (ONE,)
     measure(at, {ONE: 1.3})
     trial(at)
-    assert ONE in now(at).probe
-    assert len(now(at).probe) > 1
+    assert ONE in told(now(at)).probe
+    assert len(told(now(at)).probe) > 1
 
 
 def test_reuse_tries_only_what_it_was_advised_and_only_what_is_exact():
     at = world(system="reuse")
     _, asked = profiled(at)
     for _ in range(3):
-        assert now(at).probe == ()
+        assert told(now(at)).probe == ()
         trial(at)
-    assert at.engine.consults() == (asked,)
+    assert at.engine.questions() == [asked]
     config = (("loader_workers", 1), ("threads", 1))
     advised = Advised(at=at.at, cause=asked.id, workload=asked.workload, config=config, why="w")
     at.send(advised)
-    assert at.engine.consults() == ()
+    assert at.engine.questions() == []
     with pytest.raises(Refused):
         at.send(advised)  # answered already
     trial(at)
-    assert now(at).probe == ((("loader_workers", 1),),)
+    assert told(now(at)).probe == ((("loader_workers", 1),),)
     measure(at, {(("loader_workers", 1),): 0.7})
     trial(at)
     assert now(at).system == (("loader_workers", 1),)
@@ -520,7 +545,7 @@ def test_advice_that_this_study_or_machine_does_not_allow_changes_nothing(config
     _, asked = profiled(at)
     at.send(Advised(at=at.at, cause=asked.id, workload=asked.workload, config=config, why="w"))
     trial(at, **({"uri": "u"} if fields.get("exactness") else {}))
-    tried = now(at).probe
+    tried = told(now(at)).probe
     assert tried
     assert not any(set(config) & set(each) for each in tried)
 
@@ -546,17 +571,17 @@ def profiled(at):
 
 def test_a_profile_is_asked_about_once_and_kept_twice():
     at = world()
-    assert now(at).profile
+    assert told(now(at)).profile
     kept, asked = profiled(at)
     assert isinstance(asked, Consult)
     assert (kept.config, kept.speedup, kept.profile) == ((), 1.0, asked.profile)
     assert kept.machine == asked.machine == "cpu unknown 2 cores"
     trial(at)
-    assert now(at).profile
+    assert told(now(at)).profile
     [again] = profiled(at)
     assert isinstance(again, Remember)
     trial(at)
-    assert not now(at).profile
+    assert not told(now(at)).profile
 
 
 def test_a_result_is_remembered_with_the_profile_of_the_default():
@@ -578,9 +603,9 @@ def test_off_and_other_contracts_are_left_alone():
     for fields in ({"system": "off"}, {"contract": "objective", "space": None}):
         at = world(**fields)
         trial(at)
-        assert not now(at).probe
-        assert not now(at).profile
-        assert at.engine.state.tuned == {}
+        assert not told(now(at)).probe
+        assert not told(now(at)).profile
+        assert workloads_in(at.engine.state) == {}
 
 
 def survives(at):
@@ -589,7 +614,7 @@ def survives(at):
     assert state_from_json(state_to_json(state)) == state
     events = [decode(*encode(event)) for event in at.journal]
     assert events == at.journal
-    replayed = Engine()
+    replayed = Engine(plugs=PLUGS)
     for event in events:
         replayed.handle(event)
     assert replayed.state == state
@@ -613,16 +638,16 @@ def test_what_other_strategies_do_survives_the_ledger():
     at = world(probing="bayesian")
     trial(at)
     survives(at)
-    for ask in at.engine.config_asks():
+    for ask in at.engine.questions():
         proposed(at, ask, ONE, LOADERS[0])
     trial(at)
-    assert now(at).probe
+    assert told(now(at)).probe
     survives(at)
 
 
 def test_workloads_differ_by_batch_and_code_only():
     at = world()
-    keys = {key.partition("/")[0] for key in at.engine.state.tuned}
+    keys = {key.partition("/")[0] for key in workloads_in(at.engine.state)}
     assert len(keys) == 1
     assert all(len(key) == 16 for key in keys)
     assert isinstance(now(at), Dispatch)
@@ -651,7 +676,7 @@ def then(at, architecture):
 def test_a_configuration_goes_to_architectures_of_its_size_only():
     at = world()
     then(at, SMALL)
-    assert now(at).probe
+    assert told(now(at)).probe
     measure(at, CLEAR)
     then(at, ALIKE)
     assert now(at).system == ONE, "of an architecture that is about as large"
@@ -666,24 +691,26 @@ def test_a_trial_stays_with_those_that_it_began_with():
     """What it measures is not lost when its architecture becomes known."""
     at = world()
     trial(at)
-    assert now(at).probe
+    assert told(now(at)).probe
     describe(at, LARGE)
     measure(at, CLEAR)
     trial(at)
     assert now(at).system == ONE
-    assert len(at.engine.state.tuned) == 1
+    assert len(workloads_in(at.engine.state)) == 1
 
 
 def test_architectures_of_all_sizes_share_the_time_for_probes():
     at = world()
     then(at, SMALL)
-    assert now(at).probe
-    windows = tuple(Window(config, 1.0, 100.0) for config in now(at).probe)
+    assert told(now(at)).probe
+    windows = tuple(Window(config, 1.0, 100.0) for config in told(now(at)).probe)
     tell(at, now(at), windows)  # more than there was
     for each in (LARGE, SMALL, LARGE):
         then(at, each)
-        assert not now(at).probe
-    assert len(at.engine.state.tuned) == 3, "two sizes, and the first trial's, which was not known"
+        assert not told(now(at)).probe
+    assert len(workloads_in(at.engine.state)) == 3, (
+        "two sizes, and the first trial's, which was not known"
+    )
 
 
 def test_the_history_hears_how_large_the_model_is():
@@ -702,3 +729,49 @@ def test_the_history_hears_how_large_the_model_is():
         "model_activations": 50_000.0,
         "model_operators": 40.0,
     }
+
+
+def test_what_only_training_can_say_is_refused_of_an_attempt_that_was_to_measure_widths():
+    at = World()
+    at.send(PolicyChosen(at=0.0, policy="waterfill"))
+    at.join("d0", "d1", "d2", "d3")
+    plan = StrategySpec("full", max_epochs=20)
+    at.submit(spec(plan, n_trials=1, max_width=4, shards=8, max_segment=1))
+    before, segment = state_to_json(at.engine.state), now(at).segment
+    assert segment.widths
+    where = {"at": at.at, "trial": segment.trial, "fence": segment.fence}
+    for event in (
+        Profiled(**where, epoch=1, values=(("samples_s", 100.0),)),
+        WindowsMeasured(**where, windows=(Window((), 1.0, 0.1),)),
+    ):
+        with pytest.raises(Refused, match="to train no epoch"):
+            at.engine.handle(event)
+    assert state_to_json(at.engine.state) == before
+
+
+def test_a_snapshot_of_0_2_has_what_is_known_where_the_extension_keeps_it():
+    at = world()
+    trial(at)
+    assert told(now(at)).probe
+    old = json.loads(state_to_json(at.engine.state))
+    own = old.pop("ext")[NAME]
+    old["tuned"] = own["workloads"]
+    for each in old["attempts"].values():
+        del each["undivided"]
+    for name, each in old["trials"].items():
+        each |= {"suspect": [], "suspicion": "", "tuned_as": ""}
+        if name == now(at).segment.trial:
+            each |= {"suspect": [["threads", 1]], "suspicion": "memory", "tuned_as": "5000"}
+    state = state_from_json(json.dumps(old))
+    assert state.ext[NAME].workloads == workloads_in(at.engine.state)
+    assert state.ext[NAME].suspects == {now(at).segment.trial: Suspect(ONE, "memory")}
+    assert state.ext[NAME].sizes == {now(at).segment.trial: "5000"}
+    assert [each.undivided for each in state.attempts.values()] == [True]
+
+
+def test_state_of_a_version_that_is_not_known_is_not_read():
+    at = world()
+    text = json.loads(state_to_json(at.engine.state))
+    text["ext"][NAME]["version"] = 2
+    with pytest.raises(BackendError, match="version"):
+        state_from_json(json.dumps(text))
