@@ -89,8 +89,8 @@ class Theme:
     common: bool = False
     #: Whether trials need memory that is estimated, and lanes may have several seats.
     memory: bool = False
-    #: The extensions that its studies need.
-    needs: tuple[str, ...] = ()
+    #: The extensions that it needs: all sequences have profiles, also of studies not tuned.
+    needs: tuple[str, ...] = ("system_tuning",)
     sequences: int = 12
     events: tuple[int, int] = (60, 220)
 
@@ -324,7 +324,7 @@ THEMES = {
         prices=(("cpu", 1.0),),
         slots=(1, 2),
         seconds=0.3,
-        needs=("limits",),
+        needs=("limits", "system_tuning"),
         sequences=24,
     ),
     "prefixes": Theme(
