@@ -164,15 +164,14 @@ def state_from_json(text: str) -> EngineState:
 
 
 def _converted(text: str) -> str:
-    """Return a snapshot of 0.2 with what extensions have of it where they keep it now."""
+    """Return an older snapshot with what extensions have of it where they keep it now."""
     from ..extensions import CONVERSIONS
 
     body = json.loads(text)
     try:
-        if "ext" not in body:
-            body["ext"] = {}
-            for convert in CONVERSIONS:
-                convert(body)
+        body.setdefault("ext", {})
+        for convert in CONVERSIONS:
+            convert(body)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"it is no snapshot: {error!r}") from error
     return json.dumps(body)
