@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 #: The extensions, in the order in which the engine and the trainer call them.
 EXTENSIONS = (
     "limits",
+    "memory",
     "system_tuning",
     "sharing",
     "nas",

@@ -49,7 +49,7 @@ def _look(engine: Engine, spec: StudySpec, begin: float, span: float, took: floa
     """What is said when half of the deadline ``span`` of a study that takes ``took`` has passed."""
     study = engine.state.studies[spec.id]
     with engine.state.costs.read_only():
-        ends = study_end(engine.state, study, begin + span / 2)
+        ends = study_end(engine, study, begin + span / 2)
     if ends is None:
         return span < took, False, math.inf
     expected = ends - begin

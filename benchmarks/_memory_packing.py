@@ -27,6 +27,7 @@ from statistics import fmean
 from typing import Any
 
 from penstock.app.extensions import PLUGS
+from penstock.extensions.memory.fit import RESERVE, need
 from penstock.profiling.devices.device import Device
 from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.engine.engine import Engine
@@ -42,7 +43,6 @@ from penstock.scheduler.model.events import (
     StudySubmitted,
 )
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
-from penstock.scheduler.resources.memory_fit import RESERVE, need
 
 from ._memory_cases import RECURRENT, Case, Drawn
 from ._memory_group import MemoryGroup, join

@@ -31,8 +31,8 @@ from statistics import median
 from typing import Any
 
 from penstock.app.launching.variables import ALLOCATOR, NO_LOG
+from penstock.extensions.memory.resident import Grown, resident_bytes, slope
 from penstock.profiling.memory.allocator import peak_bytes
-from penstock.profiling.memory.resident import Grown, resident_bytes, slope
 
 from ._frozen import frozen_seed
 from ._memory_cases import RECURRENT, Case, Drawn, draw_cases

@@ -197,7 +197,7 @@ def check_invariants(engine: Engine) -> None:
         assert {place for place, f in held.items() if f == fence} == members, "a slot too many"
     assert not state.plan_error, state.plan_error
     if not state.attempts and engine.wake_at() is None:
-        free = {member.device for member in free_slots(state)}
+        free = {member.device for member in free_slots(state, engine.extensions)}
         for name in state.ready:
             study = state.studies[state.trials[name].study]
             assert not (study.runnable and free - study.refused.keys()), f"{name} waits for ever"

@@ -65,7 +65,6 @@ NEW_IN_OUTLOOK = {"rule"}
 NEW_OF_STUDIES = {"together", "apart", "readers", "readers_take", "ends", "deadline", "misses"}
 #: Fields of decisions and of the state that the record has not.
 NEW_FIELDS = {
-    ("Dispatch", "estimate"),
     ("StudyState", "extended_at"),
     ("DeviceState", "machine"),
     ("Processes", "largest"),
@@ -78,7 +77,8 @@ NEW_FIELDS = {
     *((name, "spent") for name in ("StudyState", "StudyRecord", "StudyRow")),
     ("StudyCosts", "segments"),
     ("EngineState", "preemptions"),
-    *(("Trial", name) for name in ("peaks", "floors", "shortages", "passed", "suggestions")),
+    *(("Trial", name) for name in ("passed", "suggestions")),
+    *(("KnownTrial", name) for name in ("peaks", "floors", "shortages")),
     ("Dispatch", "suggestions"),
     ("EngineState", "ext"),
     ("EngineState", "fill_at_end"),
@@ -216,6 +216,8 @@ class Recorder:
         self.decisions: tuple[Any, ...] = ()
         #: Sentences since the last checkpoint.
         self.said = Said(self.engine, self._suspicions)
+        #: What extensions have known of each trial.
+        self.known: dict[str, Any] = {}
         self.at = 0.0
 
     def handle(self, kind: str, body: str) -> str:
@@ -239,6 +241,10 @@ class Recorder:
             name: canonical(rows if name == "epochs" else dict(sorted(rows.items())), self.said)
             for name, rows in vars_of(changes)
         }
+        # A trial may have gone meanwhile, with its study.
+        self.known |= _trials_known(self.engine.state.ext)
+        moved = {name: self.known[name] for name in changes.trials if name in self.known}
+        changed["trials"] = _with_fields(changed["trials"], moved)
         return decided, changed
 
     def checkpoint(self) -> list[str]:
@@ -265,7 +271,7 @@ class Recorder:
             [each for each in engine.questions() if isinstance(each, AskConfigs)],
             _known_then(engine, outlook(engine, at)),
             choose_devices(engine.state, len(drainable(engine.state)) // 2, at=at, within=1.0),
-            device_demand(engine.state),  # which uses it up
+            device_demand(engine),  # which uses it up
         ]
         return canonical(views, [])
 
@@ -277,14 +283,36 @@ class Recorder:
 
 def _with_moved(state: dict[str, Any], ext: dict[str, Any]) -> dict[str, Any]:
     """``state`` with what extensions keep now where the record has it."""
-    power = ext["limits"]["watts"] if "limits" in ext else {}
-    studies = [
-        [name, dict(sorted((study | {"power": canonical(power[name], [])}).items()))]
-        if power.get(name)
-        else [name, study]
-        for name, study in state.get("studies", ())
+    studies = {name: _fields_of(known) for name, known in _studies_known(ext).items()}
+    for name, power in (ext["limits"]["watts"] if "limits" in ext else {}).items():
+        if power:
+            studies.setdefault(name, {})["power"] = canonical(power, [])
+    moved = {"studies": studies, "trials": _trials_known(ext)}
+    return state | {key: _with_fields(state[key], moved[key]) for key in moved if key in state}
+
+
+def _studies_known(ext: dict[str, Any]) -> dict[str, Any]:
+    return ext["memory"].studies if "memory" in ext else {}
+
+
+def _trials_known(ext: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for of in _studies_known(ext).values() for name, each in of.trials.items()}
+
+
+def _with_fields(rows: list[Any], moved: dict[str, Any]) -> list[Any]:
+    """Rows of a part of the state, with the fields that an extension keeps now."""
+    return [
+        [name, dict(sorted((row | _fields_of(moved[name])).items()))]
+        if name in moved
+        else [name, row]
+        for name, row in rows
     ]
-    return state | {"studies": studies} if power else state
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """The fields of what an extension keeps of a study or a trial."""
+    found = value if isinstance(value, dict) else canonical(value, [])
+    return {name: each for name, each in found.items() if name not in ("", "trials")}
 
 
 def _known_then(engine: Engine, seen: dict[str, Any]) -> dict[str, Any]:
@@ -378,7 +406,21 @@ def themes() -> list[str]:
 def read(theme: str) -> list[Sequence]:
     """The sequences of a theme."""
     with gzip.open(FOLDER / f"{theme}.jsonl.gz", "rt") as lines:
-        return [Sequence(**json.loads(line)) for line in lines]
+        found = [Sequence(**json.loads(line)) for line in lines]
+    for sequence in found:
+        sequence.events = [(kind, _as_of_ledgers(kind, body)) for kind, body in sequence.events]
+    return found
+
+
+def _as_of_ledgers(kind: str, body: str) -> str:
+    """An event without what trials of an extended study have in the record, and in no ledger."""
+    if kind != "StudyExtended":
+        return body
+    fields = json.loads(body)
+    for trial in (fields["past"] or {}).get("trials", ()):
+        for name in ("peaks", "floors"):
+            trial.pop(name, None)
+    return json.dumps(fields)
 
 
 def main(theme: str, sequence: str, event: str) -> None:

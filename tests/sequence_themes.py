@@ -256,6 +256,7 @@ THEMES = {
         devices=2,
         studies=2,
         events=(120, 300),
+        needs=("memory",),
     ),
     "memory": Theme(
         sized_study,
@@ -267,6 +268,7 @@ THEMES = {
         memory=True,
         sequences=30,
         events=(160, 320),
+        needs=("memory",),
     ),
     "crowded": Theme(
         narrow_study,
@@ -276,6 +278,7 @@ THEMES = {
         stretch=(1.0, 2.1, 3.4),
         studies=3,
         events=(100, 260),
+        needs=("memory",),
     ),
     "tuning": Theme(
         tuned_study,
@@ -309,6 +312,7 @@ THEMES = {
         {"lose": 12.0, "fail": 10.0, "train_oddly": 12.0, "undurable": 3.0, "tick": 10.0},
         slots=(1, 2),
         sequences=18,
+        needs=("memory",),
     ),
     "signatures": Theme(
         checked_study, {"train_oddly": 10.0, "lose": 6.0, "join": 4.0}, devices=4, sequences=15
@@ -324,7 +328,7 @@ THEMES = {
         prices=(("cpu", 1.0),),
         slots=(1, 2),
         seconds=0.3,
-        needs=("limits", "system_tuning"),
+        needs=("limits", "memory", "system_tuning"),
         sequences=24,
     ),
     "prefixes": Theme(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from drive_world import World, check_invariants, spec
+from penstock.extensions.memory.fit import RESERVE
+from penstock.extensions.memory.resident import LOADED, SLOPE
 from penstock.profiling.devices.device import Device
 from penstock.profiling.memory.footprint import Footprint
-from penstock.profiling.memory.resident import LOADED, SLOPE
 from penstock.scheduler.model.events import (
     DeviceJoined,
     DeviceLeft,
@@ -14,7 +15,6 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
-from penstock.scheduler.resources.memory_fit import RESERVE
 
 GIB = 2**30
 #: What a process has before a trial (bytes).

@@ -221,7 +221,7 @@ def test_no_files_import_each_other_in_a_circle(package):
     assert package.circles == [], "imports in functions and for types count too"
 
 
-def test_no_room_is_overfull(package):
+def test_too_full_is_overfull(package):
     overfull = {room for room, files in package.rooms.items() if len(files) > ROOMY}
     assert overfull == set(), f"more than {ROOMY} files"
 

@@ -59,6 +59,8 @@ def _dispatched(
     trial = segment.trial
     queues = tuple(protocol.queue_name(m.device, m.slot) for m in segment.members)
     tuned, texts = dispatch.ext.get("system_tuning", {}), []
+    unknown = dispatch.ext.get("memory", {}).get("estimate", ())
+    estimate = tuple(TrialRef(**each) for each in unknown)
     for rank, queue in enumerate(queues):
         task = SegmentTask(
             id=dispatch.id,
@@ -109,7 +111,7 @@ def _dispatched(
             widths=segment.widths,
             energy=spec.energy_weight > 0,
             profile=tuned.get("profile", False) and rank == 0,
-            estimate=_refs(dispatch.estimate) if rank == 0 else (),
+            estimate=estimate if rank == 0 else (),
             describe=_refs(dispatch.describe) if rank == 0 else (),
             fuse=may_fuse(spec),
             memory_limit=spec.memory_limit,

@@ -36,7 +36,7 @@ from .machine import (
     worker,
 )
 from .of_extensions import AllCommands
-from .results import best, export, import_study, memory, prefixes
+from .results import best, export, import_study, prefixes
 from .scripts import run, submit
 from .terminal import (
     STUDIES,
@@ -208,7 +208,6 @@ def report(
 for command, does in (
     ("best", best),
     ("logs", logs),
-    ("memory", memory),
     ("prefixes", prefixes),
     ("export", export),
     ("import", import_study),

@@ -29,6 +29,11 @@ class ExtensionCommand(Command):
 #: The commands of extensions: name, extension, and the line that ``--help`` has of it.
 COMMANDS = (
     (
+        "memory",
+        "memory",
+        "Show what memory a study's trials need: estimated before they ran, and measured.",
+    ),
+    (
         "simulate",
         "simulation",
         "Simulate a workload on other devices and under other policies, and compare them.",

@@ -1,4 +1,4 @@
-"""``penstock best``, ``memory``, ``prefixes``, ``export``, ``import``: results, and their moves."""
+"""``penstock best``, ``prefixes``, ``export``, ``import``: results, and their moves."""
 
 from __future__ import annotations
 
@@ -77,14 +77,6 @@ def best(
     write = end_of("nas", "cli", "penstock best --model").write_trained
     write(reader, study, model, trial=trial, code=code, store=store)
     say(model)
-
-
-def memory(name: Name = None, as_json: Json = False) -> None:
-    """Show what memory a study's trials need: estimated before they ran, and measured."""
-    from ..views.memory import memory_facts, memory_of, memory_view
-
-    reader = reader_of()
-    present(memory_of(reader, study_of(reader, name)), as_json, memory_view, memory_facts)
 
 
 def prefixes(name: Name = None, as_json: Json = False) -> None:

@@ -36,7 +36,7 @@ from ...scheduler.outlook.forecast import misses_by
 from ...scheduler.state.state import EngineState
 from ..broker import connection, presence, protocol, server
 from ..broker.dropped import counted
-from ..extensions import of_ends
+from ..extensions import PLUGS, of_ends
 from ..host import locks
 from ..host.settings import Settings
 from ..ledger.codec import state_from_json, state_to_json
@@ -92,16 +92,18 @@ class Collector:
 
     def _ledger(self) -> tuple[list[Metric], dict[str, list[str]]]:
         """The metrics from the ledger, and the queues of each device that is there."""
-        state = self._newest()
+        engine = self._newest()
+        state = engine.state
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
         now = time.time()
-        families += _spending(state, now)
+        families += _spending(engine, now)
         for metrics in of_ends("show", "metrics"):
             families += metrics(state, now)
         self._delays.update(self._reader)
         families += self._delays.families()
         if self._demand is None or self._demand[0] != state.seq:
-            self._demand = state.seq, device_demand(state_from_json(state_to_json(state)))
+            copied = Engine(state_from_json(state_to_json(state)), plugs=PLUGS)
+            self._demand = state.seq, device_demand(copied)
         words = "Devices that would have work at once if they joined."
         demand = GaugeMetricFamily("penstock_devices_wanted", words, value=self._demand[1])
         families.append(demand)
@@ -110,14 +112,14 @@ class Collector:
             for name, known in state.devices.items()
         }
 
-    def _newest(self) -> EngineState:
+    def _newest(self) -> Engine:
         engine, self._engine = self._engine, None
         if engine is None or self._reader.newest() < engine.state.seq:  # another ledger
             engine, self._demand, self._delays = restore(self._reader), None, DelayHistograms()
         else:
             follow(engine, self._reader)
         self._engine = engine
-        return engine.state
+        return engine
 
     def _studies(self, state: EngineState) -> Iterable[Metric]:
         counts = dict.fromkeys(("running", "paused", *OVER), 0) | self._reader.statuses()
@@ -184,19 +186,19 @@ class Collector:
         yield family
 
 
-def _spending(state: EngineState, now: float) -> Iterable[Metric]:
+def _spending(engine: Engine, now: float) -> Iterable[Metric]:
     """What each study that is not over has spent at ``now``, and by how much it will be late."""
     words = "What a study that is not over has had of devices: device-hours, kWh, money."
     spent = GaugeMetricFamily("penstock_study_spent", words, labels=["study", "amount"])
     words = "By how many seconds a study is expected to miss its deadline; 0: it meets it."
     late = GaugeMetricFamily("penstock_study_late_seconds", words, labels=["study"])
-    for study in state.studies.values():
+    for study in engine.state.studies.values():
         had, name = study.spent, study.spec.name
         spent.add_metric([name, "device_hours"], had.device_seconds / HOUR)
         spent.add_metric([name, "kwh"], had.joules / KWH)
         spent.add_metric([name, "money"], had.money)
-        with state.costs.read_only():
-            by = misses_by(state, study, now)
+        with engine.state.costs.read_only():
+            by = misses_by(engine, study, now)
         if by is not None:
             late.add_metric([name], by)
     yield spent

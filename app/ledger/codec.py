@@ -39,6 +39,13 @@ REMOVED_FIELDS: dict[str, Any] = {
     "suspect": [],
     "suspicion": "",
     "tuned_as": "",
+    # Of the trials of a study that is extended, which are read from the ledger's tables.
+    "alone": False,
+    "shortages": 0,
+    "peaks": {},
+    "floors": {},
+    "estimate": None,
+    "measured": None,
 }
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")

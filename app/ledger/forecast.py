@@ -45,12 +45,12 @@ def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
     from .restore import restore
 
     try:
-        state = restore(reader).state
+        engine = restore(reader)
     except LedgerRefused:
         return None
-    known = state.studies.get(study.id)
-    with state.costs.read_only():
-        ends = None if known is None else study_end(state, known, now)
+    known = engine.state.studies.get(study.id)
+    with engine.state.costs.read_only():
+        ends = None if known is None else study_end(engine, known, now)
     if known is None or ends is None:
         return None
     return Forecast(ends, late_by(known, ends))

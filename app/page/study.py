@@ -15,12 +15,12 @@ from ..common.console import text_of
 from ..common.text import count
 from ..drawings import figures, lineage
 from ..drawings.timeline import timeline
+from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 from ..ledger.summary import ranked
 from ..prefixes.common import study_prefixes
 from ..report import company, device_sharing, prefixes, report
 from ..status.stall_monitor import StallMonitor
-from ..views.memory import memory_of, memory_view
 from ..views.progress import best_words
 from ..views.screen import progress_words
 from ..views.spending import energy_words, late_words
@@ -111,12 +111,18 @@ def memory_page(site: Site, query: Mapping[str, str]) -> Page:
 
 def _memory(site: Site, study: StudyRow) -> Content:
     reports = [event for _, event in site.reader.of_trials(study.id, EpochReported)]
-    needs = text_of(memory_view(memory_of(site.reader, study)))
+    details = ""
+    for heading, view in of_ends("show", "DETAILS"):
+        text = escape(text_of(view(site.reader, study)))
+        details += (
+            f'<section><div class="head"><h2>{heading}</h2></div>'
+            + live(heading.lower(), f'<pre class="wide">{text}</pre>')
+            + "</section>"
+        )
     together = device_sharing.company_words(reports) or "None was trained together with another."
     return Content(
-        '<section><div class="head"><h2>Memory</h2></div>'
-        + live("memory", f'<pre class="wide">{escape(needs)}</pre>')
-        + '</section><section><div class="head"><h2>Epochs of several trials</h2></div>'
+        details
+        + '<section><div class="head"><h2>Epochs of several trials</h2></div>'
         + live("together", f"<p>{escape(together)}</p>")
         + "</section>"
     )

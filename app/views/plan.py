@@ -144,14 +144,17 @@ def _shared(row: Facts) -> str:
 
 
 def _lane(row: Facts) -> str:
-    """*lane 0: 3 persistent 0.4 GiB + ... of 4.0 GiB; turns: a/0 67 %, b/1 33 %*."""
+    """*lane 0: 3 persistent 0.4 GiB + ... of 4.0 GiB; turns: a/0 67 %, b/1 33 %*.
+
+    What extensions say of the lane stands before the turns.
+    """
     turns = [
         f"{each['study']}/{each['trial']} "
         + (f"none, as {each['why']}" if each["why"] else f"{each['part']:.0%}")
         for each in row["residents"]
     ]
-    memory = "" if row["memory"] is None else f"{row['memory']}; "
-    return f"  lane {row['lane']}: {memory}turns: {', '.join(turns)}"
+    said = [str(said) for fact, said in row.items() if fact not in ("lane", "residents") and said]
+    return f"  lane {row['lane']}: {'; '.join([*said, 'turns: ' + ', '.join(turns)])}"
 
 
 def _study(row: Facts, unlisted: int) -> str:

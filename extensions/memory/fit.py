@@ -1,7 +1,7 @@
 """Room on a device: what memory each trial needs there, and which trials fit together.
 
 Theory of operation. A trial needs what its process was seen to have on that kind of device. Before
-it has run, it needs what its estimate says (``profiling.memory.processes``). Without an estimate it
+it has run, it needs what its estimate says (``processes``). Without an estimate it
 needs what its architecture says (``profiling.base.architecture``), else the most that any trial of
 its study was seen to have, or is expected to need. So the first
 trials of a study, of which nothing is known, share with nobody. Running out of memory raises what a
@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from ...profiling.devices.device import Device
 from ...profiling.memory.footprint import Footprint
-from ..model.study import batch_of
-from ..model.trial import Trial
-from ..state.state import EngineState
+from ...scheduler.model.study import batch_of
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.state import EngineState
+from .known import known_of, known_study, known_trial
 
 #: The part of a device's memory that is left free. Measured pairs needed up to 15 % more than the
 #: sum of what each needs alone (Lucid's table of 1,388 pairs, 5th to 95th percentile).
@@ -42,21 +43,22 @@ class Fit(NamedTuple):
 def need(state: EngineState, trial: Trial, kind: str) -> Need:
     """What the trial needs on a device of this kind."""
     expected = _expected(state, trial, kind)
-    floor = trial.floors.get(kind, 0)
+    floor = known_trial(state, trial).floors.get(kind, 0)
     return Need(floor) if floor > expected.size else expected
 
 
 def _expected(state: EngineState, trial: Trial, kind: str) -> Need:
-    if trial.peaks.get(kind):
-        return Need(trial.peaks[kind])
+    own = known_trial(state, trial)
+    if own.peaks.get(kind):
+        return Need(own.peaks[kind])
     seen = state.sharing.of(trial.study, kind).memory
-    known = state.studies[trial.study].processes.get(kind)
+    known = known_study(state, trial.study).processes.get(kind)
     if known is None:
         return Need(seen)
-    tensors = trial.measured or trial.estimate
+    tensors = own.tensors
     if tensors is None or not tensors.peak:
         tensors = _by_architecture(state, trial)
-    expected = tensors and known.expected(tensors, estimated=trial.measured is None)
+    expected = tensors and known.expected(tensors, estimated=own.measured is None)
     if not expected:
         return Need(max(seen, known.most))
     return Need(expected, round(expected * known.doubt))
@@ -102,7 +104,7 @@ def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
 
 def _least(state: EngineState, kind: str, needs: Sequence[Need]) -> int:
     """The least that a trial which may come is expected to need."""
-    known = (study.processes.get(kind) for study in state.studies.values())
+    known = (study.processes.get(kind) for study in known_of(state).studies.values())
     expected = [each.least for each in known if each is not None and each.least]
     return min([*(each.size for each in needs), *expected])
 
@@ -122,7 +124,7 @@ def left(state: EngineState, name: str, trial: Trial) -> float:
 def is_too_small(state: EngineState, name: str, trial: Trial) -> bool:
     """Whether the trial has run out of so much memory alone, and a larger device is there."""
     device = state.devices[name].device
-    floor = trial.floors.get(device.kind, 0)
+    floor = known_trial(state, trial).floors.get(device.kind, 0)
     if device.memory is None or floor <= device.memory:
         return False
     return has_larger(state, trial, device)

@@ -1,21 +1,23 @@
 """What memory each trial needs: which trials are to be estimated next, and what was found.
 
 Theory of operation. A trainer that has a study's code and data loaded estimates other trials of the
-study, too, before they run (``tasks.memory``). So a dispatch names its own trial and the first ones
+study, too, before they run (``estimator``). So a dispatch names its own trial and the first ones
 that wait, as long as nothing is known of them. The trainer does what it has the time for. Code that
 cannot be traced is not tried for ever.
 """
 
 from __future__ import annotations
 
-from ...profiling.memory.processes import Processes
-from ..model.decisions import TrialRef
-from ..model.events import FootprintReported
-from ..model.trial import FINAL, Trial, TrialState
-from ..state.architectures import named, relate_tensors
-from ..state.core import Core
-from ..state.state import StudyState
-from .lanes import in_use
+from ...scheduler.model.decisions import Member
+from ...scheduler.model.events import FootprintReported
+from ...scheduler.model.trial import FINAL, Trial, TrialState
+from ...scheduler.resources.lanes import in_use
+from ...scheduler.state.architectures import named, relate_tensors
+from ...scheduler.state.core import Core
+from ...scheduler.state.extensions import NO_VALUES, SegmentValues
+from ...scheduler.state.state import StudyState
+from .known import NAME, known_study, note_study, note_trial
+from .processes import Processes
 
 #: After so many trials that could not be traced, and none that could, a study's are left alone.
 MAX_UNTRACED = 3
@@ -28,11 +30,31 @@ class Footprints:
         self._core = core
         self._state = core.state
 
-    def unknown(self, study: StudyState, trial: Trial) -> tuple[TrialRef, ...]:
-        """The trials to estimate with the next segment of ``trial``."""
-        if study.spec.contract != "torch" or study.untraced >= MAX_UNTRACED:
-            return ()
-        return named(self._state, study, trial, lambda each: each.estimate is None)
+    def next_segment(
+        self, study: StudyState, trial: Trial, members: tuple[Member, ...]
+    ) -> SegmentValues:
+        """Tell the trainer which trials to estimate with the next segment of ``trial``."""
+        known = known_study(self._state, study.spec.id)
+        if known.untraced >= MAX_UNTRACED:
+            return NO_VALUES
+
+        def is_unknown(each: Trial) -> bool:
+            own = known.trials.get(each.id)
+            return own is None or own.estimate is None
+
+        refs = named(self._state, study, trial, is_unknown)
+        if not refs:
+            return NO_VALUES
+        found = [
+            {
+                "trial": each.trial,
+                "number": each.number,
+                "params": dict(each.params),
+                "shards": each.shards,
+            }
+            for each in refs
+        ]
+        return SegmentValues(ext={NAME: {"estimate": found}})
 
     def on_footprint_reported(self, event: FootprintReported) -> None:
         trial = self._keep(event)
@@ -53,14 +75,15 @@ class Footprints:
             return None
         study = self._state.studies[trial.study]
         device = self._state.devices[reporter.members[0].device].device
-        known = study.processes.setdefault(device.kind, Processes())
+        noted, own = note_study(self._state, trial.study), note_trial(self._state, trial)
+        known = noted.processes.setdefault(device.kind, Processes())
         known.observe_base(event.base, recurrent=event.recurrent)
         relate_tensors(study, trial, event.footprint)
         if event.measured:
-            trial.measured = event.footprint
-            known.observe_tensors(trial.id, event.footprint, trial.estimate)
+            own.measured = event.footprint
+            known.observe_tensors(trial.id, event.footprint, own.estimate)
             return trial
-        trial.estimate = event.footprint
-        study.untraced = study.untraced + 1 if event.failed else 0
+        own.estimate = event.footprint
+        noted.untraced = noted.untraced + 1 if event.failed else 0
         known.observe_estimate(event.footprint)
         return trial

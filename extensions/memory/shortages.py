@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...profiling.devices.device import Device
-from ..model.events import AttemptFailed
-from ..model.trial import Trial
-from ..state.core import Core
-from ..state.state import Attempt
-from .memory_fit import has_larger, need
+from ...scheduler.model.events import AttemptFailed
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.core import Core
+from ...scheduler.state.state import Attempt
+from .fit import has_larger, need
+from .known import known_trial, note_trial
 
 #: How much more a trial is taken to need after a shortage.
 RAISE = 1.25
@@ -38,9 +39,9 @@ class Shortages:
     def __init__(self, core: Core) -> None:
         self._state = core.state
 
-    def is_excused(self, trial: Trial, event: AttemptFailed) -> bool:
-        """Whether the failed attempt is not held against the trial, because it ran out of memory
-        beside others, or because a larger device is there.
+    def forgives(self, trial: Trial, event: AttemptFailed) -> bool:
+        """Tell whether the failed attempt is not held against the trial, because it ran out of
+        memory beside others, or because a larger device is there.
 
         Called while the attempt is open.
         """
@@ -53,28 +54,33 @@ class Shortages:
         others = [each for each in at_work if each.segment.trial != trial.id]
         if not others:
             return event.kind == "memory" and self._can_have_more(trial, device)
-        if trial.alone:
+        known = note_trial(self._state, trial)
+        if known.alone:
             return False
-        trial.shortages += 1
+        known.shortages += 1
         limited = self._state.studies[trial.study].spec.memory_limit is not None
         size = need(self._state, trial, device.kind).size
-        if limited or not size or device.memory is None or trial.shortages >= TOGETHER:
-            trial.alone = True
-        elif not (trial.peaks.get(device.kind) and self._blame(others, device)):
-            trial.floors[device.kind] = round(RAISE * size)
+        if limited or not size or device.memory is None or known.shortages >= TOGETHER:
+            known.alone = True
+        elif not (known.peaks.get(device.kind) and self._blame(others, device)):
+            known.floors[device.kind] = round(RAISE * size)
         return True
 
     def _can_have_more(self, trial: Trial, device: Device) -> bool:
         """Note that it needs more than all of the device; whether there is a larger one."""
         if device.memory is None:
             return False
-        trial.floors[device.kind] = max(trial.floors.get(device.kind, 0), device.memory + 1)
+        floors = note_trial(self._state, trial).floors
+        floors[device.kind] = max(floors.get(device.kind, 0), device.memory + 1)
         return has_larger(self._state, trial, device)
 
     def _blame(self, others: Sequence[Attempt], device: Device) -> bool:
         """Raise what is believed of the trials there that were not measured; whether any is."""
         neighbours = [self._state.trials[each.segment.trial] for each in others]
-        unmeasured = [each for each in neighbours if not each.peaks.get(device.kind)]
+        unmeasured = [
+            each for each in neighbours if not known_trial(self._state, each).peaks.get(device.kind)
+        ]
         for each in unmeasured:
-            each.floors[device.kind] = round(RAISE * need(self._state, each, device.kind).size)
+            floors = note_trial(self._state, each).floors
+            floors[device.kind] = round(RAISE * need(self._state, each, device.kind).size)
         return bool(unmeasured)

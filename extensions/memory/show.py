@@ -1,7 +1,7 @@
 """What memory a study's trials need: estimated before they ran, and measured (``penstock memory``).
 
 An estimate's margin comes from the errors of all estimates of the same code in the ledger, those of
-other studies included (``profiling.memory.margin``).
+other studies included (``margin``).
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...app.common.text import count, size
+from ...app.ledger.codec import spec_from_json
 from ...profiling.memory.footprint import Footprint
-from ...profiling.memory.margin import LEAST, margin
-from ...profiling.memory.resident import Grown, resident_bytes, slope
 from ...scheduler.model.events import EpochReported, FootprintReported
-from ..common.text import count, size
-from ..ledger.codec import spec_from_json
+from .margin import LEAST, margin
+from .resident import Grown, resident_bytes, slope
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..ledger.reader import Reader
-    from ..ledger.rows import StudyRow
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import StudyRow
 
 
 _WHICH = (
@@ -198,3 +198,11 @@ def _about(expected: int | None) -> str:
 
 def _reserved(of: Footprint | None) -> str:
     return "" if of is None else size(of.reserved)
+
+
+def _section(reader: Reader, study: StudyRow) -> RenderableType:
+    return memory_view(memory_of(reader, study))
+
+
+#: The heading of what the page of a study's memory says, and what draws it.
+DETAILS = ("Memory", _section)

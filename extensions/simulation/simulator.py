@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...app.advice.policy_host import PluginHost
 from ...app.common.clock import SimulatedClock
 from ...app.extensions import PLUGS
+from ...app.extensions import names as extensions
 from ...app.ledger.ledger import MemoryLedger
 from ...app.optuna_bridge.samplers import SamplerHost
 from ...app.runner.runner import Runner
@@ -54,7 +55,8 @@ def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now
     if reporter is None:
         return
     names = (*state.ready, *(each.segment.trial for each in state.attempts.values()))
-    unknown = [name for name in names if state.trials[name].measured is None]
+    known = runner.engine.extensions.footprints
+    unknown = [name for name in names if not known(state.trials[name])]
     events = []
     for name in unknown:
         need = needs(Segment(name, 1, 1, 0, ()))
@@ -153,7 +155,7 @@ def simulate(
                     *(StudySubmitted(at=now, study=spec, enqueued=first[spec.id]) for spec in due)
                 )
                 del waiting[: len(due)]
-            if lanes:
+            if lanes and "memory" in extensions("scheduler"):
                 runner.turn(0.0)  # samplers answer
                 _tell_footprints(runner, needs, clock.now())
             runner.turn(min(SURVEY_EVERY, at[waiting[0].id] - now) if waiting else SURVEY_EVERY)

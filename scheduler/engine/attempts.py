@@ -17,7 +17,6 @@ from ..model.retry import ENDS_STUDY, retry_failure, retry_loss
 from ..model.trial import FINAL, Failure, Step, Trial
 from ..planning.planning import Planning
 from ..planning.snapshots import MAX_VAIN_WINDOWS
-from ..resources.shortages import Shortages
 from ..state.core import Core, Refused, Unfit
 from ..state.lane_time import residents
 from ..state.state import StudyState
@@ -44,7 +43,6 @@ class Attempts:
         planning: Planning,
         signatures: Signatures,
         proposals: Proposals,
-        shortages: Shortages,
     ) -> None:
         self._core = core
         self._state = core.state
@@ -52,7 +50,6 @@ class Attempts:
         self._planning = planning
         self._signatures = signatures
         self._proposals = proposals
-        self._shortages = shortages
 
     def on_trial_returned(self, event: TrialReturned) -> None:
         trial = self._core.trial(event.trial)
@@ -103,7 +100,7 @@ class Attempts:
             self._core.close_attempt(trial)
             self._continue_after_window(study, trial, Step.RETRY)
             return
-        excused = self._shortages.is_excused(trial, event)
+        excused = self._core.extensions.forgives(trial, event)
         trial.failures += not excused
         failure = Failure(event.kind, event.message, event.traceback)
         self._core.close_attempt(trial)

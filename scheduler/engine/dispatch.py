@@ -20,9 +20,8 @@ from ..model.trial import Step, Trial
 from ..planning.planning import Planning
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import TOLERANCE, FairShare
-from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
-from ..resources.lanes import free_seats, seats_open_to
+from ..resources.lanes import free_seats, in_use, no_seat, seats_open_to
 from ..resources.packing import Packing
 from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slot_choice import members_of, warm_first
@@ -53,7 +52,6 @@ class Dispatcher:
         shares: FairShare,
         planning: Planning,
         packing: Packing,
-        footprints: Footprints,
         architectures: Architectures,
         giving_way: GivingWay,
         turn_weights: TurnWeights,
@@ -66,7 +64,6 @@ class Dispatcher:
         self._shares = shares
         self._planning = planning
         self._packing = packing
-        self._footprints = footprints
         self._architectures = architectures
         self._giving_way = giving_way
         self._turn_weights = turn_weights
@@ -84,13 +81,13 @@ class Dispatcher:
             self._recompute_shares(competing)
         if self._state.cross_study:
             self._proposals.pull_next()
-            self._planning.replan(free_slots(self._state))
-        free, seats = free_slots(self._state), free_seats(self._state)
+            self._planning.replan(self._free_slots())
+        free, seats = self._free_slots(), free_seats(self._state)
         while free or seats:
             self._planning.replan(free)
             blocked = list[Trial]()
             if self._dispatch_waiting(free, seats, blocked):
-                free, seats = free_slots(self._state), free_seats(self._state)
+                free, seats = self._free_slots(), free_seats(self._state)
             # Seats are for who waits: one more trial at work would make none faster, unless they
             # are trained together.
             elif not (
@@ -135,13 +132,12 @@ class Dispatcher:
         """For how many trials the strategies are asked: one for each free slot.
 
         Where no waiting trial has room beside others, a few more are looked at, which may be
-        smaller; but only where it is estimated what they need.
+        smaller; but only where an extension foresees it.
         """
         empty = sum(self._state.is_free(slot.device) for slot in free)
         if not blocked:
             return len(free)
-        estimated = any(study.processes for study in self._state.studies.values())
-        ahead = max(0, AHEAD - len(blocked)) if estimated else 0
+        ahead = max(0, AHEAD - len(blocked)) if self._core.extensions.foresees() else 0
         return empty + min(len(free) - empty, ahead)
 
     def _draw_for_seats(self) -> bool:
@@ -190,7 +186,7 @@ class Dispatcher:
             joinable = [
                 s
                 for s in (*free, *(s for s in beside if s in seats))
-                if s.device not in study.refused and self._packing.may_join(trial, s)
+                if s.device not in study.refused and self._may_join(trial, s)
             ]
             if not joinable and self._state.packed and not self._state.patient:
                 continue
@@ -204,7 +200,7 @@ class Dispatcher:
                 dispatched = True
                 continue
             width = self._planning.width(study, trial)
-            members = members_of(self._state, trial, joinable, width)
+            members = members_of(self._state, self._core.extensions, trial, joinable, width)
             if not members and devices_are_reserved_for(self._state, trial):
                 break  # first in the queue: devices are kept for it until they are enough
             if not members:
@@ -220,6 +216,15 @@ class Dispatcher:
             self.dispatch(study, trial, members)
             dispatched = True
         return dispatched
+
+    def _free_slots(self) -> list[Member]:
+        return free_slots(self._state, self._core.extensions)
+
+    def _may_join(self, trial: Trial, slot: Member) -> bool:
+        """Whether ``trial`` may go to the free slot, beside the trials at work there."""
+        if in_use(self._state, slot) and no_seat(self._state, slot, trial):
+            return False
+        return not self._core.extensions.too_full(trial, slot)
 
     def _open_window(self, study: StudyState, trial: Trial, free: list[Member]) -> bool:
         """Measure widths of a waiting trial, if the plan has a window for it and devices are free.
@@ -365,7 +370,6 @@ class Dispatcher:
             system=values.system,
             width_epochs=width_epochs,
             undivided=values.undivided,
-            estimate=() if widths else self._footprints.unknown(study, trial),
             describe=() if widths else self._architectures.unknown(study, trial),
             weights=self._turn_weights.enter(attempt),
             copies=() if widths else self._prefixes.copies(study, trial, segment),

@@ -35,7 +35,6 @@ from ..model.events import (
     Durable,
     EpochReported,
     Event,
-    FootprintReported,
     LedgerRestored,
     Planned,
     PolicyChosen,
@@ -74,14 +73,12 @@ from ..prefixes.chain import has_prefixes
 from ..prefixes.prefixes import Prefixes
 from ..prefixes.tree import Companion
 from ..resources.fair_share import FairShare
-from ..resources.footprints import Footprints
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
-from ..resources.shortages import Shortages
 from ..resources.turn_weights import TurnWeights
 from ..state.architectures import Architectures
 from ..state.core import Core, Refused, Unfit
-from ..state.extensions import Extension
+from ..state.extensions import Extension, Extensions
 from ..state.state import Changes, EngineState
 from ..strategies.base import Strategy
 from ..strategies.registry import make_strategy
@@ -131,7 +128,7 @@ class Engine:
         self._shares = shares = FairShare(core)
         self._planning = planning = Planning(core)
         self._packing = packing = Packing(core)
-        footprints, architectures = Footprints(core), Architectures(core)
+        architectures = Architectures(core)
         self._giving_way = giving_way = GivingWay(core)
         turn_weights = TurnWeights(core)
         signatures = Signatures(core)
@@ -142,7 +139,6 @@ class Engine:
             shares=shares,
             planning=planning,
             packing=packing,
-            footprints=footprints,
             architectures=architectures,
             giving_way=giving_way,
             turn_weights=turn_weights,
@@ -155,7 +151,6 @@ class Engine:
             planning=planning,
             signatures=signatures,
             proposals=proposals,
-            shortages=Shortages(core),
         )
         self._devices = Devices(core, proposals=proposals, attempts=attempts)
         self._epochs = Epochs(
@@ -163,7 +158,6 @@ class Engine:
             checkpoints=checkpoints,
             shares=shares,
             planning=planning,
-            packing=packing,
             giving_way=giving_way,
             signatures=signatures,
             prefixes=prefixes,
@@ -184,7 +178,7 @@ class Engine:
             [plug(Parts(core, proposals)) for plug in plugs],
             [study.spec for study in core.state.studies.values()],
         )
-        self._handlers = self._table(footprints, architectures)
+        self._handlers = self._table(architectures)
         refusable = self._handlers.keys() - _NEVER_REFUSED
         for kind, hear in reversed(core.extensions.handlers()):
             if kind in refusable:
@@ -195,6 +189,11 @@ class Engine:
     @property
     def state(self) -> EngineState:
         return self._core.state
+
+    @property
+    def extensions(self) -> Extensions:
+        """The engine's extensions, which answer questions about its state."""
+        return self._core.extensions
 
     @property
     def strategies(self) -> Callable[[StudySpec], Strategy]:
@@ -295,9 +294,7 @@ class Engine:
         deadlines += self._core.extensions.deadlines()
         return min(deadlines, default=None)
 
-    def _table(
-        self, footprints: Footprints, architectures: Architectures
-    ) -> dict[type[Event], Callable[[Any], None]]:
+    def _table(self, architectures: Architectures) -> dict[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""
         return {
             PolicyChosen: self._planning.on_policy_chosen,
@@ -343,7 +340,6 @@ class Engine:
             Durable: self._checkpoints.on_durable,
             Undurable: self._checkpoints.on_undurable,
             WidthsMeasured: self._attempts.on_widths_measured,
-            FootprintReported: footprints.on_footprint_reported,
         }
 
 

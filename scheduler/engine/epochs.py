@@ -21,7 +21,6 @@ from ..planning.planning import Planning
 from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
-from ..resources.packing import Packing
 from ..state.core import Core, Refused
 from ..state.fusing import observe_company
 from ..state.lane_time import settle
@@ -43,7 +42,6 @@ class Epochs:
         checkpoints: Checkpoints,
         shares: FairShare,
         planning: Planning,
-        packing: Packing,
         giving_way: GivingWay,
         signatures: Signatures,
         prefixes: Prefixes,
@@ -56,7 +54,6 @@ class Epochs:
         self._checkpoints = checkpoints
         self._shares = shares
         self._planning = planning
-        self._packing = packing
         self._giving_way = giving_way
         self._signatures = signatures
         self._prefixes = prefixes
@@ -132,7 +129,9 @@ class Epochs:
         for member in members:
             self._state.devices[member.device].losses = 0
         self._signatures.observe(study, members)
-        capacity_changed = self._packing.observe_epoch(trial, attempt, event.seconds, event.memory)
+        device, capacity_changed = self._state.devices[members[0].device].device, False
+        if device.slots > 1 and len(members) == 1:
+            capacity_changed = self._core.extensions.on_shared(trial, attempt, event)
         slowdown = self._state.slowdown(attempt)
         known = self._state.costs.company_ratio(study.spec.id, event.together)
         alone = event.alone or event.seconds / known

@@ -242,7 +242,7 @@ class Proposals:
             return
         if study.at_work or study.asks or study.unheard or study.spec.contract == "ask":
             return
-        free = max(1, len(free_slots(self._state)))
+        free = max(1, len(free_slots(self._state, self._core.extensions)))
         pull = self.pull_study(study, free)
         if study.held_back and not pull.group and not pull.ask:
             spec = replace(study.spec, n_trials=study.held_back)

@@ -115,8 +115,6 @@ class Dispatch(Decision):
     width_epochs: float = 0.0
     #: Whether it has its lane's time for itself, until an extension says otherwise.
     undivided: bool = False
-    #: Trials of the study whose memory is to be estimated, if there is time.
-    estimate: tuple[TrialRef, ...] = ()
     #: Trials of the study whose models are to be counted, if there is time.
     describe: tuple[TrialRef, ...] = ()
     #: The weights of the turns in its lane from now on, by trial, its own included; empty where

@@ -17,7 +17,6 @@ from enum import StrEnum
 from ...profiling.base.architecture import Architecture
 from ...profiling.base.errors import IllegalTransition
 from ...profiling.knobs.knobs import SystemConfig
-from ...profiling.memory.footprint import Footprint
 from .decisions import Member, Parent
 from .segment_length import SegmentLength
 from .study import Metrics, Params
@@ -238,14 +237,6 @@ class Trial:
     system: SystemConfig = ()
     #: The system configuration of its last accepted epoch.
     trained_with: SystemConfig = ()
-    #: Whether it shares no device any more, because it ran out of memory beside others.
-    alone: bool = False
-    #: How often it ran out of memory beside others.
-    shortages: int = 0
-    #: The most memory that its process had in accepted epochs (bytes), by kind of device.
-    peaks: dict[str, int] = field(default_factory=dict)
-    #: What it is taken to need at least since memory ran out (bytes), by kind of device.
-    floors: dict[str, int] = field(default_factory=dict)
     #: How many later trials were sent to shared devices that had no room for it.
     passed: int = 0
     #: The widest width of its last width window; 0 before the first.
@@ -254,10 +245,6 @@ class Trial:
     cut_windows: int = 0
     #: What its model is, in numbers, where that makes choices; None: not known.
     architecture: Architecture | None = None
-    #: What memory it needs, as estimated before it ran; all 0 where that was not possible.
-    estimate: Footprint | None = None
-    #: What memory it was measured to need.
-    measured: Footprint | None = None
     #: Since when it has been in the queue (the runner's clock). This and the fields below are kept
     #: while a policy orders the trials of all studies.
     queued_at: float | None = None

@@ -12,24 +12,24 @@ from ..engine.engine import Engine
 from ..model.decisions import Dispatch
 from ..model.events import Tick
 from ..resources.slots import free_slots
-from ..state.state import DeviceState, EngineState
+from ..state.state import DeviceState
 
 #: The most devices that are imagined. An autoscaler has a lower limit of its own.
 MAX_DEMAND = 256
 
 
-def device_demand(state: EngineState, limit: int = MAX_DEMAND) -> int:
+def device_demand(engine: Engine, limit: int = MAX_DEMAND) -> int:
     """How many more devices would have work at once, at most ``limit``.
 
-    ``state`` is changed by this, so pass a copy. Each imagined device has as many slots as the
-    largest device that joined has lanes; as many of them are used as pays.
+    The engine is used up by this, so pass one of a copy of the state. Each imagined device has as
+    many slots as the largest device that joined has lanes; as many of them are used as pays.
     """
+    state = engine.state
     slots = max((known.device.lanes for known in state.devices.values()), default=1)
     names = [f"imagined.{number}" for number in range(limit)]
     for name in names:
         device = Device(name, "imagined", "imagined", (), None, slots)
         state.devices[name] = DeviceState(device, "", [0] * slots)
-    engine = Engine(state)
     # At time 0, so no deadline comes due and the plan of widths stands.
     decisions = engine.handle(Tick(at=0.0))
     started = {
@@ -39,7 +39,7 @@ def device_demand(state: EngineState, limit: int = MAX_DEMAND) -> int:
         for member in decision.segment.members
     }
     asked = sum(ask.n for study in state.studies.values() for ask in study.asks.values())
-    free = sum(slot.device not in names for slot in free_slots(state))
+    free = sum(slot.device not in names for slot in free_slots(state, engine.extensions))
     per_device = max((len(known.at_work) for known in state.devices.values()), default=1)
     hypothetical = len(started.intersection(names))
     return min(limit, hypothetical + max(0, -(-(asked - free) // max(1, per_device))))

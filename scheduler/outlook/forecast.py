@@ -19,6 +19,7 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ..model.study import ENDLESS, deadline_of
 from ..model.trial import Trial, TrialState
@@ -28,18 +29,21 @@ from ..state.state import EngineState, StudyState
 from ..strategies.base import RULES, UNBOUNDED, comparison_epochs, rungs_of
 from ..strategies.expected import expected_epochs, least_promoted
 
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
 #: Trials that ended, from which the epochs of others are estimated that may end early.
 ENOUGH = 3
 
 
-def misses_by(state: EngineState, study: StudyState, at: float) -> float | None:
+def misses_by(engine: Engine, study: StudyState, at: float) -> float | None:
     """By how many seconds the study is expected to miss its deadline; 0 if it meets it.
 
     None: it has no deadline, or nothing is known yet.
     """
     if study.spec.deadline is None:  # few have one, and the end takes a while to work out
         return None
-    return late_by(study, study_end(state, study, at))
+    return late_by(study, study_end(engine, study, at))
 
 
 def late_by(study: StudyState, ends: float | None) -> float | None:
@@ -48,13 +52,13 @@ def late_by(study: StudyState, ends: float | None) -> float | None:
     return None if deadline is None or ends is None else max(0.0, ends - deadline)
 
 
-def study_end(state: EngineState, study: StudyState, at: float) -> float | None:
+def study_end(engine: Engine, study: StudyState, at: float) -> float | None:
     """When the study is expected to be over, as things are at ``at`` (the runner's clock).
 
     None if that is open, or nothing of it was measured, or no device may work for it.
     """
-    spec = study.spec
-    slots = _slots(state, study)
+    spec, state = study.spec, engine.state
+    slots = _slots(engine, study)
     trials = [state.trials[name] for name in study.trials]
     seconds = _epoch_seconds(state, trials)
     if not study.runnable or not slots or seconds is None or spec.n_trials >= ENDLESS:
@@ -81,10 +85,11 @@ def study_end(state: EngineState, study: StudyState, at: float) -> float | None:
     return at + max(_makespan(chains, slots), (sum(chains) + even) / slots, longest)
 
 
-def _slots(state: EngineState, study: StudyState) -> int:
+def _slots(engine: Engine, study: StudyState) -> int:
     """How many trials of the study may compute at once; at least one of its share."""
+    state = engine.state
     names = (name for name in state.devices if state.usable(name) and name not in study.refused)
-    slots = sum(capacity(state, name) for name in names)
+    slots = sum(capacity(state, engine.extensions, name) for name in names)
     others = sum(each.runnable and each.active > 0 for each in state.studies.values())
     if study.share is not None:
         slots = min(slots, max(1, round(study.share)))

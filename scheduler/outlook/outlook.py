@@ -6,12 +6,12 @@ times. It only reads the state and promises nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..model.study import ENDLESS, deadline_of
 from ..model.trial import TrialState
-from ..resources.lanes import free_seats, in_words, lane_need, seat_verdict
+from ..resources.lanes import free_seats, no_seat
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
 from ..resources.turn_weights import who_measures, why_without_turns
 from ..state.epoch_times import epoch_ends, next_epochs
@@ -52,13 +52,13 @@ def _outlook(engine: Engine, at: float) -> Facts:
         "aside": max(0.0, state.aside_until - at),
         "running": running,
         "waiting": [
-            *_waiting(state, engine.queue(), at),
+            *_waiting(engine, at),
             *_accompanying(state, engine.companions(), at),
         ],
-        "free": [f"{slot.device}/{slot.slot}" for slot in free_slots(state)],
+        "free": [f"{slot.device}/{slot.slot}" for slot in free_slots(state, engine.extensions)],
         "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
-        "studies": [_study(state, name, at) for name in state.studies],
-        "shared": _shared(state),
+        "studies": [_study(engine, name, at) for name in state.studies],
+        "shared": _shared(engine),
     }
 
 
@@ -108,11 +108,12 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     }
 
 
-def _waiting(state: EngineState, queue: Sequence[str], at: float) -> list[Facts]:
+def _waiting(engine: Engine, at: float) -> list[Facts]:
     """The waiting trials in the order in which they get slots. Those of paused studies get none."""
+    state = engine.state
     usable = {name for name in state.devices if state.usable(name)}
     found, position = list[Facts](), 0
-    for name in queue:
+    for name in engine.queue():
         trial = state.trials[name]
         study = state.studies[trial.study]
         reason = f"place {position + 1} in line for a slot"
@@ -130,7 +131,8 @@ def _waiting(state: EngineState, queue: Sequence[str], at: float) -> list[Facts]
                 f"first in line: what becomes free is kept for it until it has {needed} devices"
             )
         elif position == 0 and (seats := free_seats(state)):
-            reason += f"; no seat beside others: {seat_verdict(state, seats[0], trial).why}"
+            why = no_seat(state, seats[0], trial) or engine.extensions.too_full(trial, seats[0])
+            reason += f"; no seat beside others: {why}" if why else ""
         position += study.runnable
         found.append(_waits(state, name, at, reason))
     return found
@@ -159,36 +161,40 @@ def _waits(state: EngineState, name: str, at: float, reason: str) -> Facts:
     }
 
 
-def _shared(state: EngineState) -> list[Facts]:
+def _shared(engine: Engine) -> list[Facts]:
     """How many trials share each device that has several slots and has work, and why.
 
     Where lanes have several seats, ``lanes`` has a line of each lane in use.
     """
+    state, extensions = engine.state, engine.extensions
     return [
-        {"device": name, "trials": len(each.at_work), "why": slot_limit(state, name).why}
-        | ({"lanes": _lanes(state, name)} if each.device.seats > 1 else {})
+        {
+            "device": name,
+            "trials": len(each.at_work),
+            "why": slot_limit(state, extensions, name).why,
+        }
+        | ({"lanes": _lanes(engine, name)} if each.device.seats > 1 else {})
         for name, each in state.devices.items()
         if each.device.slots > 1 and each.at_work
     ]
 
 
-def _lanes(state: EngineState, name: str) -> list[Facts]:
-    """Each lane in use: what memory its residents need, and whose turns count how much.
+def _lanes(engine: Engine, name: str) -> list[Facts]:
+    """Each lane in use: what extensions know of it, and whose turns count how much.
 
     ``part`` is a resident's part of the lane's time; ``why`` says why it has none.
     """
+    state = engine.state
     device = state.devices[name]
     found = []
     for lane in device.lanes_in_use():
         there = residents(state, device, lane)
         trials = [state.trials[each.segment.trial] for each in there]
-        known = device.device.memory is not None
-        needed = lane_need(state, device.device, trials) if known else None
         measuring = who_measures(there)
         found.append(
             {
                 "lane": lane,
-                "memory": None if needed is None else in_words(needed, len(there), device.device),
+                **engine.extensions.of_lane(name, lane),
                 "residents": [
                     {
                         "study": state.studies[trial.study].spec.name,
@@ -203,11 +209,12 @@ def _lanes(state: EngineState, name: str) -> list[Facts]:
     return found
 
 
-def _study(state: EngineState, name: str, at: float) -> Facts:
+def _study(engine: Engine, name: str, at: float) -> Facts:
+    state = engine.state
     study = state.studies[name]
     states = [state.trials[trial].state for trial in study.trials]
     planned = study.spec.n_trials
-    ends, deadline = study_end(state, study, at), deadline_of(study.spec, study.created_at)
+    ends, deadline = study_end(engine, study, at), deadline_of(study.spec, study.created_at)
     return {
         "study": study.spec.name,
         "status": study.status,

@@ -87,7 +87,7 @@ class Planning:
         if self._state.cross_study and (self._state.ready or any_without_turns(self._state)):
             if self._core.at >= self._state.plan_until:
                 self._core.invalidate_plan()
-            self.replan(free_slots(self._state))
+            self.replan(free_slots(self._state, self._core.extensions))
 
     def wake_at(self) -> float | None:
         """When a dirty plan should be made again although no slot is free; None if it need not."""

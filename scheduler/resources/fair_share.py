@@ -132,7 +132,7 @@ class FairShare:
             self._state.shared_at = self._core.at
             self._cancel_idle_credit(competing)
         usable = (name for name in self._state.devices if self._state.usable(name))
-        slots = sum(capacity(self._state, name) for name in usable)
+        slots = sum(capacity(self._state, self._core.extensions, name) for name in usable)
         claims = []
         for study in competing:
             demand_now = study.active * study.spec.max_width

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..model.decisions import Member
 from ..model.trial import Trial
+from ..state.extensions import Extensions
 from ..state.state import EngineState
-from .lanes import crowding, in_use
-from .memory_fit import left
+from .lanes import in_use, turns_beside
 
 
 def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, ...]:
@@ -19,7 +19,7 @@ def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, .
 
 
 def members_of(
-    state: EngineState, trial: Trial, free: list[Member], width: int
+    state: EngineState, extensions: Extensions, trial: Trial, free: list[Member], width: int
 ) -> tuple[Member, ...]:
     """``width`` of the free slots, or as many as there are.
 
@@ -35,11 +35,12 @@ def members_of(
             width = max(1, len(empty))  # other studies would take the devices it waits for
     if width > 1 and len(empty) > 1:
         return warm_first(trial, empty, width)
-    return (_slot(state, trial, free),)
+    return (_slot(state, extensions, trial, free),)
 
 
-def _slot(state: EngineState, trial: Trial, free: list[Member]) -> Member:
-    """The slot where the trial's state is in memory, else the one that leaves least room.
+def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[Member]) -> Member:
+    """The slot where the trial's state is in memory, else the one with fewest turns beside it,
+    and then the one that leaves least room.
 
     An empty device is preferred unless the trial would have to start over there. A seat beside
     others is taken only if it is all there is.
@@ -52,9 +53,12 @@ def _slot(state: EngineState, trial: Trial, free: list[Member]) -> Member:
             return warm
     if state.is_free(free[0].device):
         return free[0]
-    if in_use(state, free[0]):
-        return min(free, key=lambda slot: crowding(state, slot, trial))
-    return min(free, key=lambda slot: left(state, slot.device, trial))
+
+    def crowding(slot: Member) -> tuple[float, ...]:
+        turns = turns_beside(state, slot) if in_use(state, slot) else 0.0
+        return turns, *extensions.left_free(trial, slot)
+
+    return min(free, key=crowding)
 
 
 def _warm_slot(state: EngineState, member: Member, free: list[Member]) -> Member | None:

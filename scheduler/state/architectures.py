@@ -53,9 +53,8 @@ class Architectures:
         for name in others:
             features = self._state.features_of(self._state.trials[name])
             self._state.costs.describe(study.spec.id, name, features)
-        for footprint in (trial.estimate, trial.measured):
-            if footprint is not None:
-                relate_tensors(study, trial, footprint)
+        for footprint in self._core.extensions.footprints(trial):
+            relate_tensors(study, trial, footprint)
         self._core.invalidate_plan()
         if trial.state is TrialState.WAITING:
             self._core.offer_slots()  # its costs and its need of memory are known better now

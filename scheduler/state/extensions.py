@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
+from ...profiling.memory.footprint import Footprint
 from ..model.decisions import Decision, Member
 from ..model.events import AttemptFailed, EpochReported, Event
 from ..model.study import StudySpec
@@ -50,7 +51,19 @@ class SegmentValues:
         )
 
 
-_PLAIN = SegmentValues()
+#: Those of a segment to which no extension gives any.
+NO_VALUES = SegmentValues()
+
+
+class SlotLimit(NamedTuple):
+    """How many trials a device may have at once, and why.
+
+    ``exploring``: this number is tried to measure whether it gains.
+    """
+
+    slots: int
+    why: str
+    exploring: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +90,26 @@ class Extension:
     excuses: Callable[[StudyState, Trial, AttemptFailed], bool] | None = None
     #: Called with the seconds that an accepted epoch was trained, before they count as its cost.
     on_trained: Callable[[StudyState, Trial, float], None] | None = None
+    #: Say why a free slot is too full for a trial; empty if it is not.
+    too_full: Callable[[Trial, Member], str] | None = None
+    #: Say how many trials a device with several slots may have at once now. Where lanes have
+    #: several seats: how many of its lanes may be in use.
+    limit: Callable[[str], SlotLimit] | None = None
+    #: Return how much stays free if a trial takes a slot beside others. It goes where least does.
+    left_free: Callable[[Trial, Member], float] | None = None
+    #: Tell whether trials in one lane of a device are known to need more than it has.
+    overfull: Callable[[Device, Sequence[Trial]], bool] | None = None
+    #: Tell whether it is foreseen which trials have room where others that wait have none.
+    foresees: Callable[[], bool] | None = None
+    #: Tell whether a failed attempt, which is still open, does not count as a failure of its trial.
+    forgives: Callable[[Trial, AttemptFailed], bool] | None = None
+    #: Called when an epoch was accepted that a device with several slots trained by itself, before
+    #: its costs are counted. It returns whether the device may have another number of trials now.
+    on_shared: Callable[[Trial, Attempt, EpochReported], bool] | None = None
+    #: Return what the tensors of a trial were found to need, as far as that is known.
+    footprints: Callable[[Trial], Iterable[Footprint]] | None = None
+    #: Return facts of a lane in use, by the device and the number of the lane, for who shows it.
+    of_lane: Callable[[str, int], Mapping[str, Any]] | None = None
     #: Called when an attempt of the study was charged for its time.
     on_charged: Callable[[StudyState], None] | None = None
     #: Called when an epoch was accepted, before what follows from it is decided.
@@ -85,6 +118,9 @@ class Extension:
     until: Callable[[StudyState], float | None] | None = None
     #: Called when the study is over.
     on_over: Callable[[StudyState], None] | None = None
+    #: Drop what is kept of the study of this id, which is over, whether it needed the extension or
+    #: not.
+    forget: Callable[[str], None] | None = None
     #: Return the questions that are unanswered. A restarted runner asks them again.
     questions: Callable[[], Iterable[Decision]] | None = None
     #: Return the times at which the extension wants a ``Tick``.
@@ -96,12 +132,20 @@ class Extensions:
 
     def __init__(self) -> None:
         self._all: tuple[Extension, ...] = ()
+        self._too_full: tuple[Callable[[Trial, Member], str], ...] = ()
+        self._limit: tuple[Callable[[str], SlotLimit], ...] = ()
+        self._left_free: tuple[Callable[[Trial, Member], float], ...] = ()
+        self._on_shared: tuple[Callable[[Trial, Attempt, EpochReported], bool], ...] = ()
         #: The extensions that a study needs, by its id. Studies that need none are not in it.
         self.by_study: dict[str, tuple[Extension, ...]] = {}
 
     def plug_in(self, extensions: Sequence[Extension], studies: Iterable[StudySpec]) -> None:
         """Add the extensions, which are called in this order, for ``studies`` and later ones."""
         self._all = tuple(extensions)
+        self._too_full = self._point("too_full")
+        self._limit = self._point("limit")
+        self._left_free = self._point("left_free")
+        self._on_shared = self._point("on_shared")
         for spec in studies:
             self.study_begins(spec)
 
@@ -114,10 +158,12 @@ class Extensions:
             self.by_study.pop(spec.id, None)
 
     def study_over(self, study: StudyState) -> None:
-        """Tell those that the study needed that it is over."""
+        """Tell those that the study needed that it is over, and have all forget it."""
         for each in self.by_study.pop(study.spec.id, ()):
             if each.on_over is not None:
                 each.on_over(study)
+        for forget in self._point("forget"):
+            forget(study.spec.id)
 
     def handlers(self) -> Sequence[tuple[type[Event], Callable[[Any], None]]]:
         """Return the handlers of all extensions, in order."""
@@ -136,11 +182,11 @@ class Extensions:
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
         """Return the values that extensions give to the trial's next segment."""
-        found = _PLAIN
+        found = NO_VALUES
         for each in self.by_study.get(study.spec.id, ()):
             if each.segment is not None:
                 values = each.segment(study, trial, members)
-                found = values if found is _PLAIN else found.beside(values)
+                found = values if found is NO_VALUES else found.beside(values)
         return found
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
@@ -166,3 +212,53 @@ class Extensions:
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         return earliest
+
+    def too_full(self, trial: Trial, slot: Member) -> str:
+        """Return why a free slot is too full for the trial; empty if it is not."""
+        for why_not in self._too_full:
+            if why := why_not(trial, slot):
+                return why
+        return ""
+
+    def limit(self, name: str) -> SlotLimit | None:
+        """Return the least number of trials that an extension sets to a device with several slots.
+
+        None if none does.
+        """
+        limits = [limit(name) for limit in self._limit]
+        return min(limits, key=lambda each: each.slots, default=None)
+
+    def left_free(self, trial: Trial, slot: Member) -> tuple[float, ...]:
+        """Return how much stays free, by extension, if the trial takes a slot beside others."""
+        return tuple(left_free(trial, slot) for left_free in self._left_free)
+
+    def overfull(self, device: Device, trials: Sequence[Trial]) -> bool:
+        """Tell whether trials in one lane are known to need more than it has."""
+        return any(overfull(device, trials) for overfull in self._point("overfull"))
+
+    def foresees(self) -> bool:
+        """Tell whether it is foreseen which trials have room where others have none."""
+        return any(foresees() for foresees in self._point("foresees"))
+
+    def forgives(self, trial: Trial, event: AttemptFailed) -> bool:
+        """Tell whether a failed attempt does not count as a failure of its trial."""
+        return any(forgives(trial, event) for forgives in self._point("forgives"))
+
+    def on_shared(self, trial: Trial, attempt: Attempt, event: EpochReported) -> bool:
+        """Tell all of an epoch on a device with several slots; return whether its limit moved."""
+        moved = [hear(trial, attempt, event) for hear in self._on_shared]
+        return any(moved)
+
+    def footprints(self, trial: Trial) -> list[Footprint]:
+        """Return what the tensors of a trial were found to need."""
+        return [found for of in self._point("footprints") for found in of(trial)]
+
+    def of_lane(self, name: str, lane: int) -> dict[str, Any]:
+        """Return the facts that extensions have of a lane in use."""
+        facts = (of_lane(name, lane) for of_lane in self._point("of_lane"))
+        return {fact: value for each in facts for fact, value in each.items()}
+
+    def _point(self, name: str) -> tuple[Callable[..., Any], ...]:
+        """Return the functions that extensions have for a point, in order."""
+        found = (getattr(each, name) for each in self._all)
+        return tuple(each for each in found if each is not None)

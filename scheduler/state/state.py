@@ -13,7 +13,6 @@ from ...profiling.costs.outcomes import Tally
 from ...profiling.costs.segment_costs import PreemptionTable, SegmentStart
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
-from ...profiling.memory.processes import Processes
 from ..model.decisions import Ask, AskPlan, Parent, Segment
 from ..model.finished import EarlierTrial
 from ..model.segment_length import SegmentLength
@@ -68,12 +67,8 @@ class StudyState:
     refused: dict[str, str] = field(default_factory=dict)
     #: How many width windows in a row found no gain, or were lost.
     vain_windows: int = 0
-    #: How many of its trials in a row could not be traced (``scheduler.resources.footprints``).
-    untraced: int = 0
     #: What is known of its trials' architectures, where its models have choices.
     architectures: Architectures = field(default_factory=Architectures)
-    #: What is known of its trials' processes, by kind of device.
-    processes: dict[str, Processes] = field(default_factory=dict)
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
     #: The signatures of devices that computed for it or were refused

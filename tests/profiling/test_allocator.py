@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from penstock.extensions.memory.margin import FEW, LEAST, OTHERS, RECURRENT, margin
+from penstock.extensions.memory.resident import LOADED, SLOPE, Grown, resident_bytes, slope
 from penstock.profiling.memory.allocator import MIB, peak_bytes, reserved_bytes
-from penstock.profiling.memory.margin import FEW, LEAST, OTHERS, RECURRENT, margin
-from penstock.profiling.memory.resident import LOADED, SLOPE, Grown, resident_bytes, slope
 
 
 @pytest.mark.parametrize(

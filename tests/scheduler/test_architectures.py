@@ -14,9 +14,7 @@ from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import Described, DeviceJoined, Proposed
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.resources.memory_fit import need
 from penstock.scheduler.state.architectures import AT_ONCE
-from sized_world import GIB, Sized, tensors
 
 CHOICES = tuple(f"block{i}" for i in range(12))
 SPACE = parse_space(
@@ -162,8 +160,12 @@ def test_what_cannot_be_counted_says_nothing():
     assert at.engine.state.epoch_seconds(trial) == pytest.approx(2.0, rel=0.01)
 
 
+@pytest.mark.extension("memory")
 def test_memory_of_an_unseen_architecture_is_that_of_the_measured_ones_for_each_number():
     """Before, it was the largest of its study."""
+    from penstock.extensions.memory.fit import need
+    from sized_world import GIB, Sized, tensors
+
     sizes = (4.0, 1.0, 2.0)
     at = Sized(*sizes, memory=16.0, batch_size=32)
     at.estimate(0, measured=True)
@@ -177,7 +179,7 @@ def test_memory_of_an_unseen_architecture_is_that_of_the_measured_ones_for_each_
             Architecture(found.persistent // 12, 9, found.ephemeral // (4 * 32), 9), ("width",),
         )  # fmt: skip
     expected = need(at.state, small, "cpu")
-    assert at.state.trials[at.name(1)].estimate is None
+    assert not at.world.engine.extensions.footprints(at.state.trials[at.name(1)])
     assert 0.9 * GIB < expected.size < 1.4 * GIB
     at.epoch(0)
     assert (

@@ -204,8 +204,11 @@ def test_a_trial_that_goes_on_waits_for_its_courses_width_as_one_that_begins_doe
     [one, two, _] = [Member(name, 0) for name in ("d0", "d1", "d2")]
     for known in at.engine.state.devices.values():
         known.fences[0] = 0
-    assert members_of(at.engine.state, trial, [one], 3) == ()
-    assert set(members_of(at.engine.state, trial, [one, two], 3)) == {one, two}
+    assert members_of(at.engine.state, at.engine.extensions, trial, [one], 3) == ()
+    assert set(members_of(at.engine.state, at.engine.extensions, trial, [one, two], 3)) == {
+        one,
+        two,
+    }
 
 
 def test_what_is_free_is_kept_for_the_first_where_the_plan_is_patient():

@@ -29,7 +29,7 @@ def begun(*devices: str, epochs: int = 1, **fields) -> World:
 
 
 def end(world: World, name: str = "s-1") -> float | None:
-    return study_end(world.engine.state, world.engine.state.studies[name], world.at)
+    return study_end(world.engine, world.engine.state.studies[name], world.at)
 
 
 def test_before_anything_was_measured_nothing_is_said():
@@ -63,7 +63,7 @@ def test_where_it_is_open_how_much_there_is_to_do_nothing_is_said():
 def test_by_how_much_a_deadline_will_be_missed_is_said_early():
     world = begun(n_trials=4, epochs=21, deadline=15.0)
     study = world.engine.state.studies["s-1"]
-    assert misses_by(world.engine.state, study, world.at) == pytest.approx(5.0, abs=2.0)
+    assert misses_by(world.engine, study, world.at) == pytest.approx(5.0, abs=2.0)
     [facts] = outlook(world.engine, world.at)["studies"]
     assert facts["deadline"] == 4.5
     words = _study(facts, 0)
@@ -71,11 +71,11 @@ def test_by_how_much_a_deadline_will_be_missed_is_said_early():
     assert "its deadline is in 4.5 s, which it will miss by about " in words
     in_time = begun(n_trials=4, deadline=60.0)
     study = in_time.engine.state.studies["s-1"]
-    assert misses_by(in_time.engine.state, study, in_time.at) == 0.0
+    assert misses_by(in_time.engine, study, in_time.at) == 0.0
     [facts] = outlook(in_time.engine, in_time.at)["studies"]
     assert "miss" not in _study(facts, 0)
     free = begun(n_trials=4)
-    assert misses_by(free.engine.state, free.engine.state.studies["s-1"], free.at) is None
+    assert misses_by(free.engine, free.engine.state.studies["s-1"], free.at) is None
 
 
 # -- the earliest deadline first ------------------------------------------------------------------

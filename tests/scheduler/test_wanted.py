@@ -6,6 +6,8 @@ import copy
 
 import pytest
 from drive_world import World, spec
+from penstock.app.extensions import PLUGS
+from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import DevicesTakenOut, StudyPaused
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.autoscale import device_demand
@@ -18,7 +20,7 @@ def world():
 
 def wanted(world, most=256):
     before = copy.deepcopy(world.engine.state)
-    found = device_demand(copy.deepcopy(world.engine.state), most)
+    found = device_demand(Engine(copy.deepcopy(world.engine.state), plugs=PLUGS), most)
     assert world.engine.state == before
     return found
 

@@ -11,14 +11,19 @@ from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.stories.sentences import sentence
-from penstock.app.views.memory import memory_facts, memory_of, memory_view
+from penstock.extensions.memory.margin import OTHERS, RECURRENT
+from penstock.extensions.memory.resident import LOADED
+from penstock.extensions.memory.show import memory_facts, memory_of, memory_view
 from penstock.profiling.memory.footprint import Footprint
-from penstock.profiling.memory.margin import OTHERS, RECURRENT
-from penstock.profiling.memory.resident import LOADED
 from penstock.scheduler.model.events import FootprintReported
 from rich.console import Console
 
 MIB = 1 << 20
+
+
+@pytest.fixture
+def ledger_url(tmp_path):
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
 
 
 def report(of, size, **fields):
@@ -49,11 +54,11 @@ def studied(url, *reports, process=0):
 
 
 def test_a_measured_trial_needs_what_it_was_measured_and_another_its_estimate_with_the_margin(
-    sqlite_url,
+    ledger_url,
 ):
     first, second, third, _ = (each.id for each in trials(4))
     found = studied(
-        sqlite_url,
+        ledger_url,
         report(first, 100),
         report(first, 110, measured=True),
         report(second, 200),
@@ -76,10 +81,10 @@ def test_a_measured_trial_needs_what_it_was_measured_and_another_its_estimate_wi
     assert facts["trials"][0]["measured"]["reserved"] == 110 * MIB
 
 
-def test_the_process_of_one_that_has_not_run_is_expected_to_grow_as_others_did(sqlite_url):
+def test_the_process_of_one_that_has_not_run_is_expected_to_grow_as_others_did(ledger_url):
     first, second, *_ = (each.id for each in trials(4))
     found = studied(
-        sqlite_url,
+        ledger_url,
         report(first, 100, measured=True, base=150 * MIB),
         report(second, 200),
         process=150 * MIB + LOADED + 220 * MIB,
@@ -91,14 +96,14 @@ def test_the_process_of_one_that_has_not_run_is_expected_to_grow_as_others_did(s
     assert "about 632 MiB" in words(found)
 
 
-def test_recurrent_models_begin_with_a_wider_margin(sqlite_url):
-    found = studied(sqlite_url, report(trials(4)[0].id, 100, recurrent=True))
+def test_recurrent_models_begin_with_a_wider_margin(ledger_url):
+    found = studied(ledger_url, report(trials(4)[0].id, 100, recurrent=True))
     assert found.margin == RECURRENT
     assert "50%, assumed" in words(found)
 
 
-def test_where_nothing_is_known_it_is_said_why(sqlite_url):
-    assert "of TorchTrainables, in at most 1 % of the time" in words(studied(sqlite_url))
+def test_where_nothing_is_known_it_is_said_why(ledger_url):
+    assert "of TorchTrainables, in at most 1 % of the time" in words(studied(ledger_url))
 
 
 @pytest.mark.parametrize(

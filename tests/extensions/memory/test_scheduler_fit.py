@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
+from penstock.extensions.memory.fit import need
+from penstock.extensions.memory.known import known_of
 from penstock.scheduler.engine.dispatch import AHEAD, MAX_PASSED
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.resources.memory_fit import need
 from sized_world import GIB, Sized
 
 
@@ -45,8 +47,8 @@ def test_what_is_known_outlives_a_restart():
     at.estimate(0, measured=True)
     at.epoch(0)
     at.estimate(1)
-    again = Engine(state_from_json(state_to_json(at.state)))
-    assert again.state.studies["s-1"].processes == at.state.studies["s-1"].processes
+    again = Engine(state_from_json(state_to_json(at.state)), plugs=PLUGS)
+    assert known_of(again.state) == known_of(at.state)
     for name in at.state.trials:
         assert need(again.state, again.state.trials[name], "cpu") == need(
             at.state, at.state.trials[name], "cpu"

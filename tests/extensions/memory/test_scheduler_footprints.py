@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 from drive_world import World, spec
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
+from penstock.extensions.memory.footprints import MAX_UNTRACED
+from penstock.extensions.memory.known import known_of, known_study, known_trial
 from penstock.profiling.devices.device import Device
 from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.engine.engine import Engine, Refused
-from penstock.scheduler.model.events import DeviceJoined, FootprintReported
+from penstock.scheduler.model.events import DeviceJoined, FootprintReported, StudyCancelled
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.resources.footprints import MAX_UNTRACED
 from penstock.scheduler.state.architectures import AT_ONCE
 
 SMALL, LARGE = Footprint(10, 30, 64), Footprint(20, 70, 128)
@@ -42,7 +44,12 @@ def tell(at, dispatch, of, footprint=SMALL, **fields):
 
 
 def asked(dispatch):
-    return [each.trial for each in dispatch.estimate]
+    return [each["trial"] for each in estimates(dispatch)]
+
+
+def estimates(dispatch):
+    """What the trainer is told of trials that are to be estimated."""
+    return dispatch.ext.get("memory", {}).get("estimate", ())
 
 
 def after_an_epoch(at, dispatch):
@@ -65,22 +72,22 @@ def test_a_dispatch_names_its_own_trial_and_the_first_that_wait_until_they_are_k
         tell(at, second, name, LARGE)
     third = after_an_epoch(at, second)
     assert not set(asked(third)) & {own, *asked(second)}
-    assert at.engine.state.trials[own].estimate == SMALL
+    assert known_trial(at.engine.state, at.engine.state.trials[own]).estimate == SMALL
 
 
 def test_what_is_sent_makes_the_trial():
     at = world(devices=2, shards=1)
     for dispatch in at.open.values():
-        for each in dispatch.estimate:
-            trial = at.engine.state.trials[each.trial]
-            assert (each.number, each.params) == (trial.number, trial.params)
-            assert each.shards == dispatch.shards
+        for each in estimates(dispatch):
+            trial = at.engine.state.trials[each["trial"]]
+            assert (each["number"], each["params"]) == (trial.number, dict(trial.params))
+            assert each["shards"] == dispatch.shards
 
 
 @pytest.mark.parametrize("contract", ["objective", "epochs"])
 def test_functions_are_not_estimated(contract):
     at = world(contract=contract)
-    assert all(not dispatch.estimate for dispatch in at.open.values())
+    assert all(not estimates(dispatch) for dispatch in at.open.values())
 
 
 def test_a_measurement_is_kept_beside_the_estimate_and_both_outlive_a_restart():
@@ -89,9 +96,9 @@ def test_a_measurement_is_kept_beside_the_estimate_and_both_outlive_a_restart():
     own = first.segment.trial
     tell(at, first, own)
     tell(at, first, own, LARGE, measured=True)
-    again = Engine(state_from_json(state_to_json(at.engine.state)))
+    again = Engine(state_from_json(state_to_json(at.engine.state)), plugs=PLUGS)
     for engine in (at.engine, again):
-        trial = engine.state.trials[own]
+        trial = known_trial(engine.state, engine.state.trials[own])
         assert (trial.estimate, trial.measured) == (SMALL, LARGE)
 
 
@@ -115,8 +122,7 @@ def test_one_that_can_be_traced_keeps_the_others_in():
         tell(at, now, names[0], NONE, failed="no")
     tell(at, now, names[0], SMALL)
     tell(at, now, names[0], NONE, failed="no")
-    (study,) = at.engine.state.studies.values()
-    assert study.untraced == 1
+    assert known_study(at.engine.state, "s-1").untraced == 1
 
 
 def test_what_an_old_attempt_says_is_refused_and_of_a_trial_that_is_over_forgotten():
@@ -131,4 +137,13 @@ def test_what_an_old_attempt_says_is_refused_and_of_a_trial_that_is_over_forgott
             )
         )  # fmt: skip
     tell(at, first, "s-unknown-0001")
-    assert all(trial.estimate is None for trial in at.engine.state.trials.values())
+    assert not known_study(at.engine.state, "s-1").trials
+
+
+def test_nothing_is_kept_of_a_study_that_is_over():
+    at = world()
+    for dispatch in at.open.values():
+        tell(at, dispatch, dispatch.segment.trial)
+    assert known_of(at.engine.state).studies
+    at.send(StudyCancelled(at=at.at, study="s-1"))
+    assert not known_of(at.engine.state).studies

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from penstock.extensions.memory.fit import need
+from penstock.extensions.memory.known import known_trial
+from penstock.extensions.memory.shortages import RAISE, TOGETHER
 from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.model.trial import TrialState
-from penstock.scheduler.resources.memory_fit import need
-from penstock.scheduler.resources.shortages import RAISE, TOGETHER
 from sized_world import GIB, Sized
 
 OURS, KILLED = ("memory", "no memory for 1 GiB"), ("died", "the trainer ended with signal 9")
@@ -32,7 +33,8 @@ def test_a_trial_that_was_not_measured_is_taken_to_need_more_and_tried_beside_ot
     assert at.on() == [0, 1, 2]
     trial = run_out(at, 1, kind)
     assert needs(at, 1) == round(RAISE * 2 * GIB)
-    assert (trial.failures, trial.alone, trial.shortages) == (0, False, 1)
+    known = known_trial(at.state, trial)
+    assert (trial.failures, known.alone, known.shortages) == (0, False, 1)
     assert at.on() == [0, 1, 2], "there is room for so much, too"
     assert needs(at, 0) == needs(at, 2) == 2 * GIB
 
@@ -41,7 +43,7 @@ def test_a_neighbour_that_was_not_measured_is_blamed_by_one_that_was():
     at = Sized(2.0, 2.0, 2.0, memory=8.0)
     at.epoch(0)
     trial = run_out(at, 0, KILLED)
-    assert (trial.failures, trial.alone) == (0, False)
+    assert (trial.failures, known_trial(at.state, trial).alone) == (0, False)
     assert needs(at, 0) == 2 * GIB, "it needs what it was seen to have"
     assert needs(at, 1) == needs(at, 2) == round(RAISE * 2 * GIB)
 
@@ -50,9 +52,9 @@ def test_who_runs_out_again_and_again_shares_no_more():
     at = Sized(1.0, 1.0, memory=8.0)
     at.epoch(0)
     for n in range(1, TOGETHER):
-        assert not run_out(at, 1).alone
+        assert not known_trial(at.state, run_out(at, 1)).alone
         assert needs(at, 1) == round(RAISE**n * GIB)
-    assert run_out(at, 1).alone
+    assert known_trial(at.state, run_out(at, 1)).alone
     assert at.on() == [0]
     assert at.state.trials[at.name(1)].state is TrialState.WAITING
 
@@ -68,7 +70,7 @@ def test_where_all_were_measured_the_one_that_ran_out_is_taken_to_need_more():
 def test_a_limit_of_the_users_is_not_a_matter_of_the_neighbours():
     at = Sized(2.0, 2.0, memory=8.0, memory_limit=GIB)
     at.epoch(0)
-    assert run_out(at, 1).alone
+    assert known_trial(at.state, run_out(at, 1)).alone
 
 
 def test_alone_it_goes_on_where_there_is_more_and_is_infeasible_where_there_is_not():
@@ -101,4 +103,4 @@ def test_it_does_not_wait_for_a_larger_device_that_refuses_its_study():
 def test_a_process_that_is_killed_alone_may_have_been_anybodys_victim():
     at = Sized(2.0, memory=4.0)
     trial = run_out(at, 0, KILLED)
-    assert (trial.failures, trial.floors, at.on()) == (1, {}, [0])
+    assert (trial.failures, known_trial(at.state, trial).floors, at.on()) == (1, {}, [0])

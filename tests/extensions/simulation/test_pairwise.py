@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 from drive_world import spec
+from penstock.app.extensions import PLUGS
 from penstock.app.spec.space import parse_space
 from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from penstock.extensions.simulation.simulator import simulate
@@ -102,13 +103,13 @@ def test_a_study_ends_without_a_device_idle_beside_ready_work(
     # The run once more, event by event: whoever waits has no free device, but for the moments in
     # which the next plan is waited for, and for devices that the plan keeps for the first in line
     # (``start, patient``), who then needs more of them than are free.
-    again, idle, kept = Engine(), 0.0, 0.0
+    again, idle, kept = Engine(plugs=PLUGS), 0.0, 0.0
     for event, following in itertools.pairwise(done.trace):
         again.handle(event)
         state = again.state
         if isinstance(event, StudySubmitted) or not state.ready:
             continue
-        free = len(free_slots(state))
+        free = len(free_slots(state, again.extensions))
         # One whose course has begun wide waits for as many devices as its course says.
         least = min(
             state.courses[name].narrow if name in state.courses else 1 for name in state.ready

@@ -1,0 +1,1 @@
+"""What memory trials need, before they run and as measured, and how many share a device."""

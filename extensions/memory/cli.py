@@ -1,0 +1,13 @@
+"""``penstock memory``: what memory a study's trials need."""
+
+from __future__ import annotations
+
+from ...app.cli.terminal import Json, Name, present, reader_of, study_of
+
+
+def memory(name: Name = None, as_json: Json = False) -> None:
+    """Show what memory a study's trials need: estimated before they ran, and measured."""
+    from .show import memory_facts, memory_of, memory_view
+
+    reader = reader_of()
+    present(memory_of(reader, study_of(reader, name)), as_json, memory_view, memory_facts)

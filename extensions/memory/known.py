@@ -1,0 +1,118 @@
+"""The memory that trials are known to need: what the extension keeps in the engine's state.
+
+It is by study, so that all of it goes as a study is over. Of studies and trials of which nothing
+was heard nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...profiling.memory.footprint import Footprint
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.state import EngineState
+from .processes import Processes
+
+#: The name of the extension, and of its state.
+NAME = "memory"
+
+
+@dataclass(slots=True)
+class KnownTrial:
+    """The memory of one trial, as far as it is known."""
+
+    #: Whether it shares no device any more, because it ran out of memory beside others.
+    alone: bool = False
+    #: How often it ran out of memory beside others.
+    shortages: int = 0
+    #: The most memory that its process had in accepted epochs (bytes), by kind of device.
+    peaks: dict[str, int] = field(default_factory=dict)
+    #: What it is taken to need at least since memory ran out (bytes), by kind of device.
+    floors: dict[str, int] = field(default_factory=dict)
+    #: What memory it needs, as estimated before it ran; all 0 where that was not possible.
+    estimate: Footprint | None = None
+    #: What memory it was measured to need.
+    measured: Footprint | None = None
+
+    @property
+    def tensors(self) -> Footprint | None:
+        """The bytes of its tensors, rather as measured than as estimated."""
+        return self.measured or self.estimate
+
+
+@dataclass(slots=True)
+class KnownStudy:
+    """The memory of a study's trials, as far as it is known."""
+
+    #: How many of its trials in a row could not be traced (``footprints``).
+    untraced: int = 0
+    #: What is known of its trials' processes, by kind of device.
+    processes: dict[str, Processes] = field(default_factory=dict)
+    #: What is known of each of its trials, by id.
+    trials: dict[str, KnownTrial] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Known:
+    """The memory of all trials, as far as it is known, by study."""
+
+    studies: dict[str, KnownStudy] = field(default_factory=dict)
+
+
+_NOTHING, _NO_STUDY, _NO_TRIAL = Known(), KnownStudy(), KnownTrial()
+
+
+def known_of(state: EngineState) -> Known:
+    """Return what is known, to be read only."""
+    found: Known = state.ext.get(NAME, _NOTHING)
+    return found
+
+
+def known_study(state: EngineState, study: str) -> KnownStudy:
+    """Return what is known of a study, to be read only."""
+    return known_of(state).studies.get(study, _NO_STUDY)
+
+
+def known_trial(state: EngineState, trial: Trial) -> KnownTrial:
+    """Return what is known of a trial, to be read only."""
+    return known_study(state, trial.study).trials.get(trial.id, _NO_TRIAL)
+
+
+def note_study(state: EngineState, study: str) -> KnownStudy:
+    """Return what is known of a study, to be changed."""
+    known: Known = state.ext.setdefault(NAME, Known())
+    return known.studies.setdefault(study, KnownStudy())
+
+
+def note_trial(state: EngineState, trial: Trial) -> KnownTrial:
+    """Return what is known of a trial, to be changed."""
+    return note_study(state, trial.study).trials.setdefault(trial.id, KnownTrial())
+
+
+def forget_study(state: EngineState, study: str) -> None:
+    """Drop what is known of a study that is over."""
+    known_of(state).studies.pop(study, None)
+
+
+def footprints_of(state: EngineState, trial: Trial) -> Iterable[Footprint]:
+    """Return what the trial's tensors were estimated and measured to need, as far as they were."""
+    known = known_trial(state, trial)
+    return (each for each in (known.estimate, known.measured) if each is not None)
+
+
+def convert(snapshot: dict[str, Any]) -> None:
+    """Move what studies and trials in a snapshot of 0.2 knew of memory to where it is kept now."""
+    studies: dict[str, dict[str, Any]] = {}
+    for name, study in snapshot["studies"].items():
+        found = {key: study.pop(key, None) for key in ("untraced", "processes")}
+        if any(found.values()):
+            studies[name] = found
+    for name, trial in snapshot["trials"].items():
+        own = {key: trial.pop(key, None) for key in KnownTrial.__slots__}
+        if any(own.values()):
+            study = studies.setdefault(trial["study"], {})
+            study.setdefault("trials", {})[name] = {key: each for key, each in own.items() if each}
+    if studies:
+        snapshot["ext"][NAME] = {"studies": studies}

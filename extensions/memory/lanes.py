@@ -1,0 +1,193 @@
+"""What memory the residents of a lane need together.
+
+Theory of operation. A lane is one trainer. The trials in its seats take turns, so their steps never
+meet: besides what its process has without a trial, a lane needs what all residents keep between
+steps (*persistent*), and what a step of the greediest one adds (*ephemeral*). This is the rule of
+Salus's lane manager, ``base + sum of persistent + max of ephemeral <= lane`` (lanemgr.cpp in
+github.com/SymbioticLab/Salus). A lane has an equal part of its device's memory, less the reserve.
+Where a trial's tensors are not known but processes of its study are, such a process counts as
+persistent. A trial of which neither is known counts with its seat's part of the lane: who gives a
+lane four seats expects four trials there. So the first trial of a study begins at once.
+
+Trials of a study that are trained together step at once: what their steps need adds up, with a copy
+of what they keep (``tasks.fusion``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...profiling.devices.device import Device
+from ...scheduler.model.decisions import Member
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.fusing import fuses, steps_together
+from ...scheduler.state.lane_time import residents
+from ...scheduler.state.state import EngineState
+from .fit import RESERVE, Need, fit_needs, gib, need
+from .known import known_study, known_trial
+from .resident import resident_bytes
+
+
+class LaneNeed(NamedTuple):
+    """What the residents of a lane need (bytes): between steps, and what a step adds at most.
+
+    ``beside``: what the process has beside their tensors. ``doubt``: how much more all of it may
+    be.
+    """
+
+    persistent: int
+    ephemeral: int
+    beside: int
+    doubt: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.persistent + self.ephemeral + self.beside
+
+
+def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
+    """The residents of each lane of a device that is in use."""
+    device = state.devices[name]
+    return {
+        lane: [state.trials[each.segment.trial] for each in residents(state, device, lane)]
+        for lane in device.lanes_in_use()
+    }
+
+
+def lane_too_full(state: EngineState, slot: Member, trial: Trial) -> str:
+    """Why ``trial`` has no room in the seat ``slot`` beside the residents; empty if it has."""
+    known = state.devices[slot.device]
+    device, lane = known.device, known.device.lane(slot.slot)
+    there = lane_trials(state, slot.device)
+    together = [*there[lane], trial]
+    for each in (trial, *there[lane]):
+        if known_trial(state, each).alone:
+            name = state.studies[each.study].spec.name
+            return f"trial {each.number} of {name} ran out of memory beside others"
+    if device.memory is None:
+        return ""
+    seat = int(lane_memory(device) / device.seats)
+    found = lane_need(state, device, together, unknown=seat)
+    assert found is not None
+    if found.total + found.doubt > lane_memory(device):
+        return in_words(found, len(together), device)
+    needs = [group_need(state, device, each, seat) for n, each in there.items() if n != lane]
+    own = Need(found.total, found.doubt)
+    if fit_needs(state, device, [*needs, own]).trials <= len(needs):
+        return f"the other lanes leave too little: {in_words(found, len(together), device)}"
+    return ""
+
+
+def left_in_lane(state: EngineState, slot: Member, trial: Trial) -> float:
+    """The bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
+
+    0 where the device's memory is not known.
+    """
+    known = state.devices[slot.device]
+    if known.device.memory is None:
+        return 0.0
+    lane = known.device.lane(slot.slot)
+    there = residents(state, known, lane)
+    together = [*(state.trials[each.segment.trial] for each in there), trial]
+    found = lane_need(state, known.device, together)
+    return lane_memory(known.device) - (found.total if found else 0)
+
+
+def lane_facts(state: EngineState, name: str, lane: int) -> dict[str, Any]:
+    """What memory the residents of a lane need, in words; None where that is not known."""
+    device = state.devices[name].device
+    trials = lane_trials(state, name)[lane]
+    found = None if device.memory is None else lane_need(state, device, trials)
+    return {"memory": None if found is None else in_words(found, len(trials), device)}
+
+
+def lane_memory(device: Device) -> float:
+    """What the residents of one lane may need (bytes)."""
+    assert device.memory is not None
+    return (1.0 - RESERVE) * device.memory / device.lanes
+
+
+def lane_is_too_small(state: EngineState, device: Device, trials: Sequence[Trial]) -> bool:
+    """Whether these residents are known to need more than their lane has."""
+    found = None if device.memory is None else lane_need(state, device, trials)
+    return found is not None and found.total > lane_memory(device)
+
+
+def group_need(
+    state: EngineState, device: Device, trials: Sequence[Trial], unknown: int = 0
+) -> Need:
+    """What a lane with these residents needs; ``unknown`` as for ``lane_need``.
+
+    Without it the size is 0 if something of one is not known.
+    """
+    if len(trials) == 1 and (alone := need(state, trials[0], device.kind)).size:
+        return alone
+    found = lane_need(state, device, trials, unknown)
+    return Need(0) if found is None else Need(found.total, found.doubt)
+
+
+def lane_need(
+    state: EngineState, device: Device, trials: Sequence[Trial], unknown: int = 0
+) -> LaneNeed | None:
+    """What these trials need as residents of one lane.
+
+    A trial of which nothing is known counts with ``unknown`` bytes. If that is 0, there is no
+    answer.
+    """
+    guess = LaneNeed(unknown, 0, 0) if unknown else None
+    found = [_alone(state, device.kind, trial) or guess for trial in trials]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None
+    persistent = sum(each.persistent for each in known)
+    steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
+    for trial, each in zip(trials, known, strict=True):
+        if steps_together(state.studies[trial.study]):
+            # What is not known of a trial's tensors is guessed to be all it needs.
+            own = each.persistent + each.ephemeral if each.ephemeral else 0
+            steps[trial.study] = steps.get(trial.study, 0) + own
+        else:
+            steps[trial.id] = each.ephemeral
+    ephemeral = max(steps.values())
+    beside = max(each.beside for each in known)
+    total = persistent + ephemeral + beside
+    doubt = max(each.doubt / each.total for each in known)
+    return LaneNeed(persistent, ephemeral, beside, round(doubt * total))
+
+
+def _alone(state: EngineState, kind: str, trial: Trial) -> LaneNeed | None:
+    """What the trial needs in a lane of its own.
+
+    What was estimated counts with its study's margin. A trial that has run out of memory counts
+    with as much more as it is taken to need since. Where only a process of its study is known, all
+    of that is taken to be persistent.
+    """
+    of_trial = known_trial(state, trial)
+    known = known_study(state, trial.study).processes.get(kind)
+    tensors = of_trial.tensors
+    if tensors is None and known is not None and fuses(state.studies[trial.study]):
+        tensors = known.largest  # most are as large as others that they are trained with
+    if known is None or tensors is None or not tensors.peak:
+        whole = need(state, trial, kind)
+        return LaneNeed(whole.size, 0, 0, whole.doubt) if whole.size else None
+    factor = 1.0 + (known.margin if of_trial.measured is None else 0.0)
+    doubt = 0.0
+    if known.base:  # on a CPU
+        beside = resident_bytes(known.base, 0.0, known.slope)
+        own = round(known.slope * factor * tensors.peak)
+        step = round(known.slope * factor * tensors.ephemeral)
+        doubt = known.doubt
+    else:
+        own = round(factor * max(tensors.reserved, tensors.peak))
+        beside = max(0, of_trial.peaks.get(kind, 0) - own)
+        step = own - round(factor * tensors.persistent)
+    more = max(0, of_trial.floors.get(kind, 0) - own - beside)
+    return LaneNeed(own - step, step + more, beside, round(doubt * (own + more + beside)))
+
+
+def in_words(found: LaneNeed, n: int, device: Device) -> str:
+    """The lane rule for people: what ``n`` residents need of their lane."""
+    usable = gib(int(lane_memory(device)))
+    parts = f"{n} persistent {gib(found.persistent)} + 1 ephemeral {gib(found.ephemeral)}"
+    return f"{parts} + process {gib(found.beside)} of {usable}"
