@@ -8,6 +8,8 @@ its state, where that is no plain JSON.
 ``check_submitted`` of a study at the scheduler's door.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
+``node``: what a node announces with its devices, and what ``penstock doctor`` finds there.
+``cli``: commands, which ``app.cli.of_extensions`` lists.
 ``trainer``: for the trainer, which imports it by itself.
 
 A folder that is not there is left out, and what needs it is refused by its name.
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 #: The extensions, in the order in which the engine and the trainer call them.
 EXTENSIONS = (
+    "environments",
     "limits",
     "memory",
     "system_tuning",
@@ -45,6 +48,7 @@ EXTENSIONS = (
 )
 #: The extension that a field of ``StudySpec`` needs where it is not as by default.
 FIELDS: Mapping[str, str] = {
+    "environment": "environments",
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
 }
 #: The extension that a strategy in a study's file needs.

@@ -40,9 +40,9 @@ from penstock.app.host.launcher import Launcher
 from penstock.app.host.settings import Settings
 from penstock.app.launching.fork_server import ForkServer
 from penstock.app.ledger.reader import Reader
-from penstock.app.services.virtual_environments import create
 from penstock.app.status.stall_monitor import StallMonitor
 from penstock.app.worker.lanes import Lane
+from penstock.extensions.environments.virtual_environments import create
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import refer
 from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps

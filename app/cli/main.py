@@ -17,7 +17,6 @@ import typer
 from ...profiling.base.errors import TrialFailed
 from ..host.permissions import forbid_others_to_write
 from .devices import capacity
-from .environments import environments
 from .history import history, similar
 from .life import cancel, extend, pause, resume, weight
 from .logs import logs
@@ -39,6 +38,7 @@ from .of_extensions import AllCommands
 from .results import best, export, import_study, prefixes
 from .scripts import run, submit
 from .terminal import (
+    MACHINE,
     STUDIES,
     Application,
     Json,
@@ -53,8 +53,6 @@ from .terminal import (
     settings_of,
     study_of,
 )
-
-MACHINE = "This machine"
 
 app = Application(
     cls=AllCommands,
@@ -238,7 +236,6 @@ for of_machine in (
     app.command(rich_help_panel=MACHINE)(of_machine)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 app.add_typer(history, name="history", rich_help_panel=MACHINE)
-app.add_typer(environments, name="env", rich_help_panel=MACHINE)
 
 
 @app.command(hidden=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import typer
 
-from .terminal import STUDIES, Application, Command, Commands
+from .terminal import MACHINE, STUDIES, Application, Command, Commands
 
 
 class ExtensionCommand(Command):
-    """A command that an extension has in its end ``cli``, under the command's name."""
+    """A command, or a group of them, that an extension has in its end ``cli`` under its name."""
 
     def __init__(self, name: str, extension: str, help: str, panel: str) -> None:  # noqa: A002
         super().__init__(name, help=help, rich_help_panel=panel)
@@ -20,13 +20,17 @@ class ExtensionCommand(Command):
         """Return the command itself. Raises UsageError if the extension is not there."""
         from ..extensions import end_of
 
-        end = end_of(self.extension, "cli", f"penstock {self.name}")
+        found = getattr(end_of(self.extension, "cli", f"penstock {self.name}"), str(self.name))
+        if isinstance(found, Application):
+            group = typer.main.get_command(found)
+            group.name = self.name
+            return group
         alone = Application()
-        alone.command(self.name)(getattr(end, str(self.name)))
+        alone.command(self.name)(found)
         return typer.main.get_command(alone)
 
 
-#: The commands of extensions: name, extension, and the line that ``--help`` has of it.
+#: The commands of extensions: name, extension, and what ``--help`` has of it: a line and above it.
 COMMANDS = (
     (
         "memory",
@@ -37,7 +41,9 @@ COMMANDS = (
         "simulate",
         "simulation",
         "Simulate a workload on other devices and under other policies, and compare them.",
+        STUDIES,
     ),
+    ("env", "environments", "Make environments for studies, and list them.", MACHINE),
 )
 
 
@@ -46,8 +52,8 @@ class AllCommands(Commands):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        for name, extension, says in COMMANDS:
-            self.add_command(ExtensionCommand(name, extension, says, STUDIES))
+        for each in COMMANDS:
+            self.add_command(ExtensionCommand(*each))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that is to be run."""

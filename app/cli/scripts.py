@@ -145,7 +145,7 @@ def _run(
 
     Returns what of a script's studies did not run on devices, and why.
     """
-    from ...scheduler.model.environment import check_environment
+    from ..spec.contracts import check_environment
     from ..spec.options import parse_limits
     from ..study.handle import ASIDE, DETACH, ENVIRONMENT, LIMITS, SUBMITTED
 

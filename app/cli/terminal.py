@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 FAILED, USAGE, BACKEND = 1, 2, 3
-#: What ``--help`` has above the commands for studies.
-STUDIES = "Studies"
+#: What ``--help`` has above the commands for studies, and for this machine.
+STUDIES, MACHINE = "Studies", "This machine"
 #: A width that nothing reaches, in characters.
 UNCUT = 100_000
 #: Spaces at the end of a line, and the colours among them.

@@ -27,7 +27,7 @@ from ...tasks.trainer import variables as names
 from .. import extensions
 from ..host.launcher import Launcher, Process
 from ..host.logs import open_log
-from .environments import ARGUMENTS
+from .launch import ARGUMENTS
 
 log = logging.getLogger(__name__)
 

@@ -30,13 +30,13 @@ from ...tasks.process.identity import listen
 from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
 from ..common.ports import DRAIN_GRACE
+from ..extensions import of_ends
 from ..host import locks
 from ..host.devices import devices_of, metered
 from ..host.launcher import end_strays
 from ..host.logs import LogKeeper
 from ..host.settings import Settings
 from ..launching import client as launching
-from ..launching.environments import why_no_rootfs
 from ..launching.variables import environment
 from ..worker.forks import WorkerForks
 from .served_device import LEAVE_GRACE, MAX_RESTART_DELAY, ServedDevice
@@ -102,10 +102,10 @@ class Agent:
         if settings.address is not None:
             _check_address(settings.address)
         found = metered(devices_of(settings), settings.powercap)
-        no_rootfs = why_no_rootfs()
-        self._served = [
-            ServedDevice(replace(each, no_rootfs=no_rootfs), settings, forks) for each in found
-        ]
+        for announced in of_ends("node", "announced"):
+            fields = announced()
+            found = tuple(replace(each, **fields) for each in found)
+        self._served = [ServedDevice(each, settings, forks) for each in found]
         self._url = server.broker_url(settings)
         # Nothing is ever written: the closing of the write end is the message.
         self._pipe, self._writing_end = os.pipe()

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ...tasks.process.lifeline import PIPE_CLOSED
+from ..extensions import end_of
 from .conversations import TrainerGone
 
 VERSION = version("penstock")
@@ -63,16 +64,9 @@ def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
 
 
 def _advice(environment: str) -> str:
-    """How the environment gets the Penstock that the worker has."""
-    kind, _, where = environment.partition(":")
-    needed = f"penstock=={VERSION}"
-    match kind:
-        case "venv":
-            return f"{where}/bin/python -m pip install {needed}"
-        case "rootfs":  # the node's pip would install into the node, and bwrap mounts it read-only
-            return f"put {needed} into the root, where its own python3 finds it"
-        case _:
-            return f"the Python that it starts needs {needed}"
+    """Return how the environment gets the Penstock that the worker has."""
+    launching = end_of("environments", "launching", f"environment = {environment}")
+    return str(launching.advice(environment, f"penstock=={VERSION}"))
 
 
 def _signal(status: int) -> str:

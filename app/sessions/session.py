@@ -17,7 +17,7 @@ from typing import Any
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import SegmentTask, dumps
 from ..host.stopped import Stillness
-from ..launching.environments import CannotStart
+from ..launching.launch import CannotStart
 from .conversations import TrainerGone
 from .link import Link
 from .reports import Reports, Result

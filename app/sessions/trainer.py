@@ -4,7 +4,7 @@ A trainer speaks newline-delimited JSON over a socket pair; its output goes to a
 trainers reach it at its *identity*, ``address:port:token``. The worker makes the socket, so that
 the identity is known before the process runs: a member of a gang is claimed before its trainer has
 started. It is started by the launcher process (``app.launching.process``), in its study's
-environment if that has one (``app.launching.environments``).
+environment if that has one (``extensions.environments``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import struct
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...tasks.contracts import by_value
 from ...tasks.contracts.import_names import imported_names
@@ -40,9 +42,8 @@ from ...tasks.trainer import variables as names
 from .. import extensions
 from ..host.launcher import count_children, is_below
 from ..host.logs import last_error, open_log, uncaught
-from ..launching import environments
 from ..launching.client import TrainerLauncher
-from ..launching.environments import Launch
+from ..launching.launch import CannotStart, Launch
 from ..launching.variables import environment
 from . import endings
 from .conversations import Conversations, TrainerGone
@@ -118,7 +119,7 @@ class Trainer:
             variables |= {names.TURNS: str(page.path), names.SEATS: str(device.seats)}
         launch = Launch((), variables)
         if task.environment:
-            launch = environments.launch(task.environment, variables)
+            launch = _in_environment(task.environment, variables)
         self.environment, self._wrapped = task.environment, launch.wrapped
         #: What its environment has, as ``Python 3.12.1``; empty until it is ready.
         self.versions = ""
@@ -333,6 +334,16 @@ class Trainer:
 
 def _timeval(seconds: float) -> bytes:
     return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+
+
+def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
+    """Return how a trainer is started in the environment of its study. Raises ``CannotStart``."""
+    try:
+        launching = extensions.end_of("environments", "launching", f"environment = {environment}")
+    except UsageError as error:
+        raise CannotStart(str(error)) from error
+    launch: Launch = launching.launch(environment, variables)
+    return launch
 
 
 def _imports(task: SegmentTask) -> list[str]:

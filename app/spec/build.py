@@ -15,7 +15,6 @@ from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_exact
-from ...scheduler.model.environment import check_environment
 from ...scheduler.model.study import (
     FUSE,
     SEEDING,
@@ -33,6 +32,7 @@ from .contracts import (
     NAMES,
     check_contract,
     check_data_token,
+    check_environment,
     check_replicated,
     check_replicates,
     contract_of,

@@ -14,6 +14,7 @@ from ...scheduler.prefixes.chain import obstacle
 from ...tasks.contracts.by_value import behind, is_by_value, name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
 from ..common.validation import whole
+from ..extensions import end_of
 from .options import check_token
 
 if TYPE_CHECKING:
@@ -91,6 +92,14 @@ def check_data_token(spec: StudySpec) -> None:
         why = "its code must be at the top level of a .py file, so that it is known what it imports"
     if why:
         raise UsageError.refuse("share.data_token", token, f"None here: {why}")
+
+
+def check_environment(value: Any) -> str:
+    """Return an environment in the form that is stored; empty for None. Raises UsageError."""
+    if value is None:
+        return ""
+    check = end_of("environments", "spec", "environment").CHECKS["environment"]
+    return str(check("environment", value))
 
 
 def check_one_replicate(replicates: int) -> None:

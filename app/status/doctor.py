@@ -28,11 +28,11 @@ from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
 from ..broker.dropped import counted
 from ..broker.ownership import BrokerTaken, check_free
+from ..extensions import of_ends
 from ..host import locks, logs
 from ..host.devices import machine
 from ..host.settings import PREFIX, Settings
 from ..host.stopped import stop_of, stop_words, stopped_services
-from ..launching.environments import why_no_rootfs
 from ..services import services
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def diagnose(settings: Settings) -> list[Finding]:
         ("Python", _python),
         ("torch", _torch),
         ("trainers", _trainers),
-        ("environments", _environments),
+        ("environments", _of_extensions),
         ("state folder", _home),
         ("devices", _devices),
         ("counters", _counters),
@@ -130,13 +130,11 @@ def _trainers(_: Settings) -> Iterator[Finding]:
     yield Finding("trainers", "warn", what, advice)
 
 
-def _environments(_: Settings) -> Iterator[Finding]:
-    """What environments of studies this node can start."""
-    if not (why := why_no_rootfs()):
-        yield Finding("environments", "ok", "venv:, rootfs: and command: can be started")
-        return
-    # Few studies need a root.
-    yield Finding("environments", "ok", f"venv: and command: can be started; rootfs: not: {why}")
+def _of_extensions(_: Settings) -> Iterator[Finding]:
+    """Find what extensions say of this node."""
+    for finding in of_ends("node", "finding"):
+        name, words = finding()
+        yield Finding(name, "ok", words)
 
 
 def _home(settings: Settings) -> Iterator[Finding]:

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...scheduler.model.environment import obstacle
 from ..common.ports import DRAIN_GRACE
 from ..common.text import in_shell
+from ..extensions import of_ends
 
 if TYPE_CHECKING:
     from ...profiling.devices.device import Device
@@ -133,10 +133,16 @@ def _untaken(
         )
     names = {record.device.name for record in present}
     here = [device for device in services.announced if device.name in names]
-    lacking = {obstacle(study.environment, device) for device in here}
+    lacking = {_obstacle(study, device) for device in here}
     if lacking and "" not in lacking:
         return f"no device accepts it: {min(lacking)}. Fix that, and restart the worker"
     return _unusable(present, services) if present else _absent(devices, services)
+
+
+def _obstacle(study: StudyRow, device: Device) -> str:
+    """Return why an extension keeps the study from the device; empty if none does."""
+    found = (obstacle(study, device) for obstacle in of_ends("show", "obstacle"))
+    return next(filter(None, found), "")
 
 
 def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import Application, Json, note, present, say, settings_of
+from ...app.cli.terminal import Application, Json, note, present, say, settings_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..services.virtual_environments import VirtualEnvironment
+    from .virtual_environments import VirtualEnvironment
 
-environments = Application(help="Make environments for studies, and list them.")
+env = Application(help="Make environments for studies, and list them.")
 
 
-@environments.command("create")
+@env.command("create")
 def create_environment(
     requirements: Annotated[
         Path, typer.Argument(metavar="REQUIREMENTS", help="A file of requirements, as for pip.")
@@ -31,28 +31,28 @@ def create_environment(
     ] = False,
 ) -> None:
     """Make an environment, named by the digest of its lock, and print what a study is given."""
-    from ..services.virtual_environments import create
+    from .virtual_environments import create
 
     say(create(settings_of(), requirements, inherits=inherit, note=note).environment)
 
 
-@environments.command("list")
+@env.command("list")
 def list_environments(as_json: Json = False) -> None:
     """List the environments that were made in this state folder."""
     from dataclasses import asdict
 
-    from ..services.virtual_environments import listed
+    from .virtual_environments import listed
 
     found = listed(settings_of())
     present(found, as_json, _table, lambda found: [asdict(each) for each in found])
 
 
-@environments.command("path")
+@env.command("path")
 def environment_path(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, or how that begins.")],
 ) -> None:
     """Print the folder of an environment."""
-    from ..services.virtual_environments import find
+    from .virtual_environments import find
 
     say(find(settings_of(), name).folder)
 
@@ -60,7 +60,7 @@ def environment_path(
 def _table(found: list[VirtualEnvironment]) -> RenderableType:
     from rich.table import Table
 
-    from ..common.text import count
+    from ...app.common.text import count
 
     table = Table("name", "python", "packages", "requirements", box=None)
     for each in found:

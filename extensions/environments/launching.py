@@ -22,14 +22,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from ...scheduler.model.environment import KINDS, Environment
+from ...app.launching.launch import ARGUMENTS, CannotStart, Launch
 from ...tasks.trainer import variables as names
+from .forms import KINDS, Environment
 
-#: What Python runs as a trainer. Without ``-P`` it would look for modules in the working directory
-#: first.
-ARGUMENTS = ("-P", "-m", "penstock.tasks.trainer")
 #: The interpreter in a root, and behind a command.
 PYTHON = "python3"
 #: The folders of a system. A root replaces the node's.
@@ -47,21 +44,6 @@ ROOT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PYTHONS_OWN = ("PYTHONPATH", "PYTHONHOME", "PYTHONEXECUTABLE", "VIRTUAL_ENV")
 #: Seconds within which ``bwrap`` starts a program, on a busy machine.
 BWRAP_TIMEOUT = 10.0
-
-
-class CannotStart(OSError):
-    """No trainer can be started in this environment on this node. The text says why."""
-
-
-class Launch(NamedTuple):
-    """How a trainer is started."""
-
-    #: The program and its arguments.
-    command: tuple[str, ...]
-    #: All environment variables.
-    variables: dict[str, str]
-    #: Whether the program that is started is another one than the trainer, which runs below it.
-    wrapped: bool = False
 
 
 def launch(environment: str, variables: Mapping[str, str]) -> Launch:
@@ -164,3 +146,15 @@ def why_no_rootfs() -> str:
         return f"bwrap does not work on its node: {error}"
     words = run.stderr.strip().rpartition("\n")[2]
     return f"bwrap does not work on its node: {words}" if run.returncode else ""
+
+
+def advice(environment: str, needed: str) -> str:
+    """Return how the environment gets a package that it lacks, which is ``needed``."""
+    kind, where = Environment.of(environment)
+    match kind:
+        case "venv":
+            return f"{where}/bin/python -m pip install {needed}"
+        case "rootfs":  # the node's pip would install into the node, and bwrap mounts it read-only
+            return f"put {needed} into the root, where its own python3 finds it"
+        case _:
+            return f"the Python that it starts needs {needed}"

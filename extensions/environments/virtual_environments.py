@@ -31,10 +31,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ...app.common.atomic_file import write_atomic
+from ...app.host import locks
+from ...app.host.settings import Settings
 from ...profiling.base.errors import UsageError
-from ..common.atomic_file import write_atomic
-from ..host import locks
-from ..host.settings import Settings
 
 _RECORD = "penstock.json"
 _LOCK = "lock.txt"

@@ -26,7 +26,7 @@ from ..model.events import (
 )
 from ..model.study import trial_id
 from ..model.trial import Step, Trial
-from ..resources.environments import exclude_unable
+from ..resources.unable import exclude_unable
 from ..state.core import Core, Refused
 from ..state.state import ERA, DeviceRecord, DeviceState, Drain
 from .attempts import Attempts

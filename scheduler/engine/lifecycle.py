@@ -42,7 +42,7 @@ from ..model.study import DELETED, OVER, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..policies.retention import best_completed
 from ..prefixes.prefixes import Prefixes
-from ..resources.environments import exclude_unable
+from ..resources.unable import exclude_unable
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from ..strategies.asha import Asha

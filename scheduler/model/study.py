@@ -226,7 +226,7 @@ class StudySpec:
     #: True: trials that failed alike end the study only if no parameter tells them from trials that
     #: may pass (``early_failure``). False: at once, as in ledgers of older versions.
     evidence: bool = False
-    #: The environment that its trainers run in (``scheduler.model.environment``); empty: that of
+    #: The environment that its trainers run in (``extensions.environments``); empty: that of
     #: the worker.
     environment: str = ""
     #: The most device-hours of the study; None for no limit. So of the next two.

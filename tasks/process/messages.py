@@ -171,7 +171,7 @@ class SegmentTask(_Frozen):
     on_signature_change: Literal["refuse", "record"] = "refuse"
     #: The URL of the checkpoint store.
     store: str = ""
-    #: The environment that the trainer runs in (``scheduler.model.environment``); empty: that of
+    #: The environment that the trainer runs in (``extensions.environments``); empty: that of
     #: the worker.
     environment: str = ""
     #: Mean seconds between two losses of such an attempt. It decides how often states are saved.

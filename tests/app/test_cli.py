@@ -413,7 +413,7 @@ def test_help_names_arguments_plainly(call, command):
 
 def test_a_command_whose_extension_is_not_there_is_listed_and_refused(call, monkeypatch):
     monkeypatch.setattr(extensions, "names", lambda end: ())
-    for name, extension, _ in EXTENSION_COMMANDS:
+    for name, extension, *_ in EXTENSION_COMMANDS:
         refused = call(name, "--help")
         assert refused.exit_code == 2
         assert f"penstock {name} needs the extension {extension}, which" in refused.stderr

@@ -58,7 +58,12 @@ def test_what_is_no_token_is_refused_by_name(token):
             "does not promise equal bits",
         ),
         ({"system": "tune"}, trainees.Small, "a system parameter that rounds differently"),
-        ({"environment": "venv:/x"}, trainees.Small, "an environment of its own"),
+        pytest.param(
+            {"environment": "venv:/x"},
+            trainees.Small,
+            "an environment of its own",
+            marks=pytest.mark.extension("environments"),
+        ),
     ],
 )
 def test_a_token_where_no_epoch_can_be_taken_over_is_refused_by_name(changes, code, words):

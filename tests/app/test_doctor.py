@@ -19,7 +19,6 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.services import services
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.services.services import Service
-from penstock.app.status import doctor
 from penstock.app.status.doctor import diagnose
 from penstock.profiling.base.errors import BackendError
 from penstock.profiling.knobs.knobs import KNOBS
@@ -47,11 +46,14 @@ def test_on_a_fresh_machine_all_is_well_and_nothing_was_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.extension("environments")
 def test_what_environments_can_be_started_is_said(tmp_path, monkeypatch):
+    from penstock.extensions.environments import node
+
     settings = load(home=tmp_path / "home", devices="cpu:1x1")
-    monkeypatch.setattr(doctor, "why_no_rootfs", lambda: "")
+    monkeypatch.setattr(node, "why_no_rootfs", lambda: "")
     assert findings(settings)["environments"].what == "venv:, rootfs: and command: can be started"
-    monkeypatch.setattr(doctor, "why_no_rootfs", lambda: "bwrap is not installed on its node")
+    monkeypatch.setattr(node, "why_no_rootfs", lambda: "bwrap is not installed on its node")
     found = findings(settings)["environments"]
     assert found.grade == "ok"
     assert found.what.endswith("rootfs: not: bwrap is not installed on its node")

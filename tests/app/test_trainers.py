@@ -67,6 +67,7 @@ def test_the_study_that_was_used_least_recently_makes_room(lane):
     assert lane.unused() == [known["s1"]]
 
 
+@pytest.mark.extension("environments")
 def test_each_environment_has_a_trainer_and_few_of_them_stay(lane, tmp_path):
     venvs = [make_venv(tmp_path / str(n), "1") for n in range(STUDIES_KEPT)]
     shared = lane.trainer_for(task("a", "torch"))
@@ -83,6 +84,7 @@ def test_each_environment_has_a_trainer_and_few_of_them_stay(lane, tmp_path):
     assert lane.unused() == [known[1]], "the one that was used least recently"
 
 
+@pytest.mark.extension("environments")
 def test_what_cannot_start_leaves_nothing_of_a_lane_behind(lane, tmp_path):
     device = Device("cpu.n.1", "n", "cpu", lane.device.cores, None, 2, seats=2)
     shared = Lane(lane._launcher, device, 0, tmp_path, "127.0.0.1")
@@ -92,6 +94,7 @@ def test_what_cannot_start_leaves_nothing_of_a_lane_behind(lane, tmp_path):
     assert list(tmp_path.glob("turns-*")) == []
 
 
+@pytest.mark.extension("environments")
 def test_a_trainer_is_ready_where_its_environment_has_our_penstock(lane, tmp_path):
     venv = f"venv:{make_venv(tmp_path / 'v', '1')}"
     trainer = lane.trainer_for(task("a", "torch").model_copy(update={"environment": venv}))
@@ -101,6 +104,7 @@ def test_a_trainer_is_ready_where_its_environment_has_our_penstock(lane, tmp_pat
     assert Path(f"/proc/{trainer.pid}/exe").readlink() == Path(sys.executable).resolve()
 
 
+@pytest.mark.extension("environments")
 def test_who_speaks_below_a_program_is_its_trainer(lane, tmp_path):
     # The program stays the trainer's parent, and something else holds the socket, too.
     venv = make_venv(tmp_path / "v", "1")

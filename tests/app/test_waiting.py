@@ -95,6 +95,7 @@ def test_each_cause_is_said(study, cause):
     assert why_waiting(replace(study, finished_at=1.0), devices, running, setbacks, seen) is None
 
 
+@pytest.mark.extension("environments")
 def test_devices_that_cannot_start_its_environment_are_named(study):
     in_root = replace(study, environment="rootfs:/r")
     lacks = "bwrap is not installed on its node"

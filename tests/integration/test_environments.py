@@ -15,7 +15,7 @@ from penstock import Float, FullBudget, UsageError, create_study, load_study
 from penstock.app.host import locks
 from users_trainables import Paced, Versioned
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("environments")]
 
 NEEDS_BWRAP = pytest.mark.skipif(
     shutil.which("bwrap") is None and os.environ.get("CI") != "true",

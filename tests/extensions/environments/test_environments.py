@@ -6,9 +6,10 @@ import os
 import subprocess
 
 import pytest
-from penstock.app.launching import environments
-from penstock.app.launching.environments import ARGUMENTS, CannotStart, launch, why_no_rootfs
+from penstock.app.launching.launch import ARGUMENTS, CannotStart
 from penstock.app.sessions.endings import VERSION, unfit
+from penstock.extensions.environments import launching as environments
+from penstock.extensions.environments.launching import launch, why_no_rootfs
 
 WORKERS = {"PATH": os.environ["PATH"], "PYTHONPATH": "/workers", "PYTHONHOME": "/x", "OURS": "1"}
 

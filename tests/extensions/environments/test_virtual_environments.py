@@ -9,8 +9,8 @@ from importlib.metadata import version
 
 import pytest
 from penstock.app.host.settings import load
-from penstock.app.services import virtual_environments
-from penstock.app.services.virtual_environments import create, find, listed
+from penstock.extensions.environments import virtual_environments
+from penstock.extensions.environments.virtual_environments import create, find, listed
 from penstock.profiling.base.errors import UsageError
 
 from benchmarks._tiny_wheels import make_wheel
@@ -146,3 +146,10 @@ def test_the_command_line(settings, wheels, monkeypatch):
     assert environment == f"venv:{facts['folder']}"
     assert said("path", facts["name"][:4]) == facts["folder"]
     assert "inherits, and has 1 package" in said("list")
+
+
+def test_the_line_in_the_list_of_commands_is_that_of_the_group():
+    from penstock.app.cli.of_extensions import COMMANDS
+    from penstock.extensions.environments.cli import env
+
+    assert [says for name, _, says, _ in COMMANDS if name == "env"] == [env.info.help]

@@ -1,0 +1,19 @@
+"""What a node says of the environments that it can start."""
+
+from __future__ import annotations
+
+from .launching import why_no_rootfs
+
+
+def announced() -> dict[str, str]:
+    """Return fields of ``Device``, alike for all devices of this node."""
+    return {"no_rootfs": why_no_rootfs()}
+
+
+def finding() -> tuple[str, str]:
+    """Return what ``penstock doctor`` says of this node: a name, and words."""
+    why = why_no_rootfs()
+    if not why:
+        return "environments", "venv:, rootfs: and command: can be started"
+    # Few studies need a root.
+    return "environments", f"venv: and command: can be started; rootfs: not: {why}"

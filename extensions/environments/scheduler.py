@@ -1,0 +1,20 @@
+"""Keeps studies from devices that cannot start trainers in their environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...scheduler.state.extensions import Extension
+from .forms import obstacle
+
+if TYPE_CHECKING:
+    from ...scheduler.engine.engine import Parts
+
+
+def plug(_: Parts) -> Extension:
+    """Make the engine's end."""
+    return Extension(
+        name="environments",
+        needed_by=lambda spec: bool(spec.environment),
+        refusal=lambda spec, device: obstacle(spec.environment, device),
+    )

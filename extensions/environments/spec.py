@@ -1,0 +1,8 @@
+"""Checks the environment that a study is given."""
+
+from __future__ import annotations
+
+from .forms import check_environment
+
+#: The checks of its fields of ``StudySpec``.
+CHECKS = {"environment": lambda _shown, value: check_environment(value)}
