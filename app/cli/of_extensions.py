@@ -12,7 +12,7 @@ from .terminal import MACHINE, STUDIES, Application, Command, Commands
 class ExtensionCommand(Command):
     """A command, or a group of them, that an extension has in its end ``cli`` under its name."""
 
-    def __init__(self, name: str, extension: str, help: str, panel: str) -> None:  # noqa: A002
+    def __init__(self, name: str, extension: str, help: str, panel: str = STUDIES) -> None:  # noqa: A002
         super().__init__(name, help=help, rich_help_panel=panel)
         self.extension = extension
 
@@ -30,7 +30,7 @@ class ExtensionCommand(Command):
         return typer.main.get_command(alone)
 
 
-#: The commands of extensions: name, extension, and what ``--help`` has of it: a line and above it.
+#: The commands of extensions: name, extension, the line that ``--help`` has of it, and the panel.
 COMMANDS = (
     (
         "memory",
@@ -41,7 +41,6 @@ COMMANDS = (
         "simulate",
         "simulation",
         "Simulate a workload on other devices and under other policies, and compare them.",
-        STUDIES,
     ),
     ("env", "environments", "Make environments for studies, and list them.", MACHINE),
 )

@@ -22,7 +22,12 @@ from penstock.app.ledger.ledger import SqlLedger
 pytestmark = pytest.mark.integration
 
 #: The extensions that a recorded study of a feature needs, by their names of today.
-NEEDS = dict.fromkeys(FEATURES, ()) | {"architectures": ("nas",), "limits": ("limits",)}
+NEEDS = dict.fromkeys(FEATURES, ()) | {
+    "architectures": ("nas",),
+    "limits": ("limits",),
+    "packing": ("memory",),
+    "tuning": ("system_tuning",),
+}
 #: The trials of those that have not forty.
 TRIALS = {"prefixes": 27}
 

@@ -152,4 +152,4 @@ def test_the_line_in_the_list_of_commands_is_that_of_the_group():
     from penstock.app.cli.of_extensions import COMMANDS
     from penstock.extensions.environments.cli import env
 
-    assert [says for name, _, says, _ in COMMANDS if name == "env"] == [env.info.help]
+    assert [says for name, _, says, *_ in COMMANDS if name == "env"] == [env.info.help]
