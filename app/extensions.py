@@ -3,7 +3,7 @@
 An extension is a folder of ``extensions/``. Its ends are modules in it, each optional:
 
 ``scheduler``: ``plug``, for the engine; ``convert``, for snapshots of 0.2; ``STATE``, the type of
-its state, where that is no plain JSON.
+its state, where that is no plain JSON; ``EVENTS``, its kinds of event by their names in a ledger.
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), and ``check_spec`` and
 ``check_submitted`` of a study at the scheduler's door.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
@@ -53,6 +53,10 @@ FIELDS: Mapping[str, str] = {
 }
 #: The extension that a strategy in a study's file needs.
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
+
+#: The extension of the kinds of event that 0.2 had. Younger kinds have the name of the extension
+#: before a dot, as in ``limits.Reached``.
+KINDS: Mapping[str, str] = {}
 
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"
 _ENGINES = {"PLUGS": "plug", "CONVERSIONS": "convert"}
@@ -114,6 +118,26 @@ def check_needed(spec: StudySpec) -> None:
     for field, name in FIELDS.items():
         if not _is_default(field, getattr(spec, field)):
             end_of(name, "spec", field)
+
+
+def owner_of(kind: str) -> str | None:
+    """Return the extension of an event's kind; None if it is none that an extension has."""
+    name, dot, _ = kind.partition(".")
+    return KINDS.get(kind) or (name if dot else None)
+
+
+def needed_by(spec: StudySpec) -> tuple[str, ...]:
+    """Return the extensions that a study's specification says it needs."""
+    named = (name for field, name in FIELDS.items() if not _is_default(field, getattr(spec, field)))
+    return tuple(dict.fromkeys(named))
+
+
+def absent(name: str) -> str:
+    """Say, of a study that needs an extension which is not there, how it can go on."""
+    return (
+        f"it needs the extension {name}, which this installation of Penstock does not have: put the"
+        f" folder extensions/{name} back, and it goes on as the scheduler starts again"
+    )
 
 
 def _is_default(field: str, value: Any) -> bool:

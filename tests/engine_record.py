@@ -66,6 +66,7 @@ NEW_OF_STUDIES = {"together", "apart", "readers", "readers_take", "ends", "deadl
 #: Fields of decisions and of the state that the record has not.
 NEW_FIELDS = {
     ("StudyState", "extended_at"),
+    ("StudyState", "needs"),
     ("DeviceState", "machine"),
     ("Processes", "largest"),
     ("StudyRow", "names"),

@@ -15,6 +15,7 @@ becomes ``?``.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -22,15 +23,16 @@ from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...scheduler.model import events
-from ...scheduler.model.events import Event
+from ...scheduler.model.events import Event, Unread
 from ...scheduler.model.snapshot import Plan, Snapshot
 from ...scheduler.model.study import NOTHING_SPENT, Spent, StudySpec
+from ..extensions import of_ends, owner_of
 
 if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 24
+VERSION = 25
 
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS: dict[str, Any] = {
@@ -106,13 +108,18 @@ _NAMES = {cls: name for name, cls in KINDS.items()}
 
 def encode(event: Event) -> tuple[str, str]:
     """The kind and the JSON body of ``event``."""
-    return _NAMES[type(event)], _dump(event)
+    name = _NAMES.get(type(event))
+    if name is None:
+        name = next(kind for kind, cls in _of_extensions().items() if cls is type(event))
+    return name, _dump(event)
 
 
 def decode(kind: str, text: str) -> Event:
     """The event of ``kind`` in ``text``. ``BackendError`` when this version cannot read it."""
-    cls = KINDS.get(kind)
+    cls = KINDS.get(kind) or _of_extensions().get(kind)
     if cls is None:
+        if (extension := owner_of(kind)) is not None:
+            return _unread(kind, extension, text)
         raise BackendError(
             f"the ledger holds an event of kind {kind!r}, which event format {VERSION} does not"
             " know: it was written by a newer Penstock"
@@ -124,6 +131,28 @@ def decode(kind: str, text: str) -> Event:
             f"an event of kind {kind} cannot be read as event format {VERSION}: {_why(error)}"
         ) from error
     return event
+
+
+def _of_extensions() -> dict[str, type[Event]]:
+    """Every kind of event that extensions have, as ``KINDS``."""
+    return {kind: cls for kinds in of_ends("scheduler", "EVENTS") for kind, cls in kinds.items()}
+
+
+def _unread(kind: str, extension: str, text: str) -> Unread:
+    """Return what stands for an event of an extension that is not there."""
+    try:
+        body = json.loads(text)
+        trial = body.get("trial")
+        study = trial.rpartition("-")[0] if isinstance(trial, str) else body.get("study")
+        return Unread(
+            at=float(body["at"]),
+            cause=str(body.get("cause", "")),
+            kind=kind,
+            extension=extension,
+            study=study if isinstance(study, str) else None,
+        )
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise BackendError(f"an event of kind {kind} cannot be read: {error!r}") from error
 
 
 def spec_to_json(spec: StudySpec) -> str:
@@ -147,7 +176,25 @@ def spent_to_json(spent: Spent) -> str:
 
 def state_to_json(state: EngineState) -> str:
     """The engine's whole state as JSON text: a snapshot."""
+    from ...scheduler.state.extensions import Unreadable
+
+    if any(isinstance(each, Unreadable) for each in state.ext.values()):
+        own = {
+            name: each.state if isinstance(each, Unreadable) else each
+            for name, each in state.ext.items()
+        }
+        state = replace(state, ext=own)
     return _dump(state)
+
+
+def _own_state(kind: type[Any], body: Any) -> Any:
+    """The state of an extension, or what stands for one that this version of it cannot read."""
+    from ...scheduler.state.extensions import Unreadable
+
+    try:
+        return _load(kind, json.dumps(body))
+    except ValueError as error:
+        return Unreadable(f"cannot be read: {_why(error)}", body)
 
 
 def state_from_json(text: str) -> EngineState:
@@ -162,7 +209,7 @@ def state_from_json(text: str) -> EngineState:
         except ValidationError:
             state = _load(EngineState, _converted(text))
         for name in states().keys() & state.ext.keys():
-            state.ext[name] = _load(states()[name], json.dumps(state.ext[name]))
+            state.ext[name] = _own_state(states()[name], state.ext[name])
     except ValueError as error:
         raise BackendError(
             f"a snapshot cannot be read as event format {VERSION}: {_why(error)}"
@@ -174,12 +221,12 @@ def _converted(text: str) -> str:
     """Return an older snapshot with what extensions have of it where they keep it now."""
     from ..extensions import CONVERSIONS
 
-    body = json.loads(text)
     try:
+        body = json.loads(text)
         body.setdefault("ext", {})
         for convert in CONVERSIONS:
             convert(body)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
         raise ValueError(f"it is no snapshot: {error!r}") from error
     return json.dumps(body)
 

@@ -290,6 +290,8 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     if kind in ("pause", "resume"):
         if known.spec.contract == "ask":
             raise UsageError(f"nothing of {known.spec.name} runs here: it cannot be paused")
+        if known.lacks:
+            raise UsageError(f"{known.spec.name} is paused: {'; '.join(known.lacks.values())}")
         if known.runnable == (kind == "resume"):
             raise UsageError(f"{known.spec.name} is {known.status} already")
         return (StudyPaused if kind == "pause" else StudyResumed)(at=at, study=study)

@@ -23,10 +23,11 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ...profiling.base.errors import (
     BackendError,
+    BrokenExtension,
     IllegalTransition,
     LedgerDamaged,
     PenstockError,
@@ -54,6 +55,7 @@ from ..common.ports import CodeFiles, Effects, Message, OpenAttempt, Policies, S
 from ..host.askers import Askers
 from ..ledger.codec import state_to_json
 from ..ledger.history import entries_from_bodies
+from ..ledger.lacking import hold_events, lack_events
 from ..ledger.ledger import Ledger
 from ..ledger.restore import restore
 from ..ledger.writes import Batch
@@ -68,6 +70,8 @@ from .reports import to_events, to_question, to_request
 from .users_samplers import UsersSamplers
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Seconds between two surveys of devices and leases.
 SURVEY_EVERY = 0.25
@@ -137,8 +141,25 @@ class Runner:
         self._snapshot_due = engine.state.seq + SNAPSHOT_EVERY
         self._turn = Turn()
 
+    def look_for_extensions(self) -> None:
+        """Pause the studies whose extensions are not there, and have those go on that lacked them.
+
+        It is done before all else, so nothing is decided for a study without its extension; and the
+        state is written, so a replay never crosses the change. Errors as ``turn``.
+        """
+        events = list(lack_events(self.engine, self._clock.now()))
+        if not events:
+            return
+        self._transport.open()
+        for event in events:
+            log.warning("%s", getattr(event, "why", "") or f"{event} no longer lacks it")
+            self._apply(event)
+        self._write(())
+        self.snapshot()
+
     def restored(self) -> None:
         """Call before ``start`` if the ledger is a restored older one. Errors as ``turn``."""
+        self.look_for_extensions()
         self._transport.open()
         now = self._clock.now()
         self._apply(LedgerRestored(at=now))
@@ -149,13 +170,14 @@ class Runner:
 
     def start(self, *events: Event) -> None:
         """Open the transport, apply ``events``, and repeat the questions that were not answered."""
+        self.look_for_extensions()
         self._transport.open()
         self._broadcast.repeat(self.engine.state)
         for event in events:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._keep(ask)
-        for question in self.engine.questions():
+        for question in self._asked(self.engine.questions) or ():
             self._keep(question)
         self._plan()
         self._write(())
@@ -297,7 +319,7 @@ class Runner:
         return reply
 
     def _wake_at(self) -> float | None:
-        wake = self.engine.wake_at()
+        wake = self._asked(self.engine.wake_at)
         return None if wake is None else max(wake, self._no_tick_before)
 
     def _until_wake(self) -> float:
@@ -351,11 +373,28 @@ class Runner:
         except IllegalTransition as bug:
             log.exception("a bug of Penstock: %s was dropped", event)
             self._rebuild()
+            if isinstance(bug, BrokenExtension) and self._hold(bug):
+                return self._apply(event)
             return bug
         self._turn.events.append((self.engine.state.seq, event))
         for decision in decisions:
             self._keep(decision)
         return None
+
+    def _asked(self, ask: Callable[[], T]) -> T | None:
+        """Return what the engine answers once the studies of extensions that break are paused."""
+        try:
+            return ask()
+        except BrokenExtension as broken:
+            log.exception("a bug of Penstock")
+            return self._asked(ask) if self._hold(broken) else None
+
+    def _hold(self, broken: BrokenExtension) -> bool:
+        """Pause the studies of a broken extension; whether there were any that ran."""
+        held = list(hold_events(self.engine, broken, self._clock.now()))
+        for event in held:
+            self._apply(event)
+        return bool(held)
 
     def _rebuild(self) -> None:
         """Replace the engine, whose state may be half changed, by one that never saw the event."""

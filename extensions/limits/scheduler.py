@@ -128,7 +128,7 @@ class _Keeper:
 
     def _deadlines(self) -> Iterator[tuple[StudyState, float]]:
         for study in self._state.studies.values():
-            if not study.spec.limited or study.status in OVER:
+            if not study.spec.limited or study.status in OVER or study.lacks:
                 continue
             end = deadline_of(study.spec, study.created_at)
             if end is not None and "deadline" not in study.spent.reached:

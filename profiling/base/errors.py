@@ -7,6 +7,8 @@ because every other room raises them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .wording import worded
 
 
@@ -70,3 +72,14 @@ LASTING = (LedgerRefused, LedgerDamaged)
 
 class IllegalTransition(PenstockError):
     """An event that cannot happen in this state: a bug in Penstock. Nothing of it is written."""
+
+
+class BrokenExtension(IllegalTransition):
+    """An extension raised an error, or returned what it must not, while an event was handled.
+
+    ``studies`` are those that it did so for, by their ids.
+    """
+
+    def __init__(self, name: str, studies: Sequence[str], why: str) -> None:
+        super().__init__(f"the extension {name} is broken: {why}")
+        self.name, self.studies, self.why = name, tuple(studies), why

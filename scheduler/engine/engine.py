@@ -65,6 +65,7 @@ from ..model.events import (
     TrialTold,
     TrialWritten,
     Undurable,
+    Unread,
     WidthsMeasured,
 )
 from ..model.study import StudySpec
@@ -174,17 +175,14 @@ class Engine:
             core, prefixes=prefixes, proposals=proposals, attempts=attempts
         )
         core.fill = dispatcher.fill
-        core.extensions.plug_in(
-            [plug(Parts(core, proposals)) for plug in plugs],
-            [study.spec for study in core.state.studies.values()],
-        )
+        core.extensions.plug_in(self._plugged(plugs, Parts(core, proposals)), core.state)
         self._handlers = self._table(architectures)
         refusable = self._handlers.keys() - _NEVER_REFUSED
-        for kind, hear in reversed(core.extensions.handlers()):
+        for name, kind, hear in reversed(core.extensions.handlers()):
             if kind in refusable:
                 raise ValueError(f"an extension hears {kind.__name__}, which the core may refuse")
             known = self._handlers.get(kind)
-            self._handlers[kind] = hear if known is None else _in_turn(hear, known)
+            self._handlers[kind] = hear if known is None else self._in_turn(name, hear, known)
 
     @property
     def state(self) -> EngineState:
@@ -203,9 +201,9 @@ class Engine:
     def handle(self, event: Event) -> tuple[Decision, ...]:
         """Apply one event and return the decisions that follow.
 
-        Raises ``Refused``, and then nothing has changed; or ``IllegalTransition``, a bug of ours:
-        the trial keeps its state, and what the handler did before is not undone. The engine must
-        then not be used any more.
+        Raises ``Refused``, and then nothing has changed; or ``IllegalTransition``, a bug of ours
+        (``BrokenExtension``: of an extension): the trial keeps its state, and what the handler did
+        before is not undone. The engine must then not be used any more.
         """
         handler = self._handlers.get(type(event))
         if handler is None:
@@ -215,9 +213,15 @@ class Engine:
         try:
             handler(event)
             self._settle()
-        except Exception:
+        except Refused:
             core.undo()
             raise
+        except Exception as error:
+            core.undo()
+            broken = core.extensions.blamed(error)
+            if broken is None:
+                raise
+            raise broken from error
         if core.touched:
             self._packing.at_work_changed()
         return tuple(core.out)
@@ -304,6 +308,7 @@ class Engine:
             StudyCancelled: self._lifecycle.on_study_cancelled,
             StudyPaused: self._lifecycle.on_study_paused,
             StudyResumed: self._lifecycle.on_study_resumed,
+            Unread: self._lifecycle.on_unread,
             StudyWeighed: self._lifecycle.on_study_weighed,
             StudyExtended: self._lifecycle.on_study_extended,
             StudyFailed: self._lifecycle.on_study_failed,
@@ -342,10 +347,26 @@ class Engine:
             WidthsMeasured: self._attempts.on_widths_measured,
         }
 
+    def _plugged(self, plugs: Sequence[Plug], parts: Parts) -> list[tuple[str, Extension]]:
+        """Make the extensions, each with its module. One that cannot be made is left out."""
+        made = []
+        for plug in plugs:
+            try:
+                made.append((plug.__module__, plug(parts)))
+            except Exception as error:
+                name = plug.__module__.rpartition(".")[0].rpartition(".")[2]
+                self._core.extensions.unfit[name] = f"{type(error).__name__}: {error}"
+        return made
 
-def _in_turn(first: Callable[[Any], None], second: Callable[[Any], None]) -> Callable[[Any], None]:
-    def handle(event: Any) -> None:
-        first(event)
-        second(event)
+    def _in_turn(
+        self, name: str, first: Callable[[Any], None], second: Callable[[Any], None]
+    ) -> Callable[[Any], None]:
+        """Return what lets an extension hear an event before the core does, unless it is broken."""
+        extensions = self._core.extensions
 
-    return handle
+        def hear(event: Any) -> None:
+            if not extensions.is_off(name):
+                first(event)
+            second(event)
+
+        return hear

@@ -36,6 +36,7 @@ from ..model.events import (
     StudyStopped,
     StudySubmitted,
     StudyWeighed,
+    Unread,
 )
 from ..model.finished import FinishedStudy
 from ..model.study import DELETED, OVER, StudySpec
@@ -77,16 +78,26 @@ class Lifecycle:
 
     def on_study_paused(self, event: StudyPaused) -> None:
         study = self._core.study(event.study)
-        if study.status == "paused":
+        if event.lacks:
+            study.lacks |= dict.fromkeys(event.lacks, event.why)
+            self._core.extensions.study_begins(study)
+            self._core.halt(study)
+        elif study.status == "paused":
             raise Refused(f"{event.study} is paused already")
-        self._core.pause(study)
+        else:
+            self._core.pause(study)
         self._core.offer_slots()
 
     def on_study_resumed(self, event: StudyResumed) -> None:
         study = self._core.study(event.study)
-        if study.status != "paused":
+        if event.found:
+            for name in event.found:
+                study.lacks.pop(name, None)
+            self._core.extensions.study_begins(study)
+        elif study.status != "paused":
             raise Refused(f"{event.study} is not paused")
-        self._resume(study)
+        else:
+            self._resume(study)
         self._try_devices(study)
         self._changed(study)
 
@@ -109,6 +120,12 @@ class Lifecycle:
     def _exclude_unable(self, study: StudyState) -> None:
         devices = [each.device for each in self._state.devices.values()]
         exclude_unable(self._core, study, devices)
+
+    def on_unread(self, event: Unread) -> None:
+        """Note that a study needs an extension that is not there."""
+        study = self._state.studies.get(event.study or "")
+        if study is not None and event.extension not in study.needs:
+            study.needs.append(event.extension)
 
     def on_study_weighed(self, event: StudyWeighed) -> None:
         study = self._core.study(event.study)
@@ -133,7 +150,7 @@ class Lifecycle:
             else:
                 study.held_back += spec.n_trials - study.spec.n_trials
             study.spec = spec
-            self._core.extensions.study_begins(spec)
+            self._core.extensions.study_begins(study)
             study.ending, study.finishes = False, ""
             if study.status == "paused" and is_in_part(study.message):
                 self._resume(study)  # its user has acted, and may have mended the code
@@ -220,7 +237,7 @@ class Lifecycle:
         study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
         study.best = best_completed(trials, spec)
         study.spent = past.spent
-        self._core.extensions.study_begins(spec)
+        self._core.extensions.study_begins(study)
         self._exclude_unable(study)
         self._state.studies[spec.id] = study
         for trial in trials:
@@ -237,7 +254,7 @@ class Lifecycle:
             raise Refused(f"study {spec.id} was submitted already")
         study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
         study.enqueued = list(event.enqueued)
-        self._core.extensions.study_begins(spec)
+        self._core.extensions.study_begins(study)
         self._prefixes.others.take_in(study, event.earlier)
         self._exclude_unable(study)
         self._state.studies[spec.id] = study

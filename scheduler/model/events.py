@@ -92,14 +92,32 @@ class StudyCancelled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPaused(Event):
-    """The study takes no new segment. Running ones are cut at the end of their epoch."""
+    """The study takes no new segment. Running ones are cut at the end of their epoch.
+
+    It may be because it ``lacks`` extensions, by their names, which are not called for it any more;
+    ``why`` says so to people. That is apart from a pause of its user's.
+    """
 
     study: str
+    why: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResumed(Event):
+    """The study goes on, or no longer lacks the extensions that were ``found``."""
+
     study: str
+    found: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread(Event):
+    """An event of an extension that is not there: it is kept, and read once the extension is."""
+
+    kind: str
+    extension: str
+    study: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

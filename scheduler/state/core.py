@@ -56,7 +56,7 @@ class Core:
         self.moved: dict[str, None] = {}
         #: Studies of which a trial has other parameters than it was proposed with.
         self.reparametrised: set[str] = set()
-        self.extensions = Extensions()
+        self.extensions = Extensions(state.studies)
         #: Functions of extensions to call when the event is handled, before slots are given out.
         self.after: dict[Callable[[], None], None] = {}
         #: True while free slots may have trials.
@@ -253,6 +253,10 @@ class Core:
     def pause(self, study: StudyState) -> None:
         """The study takes no new segment, and what runs of it is cut at the end of its epoch."""
         study.status = "paused"
+        self.halt(study)
+
+    def halt(self, study: StudyState) -> None:
+        """Cut what runs of the study at the end of its epoch."""
         for fence, attempt in self.state.attempts.items():
             if attempt.study == study.spec.id:
                 attempt.cut = True

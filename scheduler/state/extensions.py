@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...profiling.base.errors import BrokenExtension
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.memory.footprint import Footprint
@@ -25,7 +26,7 @@ from ..model.study import StudySpec
 from ..model.trial import Trial
 
 if TYPE_CHECKING:
-    from .state import Attempt, StudyState
+    from .state import Attempt, EngineState, StudyState
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class Extension:
 
     #: The name of the extension, and of its folder.
     name: str
+    #: The version of its state. A state (a mapping) may have one under ``version``; else it is 1.
+    version: int = 1
     #: Tell whether a study needs it. It is asked when a study begins, is extended or is reopened:
     #: the answer must not depend on what changes in between, such as its weight.
     needed_by: Callable[[StudySpec], bool]
@@ -127,35 +130,120 @@ class Extension:
     deadlines: Callable[[], Iterable[float]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The state of an extension that cannot be read: it is kept as it is."""
+
+    why: str
+    state: Any
+
+
 class Extensions:
     """The extensions of an engine, and which studies need them."""
 
-    def __init__(self) -> None:
+    def __init__(self, studies: Mapping[str, StudyState]) -> None:
+        self._studies = studies
         self._all: tuple[Extension, ...] = ()
         self._too_full: tuple[Callable[[Trial, Member], str], ...] = ()
         self._limit: tuple[Callable[[str], SlotLimit], ...] = ()
         self._left_free: tuple[Callable[[Trial, Member], float], ...] = ()
         self._on_shared: tuple[Callable[[Trial, Attempt, EpochReported], bool], ...] = ()
+        #: The module that made an extension, by the extension's name.
+        self._modules: dict[str, str] = {}
+        #: Extensions that could not be plugged in, by name, each with the reason.
+        self.unfit: dict[str, str] = {}
         #: The extensions that a study needs, by its id. Studies that need none are not in it.
         self.by_study: dict[str, tuple[Extension, ...]] = {}
 
-    def plug_in(self, extensions: Sequence[Extension], studies: Iterable[StudySpec]) -> None:
-        """Add the extensions, which are called in this order, for ``studies`` and later ones."""
-        self._all = tuple(extensions)
+    def plug_in(self, extensions: Sequence[tuple[str, Extension]], state: EngineState) -> None:
+        """Add the extensions, which are called in this order, for the studies of ``state`` too.
+
+        Each comes with the module that made it. One whose state another version wrote is left out.
+        """
+        self._all = tuple(each for _, each in extensions if self._fits(each, state))
+        self._modules = {each.name: module for module, each in extensions}
         self._too_full = self._point("too_full")
         self._limit = self._point("limit")
         self._left_free = self._point("left_free")
         self._on_shared = self._point("on_shared")
-        for spec in studies:
-            self.study_begins(spec)
+        for study in state.studies.values():
+            self.study_begins(study)
 
-    def study_begins(self, spec: StudySpec) -> None:
-        """Find what a study needs that is new, or has another specification from now on."""
-        needed = tuple(each for each in self._all if each.needed_by(spec))
-        if needed:
-            self.by_study[spec.id] = needed
+    def _fits(self, extension: Extension, state: EngineState) -> bool:
+        """Whether an extension can be used; if not, the reason is noted."""
+        own = state.ext.get(extension.name)
+        version = own.get("version", 1) if isinstance(own, dict) else getattr(own, "version", 1)
+        if isinstance(own, Unreadable) or version != extension.version:
+            why = f"has version {version}, and it knows version {extension.version}"
+            reason = f"its state {own.why if isinstance(own, Unreadable) else why}"
+            self.unfit[extension.name] = reason
+            return False
+        try:
+            for study in state.studies.values():
+                extension.needed_by(study.spec)
+        except Exception as error:
+            self.unfit[extension.name] = f"{type(error).__name__}: {error}"
+            return False
+        return True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the extensions that are there, in order."""
+        return tuple(each.name for each in self._all)
+
+    def study_begins(self, study: StudyState) -> None:
+        """Find what a study needs that is new, is specified anew, or lacks others than before."""
+        there = self.names
+        needed = [each for each in self._all if each.needed_by(study.spec)]
+        kept = [name for name in study.needs if name not in there]
+        study.needs = [*(each.name for each in needed), *kept]
+        called = tuple(each for each in needed if each.name not in study.lacks)
+        if called:
+            self.by_study[study.spec.id] = called
         else:
-            self.by_study.pop(spec.id, None)
+            self.by_study.pop(study.spec.id, None)
+
+    def is_off(self, name: str) -> bool:
+        """Whether studies lack an extension that is there, and none has it: it is broken."""
+        return any(name in study.lacks for study in self._studies.values()) and not any(
+            each.name == name for called in self.by_study.values() for each in called
+        )
+
+    def blamed(self, error: Exception) -> BrokenExtension | None:
+        """Return the error of the extension that raised ``error``; None if none of them did."""
+        if isinstance(error, BrokenExtension):
+            return error
+        step = error.__traceback__
+        while step is not None:
+            frame, step = step.tb_frame, step.tb_next
+            name = self._name_of(frame.f_globals.get("__name__", ""))
+            if name:
+                return self._broken(name, f"{type(error).__name__}: {error}", frame)
+        return None
+
+    def _name_of(self, module: str) -> str:
+        for name, own in self._modules.items():
+            package = own.rpartition(".")[0]
+            if module == own or (".extensions." in package and module.startswith(f"{package}.")):
+                return name
+        return ""
+
+    def _broken(self, name: str, why: str, frame: Any = None) -> BrokenExtension:
+        """Return the error of an extension, for the study that it was called for, or for all."""
+        while frame is not None:
+            for value in frame.f_locals.values():
+                found = getattr(value, "spec", value)
+                if isinstance(found, StudySpec):
+                    return BrokenExtension(name, [found.id], why)
+            if frame.f_code.co_name == "handle":
+                break
+            frame = frame.f_back
+        studies = [
+            study
+            for study, called in self.by_study.items()
+            if any(each.name == name for each in called)
+        ]
+        return BrokenExtension(name, studies, why)
 
     def study_over(self, study: StudyState) -> None:
         """Tell those that the study needed that it is over, and have all forget it."""
@@ -165,18 +253,35 @@ class Extensions:
         for forget in self._point("forget"):
             forget(study.spec.id)
 
-    def handlers(self) -> Sequence[tuple[type[Event], Callable[[Any], None]]]:
-        """Return the handlers of all extensions, in order."""
-        return [handler for each in self._all for handler in each.handlers.items()]
+    def handlers(self) -> Sequence[tuple[str, type[Event], Callable[[Any], None]]]:
+        """Return the handlers of all extensions, in order, each with its extension's name."""
+        return [
+            (each.name, kind, hear) for each in self._all for kind, hear in each.handlers.items()
+        ]
 
     def deadlines(self) -> list[float]:
         """Return when extensions want a ``Tick``."""
-        return [at for each in self._all if each.deadlines is not None for at in each.deadlines()]
+        return self._collected("deadlines", (int, float))
 
     def questions(self) -> list[Decision]:
         """Return the unanswered questions of all extensions."""
-        asking = (each.questions for each in self._all if each.questions is not None)
-        return [question for questions in asking for question in questions()]
+        return self._collected("questions", Decision)
+
+    def _collected(self, point: str, kind: Any) -> list[Any]:
+        """Return all that extensions which are not off have at a point, values of this kind."""
+        found: list[Any] = []
+        for each in self._all:
+            ask = getattr(each, point)
+            if ask is None or self.is_off(each.name):
+                continue
+            try:
+                values = list(ask())
+            except Exception as error:
+                raise self._broken(each.name, f"{type(error).__name__}: {error}") from error
+            if not all(isinstance(value, kind) for value in values):
+                raise self._broken(each.name, f"{point} returned {values!r}")
+            found += values
+        return found
 
     def segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
@@ -186,6 +291,8 @@ class Extensions:
         for each in self.by_study.get(study.spec.id, ()):
             if each.segment is not None:
                 values = each.segment(study, trial, members)
+                if not isinstance(values, SegmentValues):
+                    raise BrokenExtension(each.name, [study.spec.id], f"segment gave {values!r}")
                 found = values if found is NO_VALUES else found.beside(values)
         return found
 
@@ -201,6 +308,8 @@ class Extensions:
         """Return why an extension keeps the study from the device; empty if none does."""
         for each in self.by_study.get(spec.id, ()):
             if each.refusal is not None and (why := each.refusal(spec, device)):
+                if not isinstance(why, str):
+                    raise BrokenExtension(each.name, [spec.id], f"refusal returned {why!r}")
                 return why
         return ""
 
@@ -209,7 +318,11 @@ class Extensions:
         earliest = None
         for each in self.by_study.get(study.spec.id, ()):
             at = None if each.until is None else each.until(study)
-            if at is not None and (earliest is None or at < earliest):
+            if at is None:
+                continue
+            if not isinstance(at, float | int):
+                raise BrokenExtension(each.name, [study.spec.id], f"until returned {at!r}")
+            if earliest is None or at < earliest:
                 earliest = at
         return earliest
 

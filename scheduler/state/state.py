@@ -126,6 +126,10 @@ class StudyState:
     ending: bool = False
     #: The trial that goes on to its target all the same; empty if none does.
     finishes: str = ""
+    #: The extensions that it has needed since it began.
+    needs: list[str] = field(default_factory=list)
+    #: Those of them that are not there, each with the words for people. They are not called.
+    lacks: dict[str, str] = field(default_factory=dict)
 
     @property
     def at_work(self) -> int:
@@ -146,18 +150,19 @@ class StudyState:
     @property
     def runnable(self) -> bool:
         """Whether segments of the study may be sent."""
-        return self.status == "running" and self.spec.contract != "ask"
+        return self.status == "running" and self.spec.contract != "ask" and not self.lacks
 
     @property
     def record(self) -> StudyRecord:
         messages = [self.message] if self.message else []
+        messages += dict.fromkeys(self.lacks.values())
         if self.undurable:
             trials = "1 trial" if len(self.undurable) == 1 else f"{len(self.undurable)} trials"
             reason = next(reversed(self.undurable.values()))
             messages.append(f"the newest checkpoint of {trials} could not be written: {reason}")
         return StudyRecord(
             self.spec,
-            self.status,
+            "paused" if self.lacks and self.status == "running" else self.status,
             self.created_at,
             self.finished_at,
             "; ".join(messages),

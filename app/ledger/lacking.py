@@ -1,0 +1,47 @@
+"""Studies that need an extension which is not there, or is broken: they are paused, others go on.
+
+As the scheduler starts, a study that needs such an extension begins to lack it, which is an event,
+and one that lacks an extension which is there again goes on. What a study needs, the engine has
+noted while the extension was there; of a study of an older version its specification says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...profiling.base.errors import BrokenExtension
+from ...scheduler.engine.engine import Engine
+from ...scheduler.model.events import Event, StudyPaused, StudyResumed
+from ..extensions import absent, needed_by
+
+
+def lack_events(engine: Engine, at: float) -> Iterator[Event]:
+    """The events by which studies begin to lack extensions, or no longer do, at ``at``."""
+    there, unfit = engine.extensions.names, engine.extensions.unfit
+    for study in engine.state.studies.values():
+        needed = dict.fromkeys((*study.needs, *needed_by(study.spec), *study.lacks))
+        for name in needed:
+            if name not in there and name not in study.lacks:
+                why = unfit.get(name)
+                words = absent(name) if why is None else broken_words(name, why)
+                yield StudyPaused(at=at, study=study.spec.id, why=words, lacks=(name,))
+        found = tuple(name for name in study.lacks if name in there)
+        if found:
+            yield StudyResumed(at=at, study=study.spec.id, found=found)
+
+
+def hold_events(engine: Engine, broken: BrokenExtension, at: float) -> Iterator[Event]:
+    """The events by which the studies of a broken extension are paused."""
+    words = broken_words(broken.name, broken.why)
+    for name in broken.studies:
+        study = engine.state.studies.get(name)
+        if study is not None and broken.name not in study.lacks:
+            yield StudyPaused(at=at, study=name, why=words, lacks=(broken.name,))
+
+
+def broken_words(name: str, why: str) -> str:
+    """Why a study is paused whose extension is there, but cannot be used."""
+    return (
+        f"the extension {name}, which it needs, is broken ({why}): mend the folder"
+        f" extensions/{name}; the study goes on as the scheduler starts again"
+    )
