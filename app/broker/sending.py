@@ -58,7 +58,7 @@ def _dispatched(
     segment = dispatch.segment
     trial = segment.trial
     queues = tuple(protocol.queue_name(m.device, m.slot) for m in segment.members)
-    tuned, texts = dispatch.ext.get("system_tuning", {}), []
+    texts = []
     unknown = dispatch.ext.get("memory", {}).get("estimate", ())
     estimate = tuple(TrialRef(**each) for each in unknown)
     for rank, queue in enumerate(queues):
@@ -106,11 +106,9 @@ def _dispatched(
             supernet=_supernet(spec.strategy.supernet),
             durable=dispatch.durable,
             system=dispatch.system,
-            probe=tuned.get("probe", ()) if rank == 0 else (),
-            probe_epochs=tuned.get("epochs", dispatch.width_epochs),
+            measured=dispatch.undivided,
             widths=segment.widths,
-            energy=spec.energy_weight > 0,
-            profile=tuned.get("profile", False) and rank == 0,
+            width_epochs=dispatch.width_epochs,
             estimate=estimate if rank == 0 else (),
             describe=_refs(dispatch.describe) if rank == 0 else (),
             fuse=may_fuse(spec),
@@ -120,6 +118,7 @@ def _dispatched(
             lease_ms=lease_ms,
             weights=dispatch.weights,
             copies=dispatch.copies,
+            ext=dict(dispatch.ext) if rank == 0 else {},
         )
         text = task.model_dump_json()
         texts.append(message(task, text, seal(key, text), queue))

@@ -19,15 +19,15 @@ from typing import Any, Protocol
 import torch
 
 from ...profiling.knobs.knobs import SystemConfig
-from ..contracts.rng import key
-from ..process.energy import MIN_METERED
-from ..process.failure import failure_of
-from ..process.pipe import Window
-from ..system.system import System
-from ..system.windows import relative
-from .backward import backward
-from .data import length, read
-from .training import Training
+from ...tasks.contracts.rng import key
+from ...tasks.process.energy import MIN_METERED
+from ...tasks.process.failure import failure_of
+from ...tasks.process.pipe import Window
+from ...tasks.system.system import System
+from ...tasks.training.backward import backward
+from ...tasks.training.data import length, read
+from ...tasks.training.training import Training
+from .windows import relative
 
 #: Passes of a window: the first ones, which are not counted, and the counted ones.
 WARM_UP, COUNTED = 1, 3
@@ -56,7 +56,7 @@ def probe(
     *,
     energy: bool = False,
 ) -> tuple[list[Window], Failed]:
-    """The windows of each candidate, as ``tasks.system.windows.results``, and why others failed.
+    """The windows of each candidate, as ``windows.results``, and why others failed.
 
     No window is begun that might exceed ``passes`` in total. There are none if ``passes`` is not
     enough for one window and two of the default. ``energy``: windows are long enough to measure

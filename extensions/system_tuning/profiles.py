@@ -10,10 +10,10 @@ import os
 from typing import TYPE_CHECKING
 
 from ...profiling.similarity.profile import profile_of
-from ..system.profiler import Profiler
-from .data import length
-from .loop import Result
-from .training import Training
+from ...tasks.system.profiler import Profiler
+from ...tasks.training.data import length
+from ...tasks.training.loop import Result
+from ...tasks.training.training import Training
 
 if TYPE_CHECKING:
     from ...profiling.similarity.history import Profile

@@ -12,9 +12,10 @@ from ...scheduler.engine.engine import Parts
 from ...scheduler.model.events import Advised, ConfigsProposed, Profiled, WindowsMeasured
 from ...scheduler.model.study import StudySpec
 from ...scheduler.state.extensions import Extension
+from . import NAME
 from .probing import Probing
 from .tuning import Tuning
-from .workloads import NAME, TuningState
+from .workloads import TuningState
 
 #: The type of the extension's state, by which snapshots are read.
 STATE = TuningState

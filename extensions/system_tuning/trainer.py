@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from ....profiling.knobs.knobs import part
-from ...process.pipe import Run
-from ...system import windows
-from ...system.system import READING
-from ...training.data import by_rows, length
-from ...training.loop import Result, Tick
-from ...training.probe import probe
-from ...training.profile import Profiles
-from ...training.training import Training
-from ..hooks import Epoch, Hook, Parts, Segment
+from typing import Any
+
+from ...profiling.knobs.knobs import SystemConfig, part
+from ...tasks.process.messages import SegmentTask
+from ...tasks.process.pipe import Run
+from ...tasks.system.system import READING
+from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
+from ...tasks.training.data import by_rows, length
+from ...tasks.training.loop import Result, Tick
+from ...tasks.training.training import Training
+from . import NAME, windows
+from .probe import probe
+from .profiles import Profiles
 
 
 def hook(parts: Parts) -> Hook:
@@ -27,14 +30,17 @@ class _Probing(Hook):
 
     def before(self, segment: Segment) -> None:
         """Measure the candidates that the segment names: rounding ones now."""
-        run, training = segment.run, segment.training
-        exact_ones = [c for c in run.task.probe if part(c, "exact") == c]
-        others = [c for c in run.task.probe if c not in exact_ones]
+        run, training, told = segment.run, segment.training, _told(segment.task)
+        tried: list[SystemConfig] = [
+            tuple((name, value) for name, value in config) for config in told.get("probe", ())
+        ]
+        exact_ones = [c for c in tried if part(c, "exact") == c]
+        others = [c for c in tried if c not in exact_ones]
         own = run.task.system
         if others and training.epoch == run.task.origin and not run.members:
             steps = -(-length(training.data.train) // training.batch_size)
-            passes = run.task.probe_epochs * steps
-            found, failed = probe(training, others, passes, run, energy=run.task.energy)
+            passes = told["epochs"] * steps
+            found, failed = probe(training, others, passes, run, energy=told["energy"])
             if found or failed:
                 run.windows(found, failed)
         if by_rows(training.data.train) is not None:
@@ -53,7 +59,7 @@ class _Probing(Hook):
         if training.windows:
             epoch.measured = True
             epoch.tick = _saying_windows(run, training, epoch.tick)
-        if run.task.profile and epoch.number == run.task.first:
+        if _told(run.task).get("profile") and epoch.number == run.task.first:
             epoch.measured = True
             self._away[run.task.trial] = 0.0 if run.turn is None else run.turn.away
             self._profiles.begin(training)
@@ -72,6 +78,12 @@ class _Probing(Hook):
     def forget(self, trial: str) -> None:
         """Drop what is kept of a trial."""
         self._away.pop(trial, None)
+
+
+def _told(task: SegmentTask) -> dict[str, Any]:
+    """Return what the scheduler's end says of the segment (``tuning``); empty if nothing."""
+    told: dict[str, Any] = task.ext.get(NAME, {})
+    return told
 
 
 def _saying_windows(run: Run, training: Training, tick: Tick) -> Tick:

@@ -33,8 +33,9 @@ from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core, Refused
 from ...scheduler.state.extensions import SegmentValues
 from ...scheduler.state.state import StudyState
+from . import NAME
 from .probing import Probing
-from .workloads import NAME, Suspect, WorkloadTuning, tuning_in, workloads_in
+from .workloads import Suspect, WorkloadTuning, tuning_in, workloads_in
 
 #: The part of a workload's seconds of training, known and expected, that may go to windows whose
 #: training is thrown away.
@@ -97,9 +98,9 @@ class Tuning:
             and len(members) == 1
         )
         if by_epoch:
-            return _values(trial, profile=profile, one_epoch=whole)
+            return _values(spec, trial, profile=profile, one_epoch=whole)
         if not untrained or len(members) > 1 or self._probing.busy(workload):
-            return _values(trial, profile=profile)
+            return _values(spec, trial, profile=profile)
         self._probing.enter_configs(key, workload, spec, slot_class)
         probe = tuple(c for race in workload.races if not race.over for c in race.open())
         if workload.over and workload.begun > RECHECK_INTERVAL:
@@ -119,8 +120,10 @@ class Tuning:
             trial.system = merged(*(race.chosen for race in settled))
             epoch_seconds = self._state.epoch_seconds(trial)
             assert epoch_seconds  # otherwise ``seconds`` is 0
-            return _values(trial, probe=probe, epochs=seconds / epoch_seconds, profile=profile)
-        return _values(trial, profile=profile)
+            return _values(
+                spec, trial, probe=probe, epochs=seconds / epoch_seconds, profile=profile
+            )
+        return _values(spec, trial, profile=profile)
 
     def on_windows_measured(self, event: WindowsMeasured) -> None:
         trial = self._core.trial(event.trial)
@@ -277,6 +280,7 @@ def _relative_cost(spec: StudySpec, window: Window) -> float | None:
 
 
 def _values(
+    spec: StudySpec,
     trial: Trial,
     *,
     probe: tuple[SystemConfig, ...] = (),
@@ -286,13 +290,18 @@ def _values(
 ) -> SegmentValues:
     """Return the values of a segment that runs with the trial's configuration.
 
-    It tries ``probe`` for at most ``epochs`` epochs' worth of time; ``profile``: its first epoch
-    is profiled.
+    It tries ``probe`` for at most ``epochs`` epochs' worth of time, in windows that are long enough
+    for their joules where these count. ``profile``: its first epoch is profiled.
     """
-    task = {"probe": probe, "epochs": epochs, "profile": profile} if probe or profile else None
+    told = {
+        "probe": probe,
+        "epochs": epochs,
+        "energy": spec.energy_weight > 0,
+        "profile": profile,
+    }
     return SegmentValues(
         trial.system,
         one_epoch=one_epoch,
         undivided=bool(probe),
-        ext={} if task is None else {NAME: task},
+        ext={NAME: told} if probe or profile else {},
     )

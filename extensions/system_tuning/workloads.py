@@ -14,9 +14,7 @@ from ...scheduler.model.decisions import AskConfigs, Consult
 from ...scheduler.model.study import Metrics, StudySpec, batch_of, shards_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
-
-#: The name of the extension, and of its state.
-NAME = "system_tuning"
+from . import NAME
 
 
 @dataclass(slots=True)

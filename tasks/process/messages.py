@@ -140,16 +140,12 @@ class SegmentTask(_Frozen):
     durable: bool = False
     #: The system configuration to run with: knobs of ``profiling.knobs.knobs`` with their values.
     system: SystemConfig = ()
-    #: Candidate configurations to probe.
-    probe: tuple[SystemConfig, ...] = ()
-    #: The most work that probing may take, in epochs.
-    probe_epochs: float = Field(default=0.0, ge=0)
+    #: Whether an extension measures it, and so it has its lane's time for itself.
+    measured: bool = False
     #: Widths to measure, in this order, instead of training (``profiling.costs.width_window``).
     widths: tuple[int, ...] = ()
-    #: Whether windows must be long enough to measure their joules.
-    energy: bool = False
-    #: Whether the workload's profile is measured.
-    profile: bool = False
+    #: The most work that the measuring of widths may take, in epochs.
+    width_epochs: float = Field(default=0.0, ge=0)
     #: Trials whose memory is to be estimated, if the trainer has the time (``tasks.memory``).
     estimate: tuple[TrialRef, ...] = ()
     #: Trials whose models are to be counted, if the trainer has the time
@@ -184,6 +180,8 @@ class SegmentTask(_Frozen):
     #: included; empty where a lane has one seat. A trial of weight 0 has turns only while no other
     #: one is ready.
     weights: tuple[tuple[str, float], ...] = ()
+    #: What extensions tell their ends in the trainer, by their names.
+    ext: dict[str, Any] = {}
 
     @property
     def last(self) -> int:
@@ -202,7 +200,7 @@ class SegmentTask(_Frozen):
         """
         own = any(name in PROCESS_KNOBS for name, _ in self.system)
         return bool(
-            self.probe
+            self.measured
             or self.widths
             or own
             or self.memory_limit is not None

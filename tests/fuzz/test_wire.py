@@ -36,7 +36,7 @@ TASK = SegmentTask(
     code=CodeRef(target="m:Net", path="/p", digest="d"), params={"lr": 0.1, "name": "a"},
     metric="loss", also=("size",), seed=1, first=2, n=3, fence=4, queues=("cpu.a.0.s0",),
     parents=(ParentRef(epoch=1, uri="file:///x", state_hash="h"),), system=(("threads", 2),),
-    probe=((("threads", 1),),), lease_ms=5000,
+    ext={"watching": {"probe": [[["threads", 1]]]}}, lease_ms=5000,
 )  # fmt: skip
 TEXT = TASK.model_dump_json()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import trainees
 from patience import until
 from trainer_process import alone_hashes, hashes, hear_all, segment
@@ -77,11 +78,13 @@ def test_what_changes_the_process_has_the_turn_until_its_segment_ends(lane):
     assert order == [own.trial, other.trial]
 
 
+@pytest.mark.extension("system_tuning")
 def test_nobody_waits_for_a_profile_which_is_dropped_then(lane):
-    alone = task(2, trainees.Paced, 1, params={"steps": 50}, profile=True)
+    profile = {"system_tuning": {"profile": True}}
+    alone = task(2, trainees.Paced, 1, params={"steps": 50}, ext=profile)
     lane.run(alone)
     assert "profiled" in [m["op"] for m in hear_all(lane, [alone])]
-    profiled = task(0, trainees.Paced, 1, params={"steps": 900}, profile=True)
+    profiled = task(0, trainees.Paced, 1, params={"steps": 900}, ext=profile)
     lane.run(profiled)
     while lane.hear()["op"] != "progress":
         pass

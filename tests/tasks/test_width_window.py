@@ -27,7 +27,7 @@ def window(trainers, code, widths=(1, 2, 3), *, epochs=100.0, first=1, last=None
     """What each member says of a window in its end. Member ``last`` is told to stop, at last."""
     members = [trainer.identity for trainer in trainers]
     queues = tuple(f"cpu.{rank}" for rank in range(len(members)))
-    fields = {"shards": 4, "widths": widths, "probe_epochs": epochs, "fence": next(FENCES)}
+    fields = {"shards": 4, "widths": widths, "width_epochs": epochs, "fence": next(FENCES)}
     task = plain_segment(code, first, **{**fields, "queues": queues, **changes})
     for rank, trainer in enumerate(trainers):
         trainer.run(task.model_copy(update={"rank": rank}), members)
@@ -70,7 +70,7 @@ def test_members_that_come_too_late_are_not_waited_for(trainers):
     two = trainers[:2]
     members = [trainer.identity for trainer in two]
     task = plain_segment(
-        OneByOne, shards=4, widths=(1, 2), probe_epochs=9.0, fence=next(FENCES), queues=("a", "b")
+        OneByOne, shards=4, widths=(1, 2), width_epochs=9.0, fence=next(FENCES), queues=("a", "b")
     )
     two[0].run(task, members)
     leader = two[0].hear_until("widths")[-1]

@@ -53,7 +53,7 @@ class _WidthWindows(Hook):
         try:
             training = make()
             per_epoch = -(-length(training.data.train) // training.batch_size)
-            passes = task.probe_epochs * per_epoch
+            passes = task.width_epochs * per_epoch
             if task.rank == 0:
                 _lead(run, training, self._handler, passes, per_epoch)
             else:

@@ -61,6 +61,7 @@ class Told(NamedTuple):
 
     probe: tuple = ()
     epochs: float = 0.0
+    energy: bool = False
     profile: bool = False
 
 
