@@ -12,7 +12,7 @@ from ...scheduler.engine.engine import Parts
 from ...scheduler.model.events import Advised, ConfigsProposed, Profiled, WindowsMeasured
 from ...scheduler.model.study import StudySpec
 from ...scheduler.state.extensions import Extension
-from . import NAME
+from .name import NAME
 from .probing import Probing
 from .tuning import Tuning
 from .workloads import TuningState

@@ -12,7 +12,8 @@ from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
 from ...tasks.training.data import by_rows, length
 from ...tasks.training.loop import Result, Tick
 from ...tasks.training.training import Training
-from . import NAME, windows
+from . import windows
+from .name import NAME
 from .probe import probe
 from .profiles import Profiles
 

@@ -33,7 +33,7 @@ from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core, Refused
 from ...scheduler.state.extensions import SegmentValues
 from ...scheduler.state.state import StudyState
-from . import NAME
+from .name import NAME
 from .probing import Probing
 from .workloads import Suspect, WorkloadTuning, tuning_in, workloads_in
 

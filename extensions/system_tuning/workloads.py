@@ -14,7 +14,7 @@ from ...scheduler.model.decisions import AskConfigs, Consult
 from ...scheduler.model.study import Metrics, StudySpec, batch_of, shards_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
-from . import NAME
+from .name import NAME
 
 
 @dataclass(slots=True)

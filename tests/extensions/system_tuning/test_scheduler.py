@@ -9,13 +9,14 @@ import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.extensions.system_tuning.name import NAME
 from penstock.extensions.system_tuning.probing import PROPOSALS
 from penstock.extensions.system_tuning.tuning import (
     MAX_SILENT_PROBES,
     PROBE_SHARE,
     RECHECK_INTERVAL,
 )
-from penstock.extensions.system_tuning.workloads import NAME, Suspect, workload_of, workloads_in
+from penstock.extensions.system_tuning.workloads import Suspect, workload_of, workloads_in
 from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine, Refused

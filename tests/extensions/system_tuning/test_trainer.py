@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 import trainees
-from penstock.extensions.system_tuning import NAME
+from penstock.extensions.system_tuning.name import NAME
 from penstock.extensions.system_tuning.probe import probe
 from penstock.extensions.system_tuning.windows import interleave, results
 from penstock.profiling.knobs.knobs import merged
