@@ -43,6 +43,7 @@ EXTENSIONS = (
     "memory",
     "system_tuning",
     "sharing",
+    "fusion",
     "nas",
     "simulation",
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-import penstock.tasks.fusion.known as known
+import penstock.extensions.fusion.known as known
+from penstock.extensions.fusion.epoch import Row
+from penstock.extensions.fusion.fusion import Fusion
 from penstock.tasks.checkpoints.state import copy_state
 from penstock.tasks.contracts.rng import key
-from penstock.tasks.fusion.epoch import Row
-from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.training import loop
 
 from ._fusion_trials import OPTIMIZERS, configure, quiet, trial

@@ -51,8 +51,8 @@ def figures(trials: int) -> dict[str, float]:
 
 def main() -> None:
     """Be one of the processes."""
-    from penstock.tasks.fusion.epoch import Row
-    from penstock.tasks.fusion.fusion import Fusion
+    from penstock.extensions.fusion.epoch import Row
+    from penstock.extensions.fusion.fusion import Fusion
     from penstock.tasks.training import loop
 
     from ._fusion_trials import configure, quiet, trial

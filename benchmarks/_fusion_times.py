@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from statistics import median
 
-from penstock.tasks.fusion.epoch import Row
-from penstock.tasks.fusion.fusion import Fusion
+from penstock.extensions.fusion.epoch import Row
+from penstock.extensions.fusion.fusion import Fusion
 from penstock.tasks.training import loop
 
 from ._fusion_trials import configure, quiet, trial

@@ -30,7 +30,7 @@ from typing import Any
 
 from ._frozen import frozen_seed
 
-FROZEN = ("tasks/fusion",)
+FROZEN = ("extensions/fusion",)
 PARTS = ("bits", "mlp", "compiled", "lenet", "steady", "memory", "adapters", "live")
 MLPS = {"mlp_20_32_32_2": 20, "mlp_784_128_10": 3}
 

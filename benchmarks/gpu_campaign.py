@@ -85,8 +85,13 @@ STEPS = (
     _part("determinism", 240),
     _tests("tests.faults", 300, _GPU_TESTS, "-k", "killed or pause or needs_more or joules"),
     _tests("tests.others", 300, _GPU_TESTS, "-k", "knobs or optuna"),
-    _tests("tests.operators", 480, "tests/tasks/test_fused_operators.py"),
-    _tests("tests.fusion", 480, "tests/tasks/test_fusion.py", "tests/tasks/test_fusion_faults.py"),
+    _tests("tests.operators", 480, "tests/extensions/fusion/test_fused_operators.py"),
+    _tests(
+        "tests.fusion",
+        480,
+        "tests/extensions/fusion/test_fusion.py",
+        "tests/extensions/fusion/test_fusion_faults.py",
+    ),
 )
 
 

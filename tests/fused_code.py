@@ -7,7 +7,7 @@ from typing import Any
 
 import penstock
 import torch
-from penstock.tasks.fusion.epoch import Row
+from penstock.extensions.fusion.epoch import Row
 from penstock.tasks.training import loop
 from penstock.tasks.training.training import Training
 from torch import nn

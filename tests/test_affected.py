@@ -32,20 +32,20 @@ def test_who_imports_what_changed_is_nearer_than_who_imports_that(reach):
 
 
 def test_a_change_of_the_core_does_not_reach_who_starts_nothing_of_it(reach):
-    found = reached(reach, "tasks/fusion/known.py")
-    assert found["tasks/test_fusion.py"] == 2
+    found = reached(reach, "extensions/fusion/known.py")
+    assert found["extensions/fusion/test_fusion.py"] == 2
     assert "scheduler/test_engine.py" not in found
 
 
 @pytest.mark.parametrize(
     ("file", "test", "distance"),
     [
-        ("tests/tasks/test_lockstep.py", "tasks/test_lockstep.py", 0),
+        ("tests/extensions/fusion/test_lockstep.py", "extensions/fusion/test_lockstep.py", 0),
         ("tests/holder.py", "tasks/test_neighbours.py", 1),
-        ("tests/tasks/conftest.py", "tasks/test_lockstep.py", 1),
+        ("tests/extensions/conftest.py", "extensions/fusion/test_lockstep.py", 1),
         ("app/spec/strategies.py", "integration/test_fused.py", 1),
         ("benchmarks/chaos.py", "integration/test_chaos.py", 1),
-        ("tasks/trainer/__main__.py", "tasks/test_lockstep.py", 2),
+        ("tasks/trainer/__main__.py", "extensions/fusion/test_lockstep.py", 2),
         ("docs/measured.md", "test_docs.py", 0),
         ("app/exports/archive.py", "test_house.py", 1),
     ],

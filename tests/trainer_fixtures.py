@@ -57,9 +57,3 @@ def one_thread():
     yield
     torch.use_deterministic_algorithms(deterministic)
     torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def whatever_it_takes(monkeypatch):
-    """Trials are stepped together even where that is slower: it must not depend on the machine."""
-    monkeypatch.setattr("penstock.tasks.fusion.known.FASTER", 1e9)

@@ -10,7 +10,7 @@ persistent. A trial of which neither is known counts with its seat's part of the
 lane four seats expects four trials there. So the first trial of a study begins at once.
 
 Trials of a study that are trained together step at once: what their steps need adds up, with a copy
-of what they keep (``tasks.fusion``).
+of what they keep (``extensions.fusion``).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Fusing: which trials are seated beside others of their study, to be trained together with them.
 
 Theory of operation. Trials of one structure in one lane meet at each epoch, and their steps are
-computed together (``tasks.trainer.lockstep``): for small networks that is several times faster, and
-changes no bit. Whether it is, their trainer finds out with copies of one trial
-(``tasks.fusion.rehearsal``), and says so with each epoch. Until it has, a lane has one trial of
-such a study; then as many as pay (``profiling.costs.company``), and its strategy is asked for them.
-What epochs together take is measured, too: where none pays after all, trials leave again.
+computed together, where their trainer can: for small networks that is several times faster, and
+changes no bit. Whether it is, their trainer finds out with copies of one trial, and says so with
+each epoch. Until it has, a lane has one trial of such a study; then as many as pay
+(``profiling.costs.company``), and its strategy is asked for them. What epochs together take is
+measured, too: where none pays after all, trials leave again.
 
 A strategy with rungs knows more of each trial before it promotes the next. If it promoted one for
 each seat, it would train trials that later results overtake. So seats beside others get what is
@@ -40,7 +40,7 @@ def fuses(study: StudyState) -> bool:
     """Whether trials of the study are seated together.
 
     They are to be trained together. Where they cannot be, their trainer may find that it pays to
-    read each batch once for those in a lane (``extensions.sharing.streams``).
+    read each batch once for those in a lane.
     """
     gains = not study.unlike or study.readers > 0
     return gains and study.singles < MAX_SINGLES and may_fuse(study.spec)

@@ -33,7 +33,6 @@ _PACKAGE = f"{__name__.split('.')[0]}.extensions"
 _HERE = {
     "footprints": ".features.footprints",
     "width_window": ".features.width_window",
-    "lockstep": ".lockstep",
 }
 
 

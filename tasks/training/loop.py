@@ -48,18 +48,10 @@ Tick = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An epoch's metrics, and its seconds of training and evaluation.
-
-    ``alone``: what these would have been alone, where it was trained with others and that is
-    known; else 0. ``together``: how many were trained together, itself included. ``company``: what
-    an epoch of so many trials together is expected to take of each, over what it takes alone.
-    """
+    """An epoch's metrics, and its seconds of training and evaluation."""
 
     metrics: dict[str, float]
     seconds: float
-    alone: float = 0.0
-    together: int = 1
-    company: tuple[tuple[int, float], ...] = ()
 
 
 def device_here() -> torch.device:

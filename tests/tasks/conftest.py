@@ -8,6 +8,5 @@ from trainer_fixtures import (  # noqa: F401 - for the tests of this folder
     large_lane,
     one_thread,
     trainers,
-    whatever_it_takes,
     workspace,
 )

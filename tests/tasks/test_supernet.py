@@ -11,12 +11,12 @@ import torch
 from nas_code import Fitted
 from penstock import UsageError, nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
+from penstock.extensions.fusion.operators.not_fused import NotFused
+from penstock.extensions.fusion.structure import structure_of
 from penstock.profiling.base.errors import TrialFailed
 from penstock.profiling.memory.allocator import peak_bytes
 from penstock.tasks.checkpoints.checkpoint import Store
 from penstock.tasks.contracts.rng import key
-from penstock.tasks.fusion.operators.not_fused import NotFused
-from penstock.tasks.fusion.structure import structure_of
 from penstock.tasks.memory.estimator import Estimator
 from penstock.tasks.process.failure import Lost
 from penstock.tasks.system.scratch import allocations

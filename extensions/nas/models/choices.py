@@ -89,10 +89,10 @@ def agree(label: str, before: Sequence[Any], now: Sequence[Any]) -> None:
 
 
 class Chosen(dict[str, Any]):
-    """What a model chose, by label.
+    """What a model chose, by label."""
 
-    Whether models are alike is told by their parts, without it (``fusion.frozen``).
-    """
+    #: Whether models are alike is told by their parts, without it.
+    told_by_parts = True
 
 
 class FromParams:

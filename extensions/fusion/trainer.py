@@ -2,8 +2,8 @@
 
 Theory of operation. A trial at the beginning of an epoch *rests* (``tasks.lanes.turns``): the
 others have a turn each, in which those of the same structure come to the beginning of an epoch,
-too, and rest. The first that goes on trains an epoch of each of them (``tasks.fusion``) in its own
-turn, while it holds the others. Whoever comes in the middle of that epoch and could take part rests
+too, and rest. The first that goes on trains an epoch of each of them (``fusion``) in its own turn,
+while it holds the others. Whoever comes in the middle of that epoch and could take part rests
 until its end, and then once more, so that those of the epoch come to their next one. Nobody waits
 for one that computes something else. Each trial keeps its own segment, fence, progress, reports,
 cut and failure: only the epoch's steps are computed together.
@@ -17,14 +17,14 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..fusion.epoch import Row
-from ..fusion.fusion import Fusion
-from ..fusion.structure import Structure
-from ..lanes.turns import Turn
-from ..process.pipe import Abandoned
-from ..training import loop
-from ..training.training import Training
-from .hooks import Epoch, Hook, Parts
+from ...tasks.lanes.turns import Turn
+from ...tasks.process.pipe import Abandoned
+from ...tasks.trainer.hooks import Epoch, Hook, Parts
+from ...tasks.training import loop
+from ...tasks.training.training import Training
+from .epoch import Outcome, Result, Row
+from .fusion import Fusion
+from .structure import Structure
 
 #: Notes why the trial is not trained together with others, as was said of it.
 _APART = "is trained alone"
@@ -39,7 +39,7 @@ class _Waiting:
     structure: Structure
     training: Training
     tick: loop.Tick
-    outcome: loop.Result | BaseException | None = None
+    outcome: Outcome | None = None
     #: How many trials were trained together, itself included.
     together: int = 1
 
@@ -151,7 +151,7 @@ class Lockstep(Hook):
         try:
             for each, outcome in zip(group, self._fusion.run_epochs(rows), strict=True):
                 each.outcome = outcome
-                there = outcome.together if isinstance(outcome, loop.Result) else 1
+                there = outcome.together if isinstance(outcome, Result) else 1
                 each.together = there if self._fusion.company(own.structure, len(group)) else 0
         finally:
             del self._led[own]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .frozen import chosen
 from .operators.all_rows import AllRows
 from .operators.drawing import Generators
 from .operators.loop import ByRow
@@ -20,10 +19,11 @@ from .operators.watch import Watch
 from .optimisers import StepsByItself, VectorOptimiser, is_plain, stepped
 from .recorded import RecordedSteps
 from .stacks import Stack, are_in, put, unalias
+from .structure import chosen
 
 if TYPE_CHECKING:
-    from ..contracts.contract import TorchTrainable
-    from ..training.training import Training
+    from ...tasks.contracts.contract import TorchTrainable
+    from ...tasks.training.training import Training
     from .structure import Structure
 
 

@@ -1,7 +1,8 @@
 """Operators that are known to have the bits that each trial has alone, and how they are computed.
 
 Theory of operation. What is not here, and has no rule, is refused by its name: that its bits were
-equal in a few steps says nothing. tests/tasks/test_fused_operators.py goes through these lists.
+equal in a few steps says nothing. tests/extensions/fusion/test_fused_operators.py goes through
+these lists.
 
 - ``READ``: what a tensor is, which is the same for all.
 - ``MOVED``: copies and views. No number is computed, forward or backward, but gradients are put

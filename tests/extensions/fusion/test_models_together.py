@@ -7,8 +7,8 @@ import streamed_code
 import torch
 from fused_code import quiet, rows
 from nas_shared_code import Frozen, FrozenNoted, InMemory, ReadByPython, ReadsItsChoices
+from penstock.extensions.fusion.fusion import Fusion
 from penstock.extensions.sharing.streams import Streams
-from penstock.tasks.fusion.fusion import Fusion
 from penstock.tasks.trainer.made_once import TrackedParams
 from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import loop
@@ -68,9 +68,9 @@ def test_those_of_one_structure_are_trained_together_and_the_others_in_turns(
 ):
     _, others = seated(
         *(large_lane, alone, code),
-        lambda alike, others: others and any(m["together"] > 1 for m in alike),
+        lambda alike, others: others and any(m.get("together", 1) > 1 for m in alike),
     )
-    assert {m["together"] for m in others} == {1}
+    assert {m.get("together", 1) for m in others} == {1}
 
 
 def test_what_python_reads_is_read_once_for_different_architectures(alone, large_lane):
@@ -78,7 +78,7 @@ def test_what_python_reads_is_read_once_for_different_architectures(alone, large
         *(large_lane, alone, ReadByPython),
         lambda alike, others: alike and any(m["readers"] > 1 for m in others),
     )
-    assert {m["together"] for m in alike + others} == {0}
+    assert {m.get("together", 1) for m in alike + others} == {0}
 
 
 def test_activations_are_computed_once_for_different_heads(large_lane, tmp_path):

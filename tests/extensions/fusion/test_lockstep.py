@@ -28,7 +28,7 @@ def epochs(heard):
 
 def together(heard):
     """Whether some have been trained together."""
-    return any(m["together"] > 1 for m in epochs(heard))
+    return any(m.get("together", 1) > 1 for m in epochs(heard))
 
 
 def begin(lane, tasks):
@@ -40,7 +40,7 @@ def test_trials_of_one_structure_are_trained_together_to_the_same_bits(alone, la
     tasks = [task(n, epochs=ENDLESS) for n in range(4)]
     heard = train_until(lane, tasks, together)
     assert hashes(heard) == alone_hashes(alone, as_far(tasks, heard))
-    company = [m["together"] for m in epochs(heard)]
+    company = [m.get("together", 1) for m in epochs(heard)]
     assert 0 not in company, "two may be no faster than one: four are tried all the same"
     assert not [m for m in heard if m["op"] == "remarked"]
 
@@ -51,7 +51,7 @@ def test_one_of_another_structure_goes_on_beside_them(alone, lane):
     heard = hear_all(lane, tasks)
     assert hashes(heard) == alone_hashes(alone, tasks)
     of_it = [m for m in heard if m.get("trial") == "s-0003"]
-    assert {m["together"] for m in epochs(of_it)} == {0}
+    assert {m.get("together", 1) for m in epochs(of_it)} == {0}
     said = [m["op"] for m in of_it if m["op"] in ("remarked", "epoch")]
     assert said == ["remarked"] + ["epoch"] * 6, "once, before its first epoch is reported"
     [why] = [m["text"] for m in of_it if m["op"] == "remarked"]
@@ -85,13 +85,13 @@ def test_one_that_comes_in_the_middle_of_an_epoch_takes_part_in_the_next(alone, 
 
     def met(heard):
         """Seven are trained together, then one more comes and ends its two epochs."""
-        if not begun and any(m["together"] == len(first) for m in epochs(heard)):
+        if not begun and any(m.get("together", 1) == len(first) for m in epochs(heard)):
             begun.append(late)
             large_lane.run(late)
         return any(m["trial"] == late.trial and m["closes"] for m in epochs(heard))
 
     heard = train_until(large_lane, first, met)
-    company = [m["together"] for m in epochs(heard) if m["trial"] == late.trial]
+    company = [m.get("together", 1) for m in epochs(heard) if m["trial"] == late.trial]
     assert min(company) >= 7, "in one of them another trial may be timed alone"
     assert hashes(heard) == alone_hashes(alone, as_far([*first, late], heard))
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..contracts.rng import key
-from ..training.data import in_memory, length
-from ..training.evaluation import FOLD
-from ..training.seeding import generators
+from ...tasks.contracts.rng import key
+from ...tasks.training.data import in_memory, length
+from ...tasks.training.evaluation import FOLD
+from ...tasks.training.seeding import generators
 from .checks import Mismatch, check_generators
 from .operators.not_fused import NotFused
 from .stand_in import Common, stand_in
@@ -25,8 +25,8 @@ from .stand_in import Common, stand_in
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from ..contracts.contract import TorchTrainable
-    from ..training.training import Training
+    from ...tasks.contracts.contract import TorchTrainable
+    from ...tasks.training.training import Training
     from .group import Group
 
 #: Without gradients they compute in another way, unless somebody looks at the operators. The bits

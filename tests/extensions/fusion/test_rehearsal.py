@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from fused_code import params, rows, trial
-from penstock.tasks.fusion import rehearsal
-from penstock.tasks.fusion.fusion import Fusion
+from penstock.extensions.fusion import rehearsal
+from penstock.extensions.fusion.fusion import Fusion
 from penstock.tasks.training import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")

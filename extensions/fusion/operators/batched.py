@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 
 from torch import Tensor
 
-from ...system.tensor_bytes import same_bits
+from ....tasks.system.tensor_bytes import same_bits
 
 _FOUND: dict[Hashable, bool] = {}
 

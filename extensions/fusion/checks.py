@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..gangs.shards import Sums, cut
-from ..system.tensor_bytes import same_bits
-from ..training.backward import backward
-from ..training.data import in_memory
-from ..training.seeding import generators, seed_torch
+from ...tasks.gangs.shards import Sums, cut
+from ...tasks.system.tensor_bytes import same_bits
+from ...tasks.training.backward import backward
+from ...tasks.training.data import in_memory
+from ...tasks.training.seeding import generators, seed_torch
 from .operators.not_fused import NotFused
 
 if TYPE_CHECKING:
-    from ..training.training import Training
+    from ...tasks.training.training import Training
 
 
 def spent(device: torch.device) -> float:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from fused_code import params, rows, trial
+from penstock.extensions.fusion.epoch import Row
+from penstock.extensions.fusion.fusion import Fusion
+from penstock.extensions.fusion.group import Group
+from penstock.extensions.fusion.known import FASTER
+from penstock.extensions.fusion.operators import linear, losses
 from penstock.tasks.contracts import rng
 from penstock.tasks.contracts.pieces import Pieces
-from penstock.tasks.fusion.epoch import Row
-from penstock.tasks.fusion.fusion import Fusion
-from penstock.tasks.fusion.group import Group
-from penstock.tasks.fusion.known import FASTER
-from penstock.tasks.fusion.operators import linear, losses
 from penstock.tasks.training import loop
 from penstock.tasks.training.training import Training
 from torch.nn import functional as F  # noqa: N812
@@ -217,7 +217,7 @@ def test_where_memory_does_not_suffice_for_a_copy_each_is_trained_alone(monkeypa
         raise MemoryError("no more")
 
     results(fusion, runs)
-    monkeypatch.setattr(f"penstock.tasks.fusion.{what}", broken)
+    monkeypatch.setattr(f"penstock.extensions.fusion.{what}", broken)
     found = results(fusion, runs)
     [loop.run_epoch(run, code.quiet) for run in alone]
     expected = [loop.run_epoch(run, code.quiet) for run in alone]
@@ -338,7 +338,7 @@ def test_threads_shards_and_knobs_are_refused_with_a_reason():
 
 
 def test_it_is_only_done_where_it_is_faster(monkeypatch):
-    monkeypatch.setattr("penstock.tasks.fusion.known.FASTER", 1e-9)
+    monkeypatch.setattr("penstock.extensions.fusion.known.FASTER", 1e-9)
     fusion = Fusion()
     runs, alone = ([trial(code.Mlp, n, params(n)) for n in range(3)] for _ in range(2))
     for _ in range(8):
@@ -354,8 +354,8 @@ def test_where_whole_epochs_are_slower_together_each_is_trained_alone(monkeypatc
     now = [0.0]
     monkeypatch.setattr(Training, "clock", property(lambda run: lambda: now[0]))
     for module in ("epoch", "fusion"):  # steps and evaluations take nothing
-        monkeypatch.setattr(f"penstock.tasks.fusion.{module}.spent", lambda device: 0.0)
-    monkeypatch.setattr("penstock.tasks.fusion.known.FASTER", FASTER)
+        monkeypatch.setattr(f"penstock.extensions.fusion.{module}.spent", lambda device: 0.0)
+    monkeypatch.setattr("penstock.extensions.fusion.known.FASTER", FASTER)
     fusion = Fusion()
     runs, alone = ([trial(code.Mlp, n, params(n)) for n in range(3)] for _ in range(2))
     differentiate = Group.differentiate

@@ -12,14 +12,14 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from penstock.tasks.fusion.operators import batched as batched_module
-from penstock.tasks.fusion.operators import listed
-from penstock.tasks.fusion.operators.all_rows import AllRows
-from penstock.tasks.fusion.operators.batched import batched
-from penstock.tasks.fusion.operators.drawing import Generators
-from penstock.tasks.fusion.operators.not_fused import NotFused
-from penstock.tasks.fusion.operators.rules import Rules, differs_when_seen
-from penstock.tasks.fusion.operators.watch import Watch
+from penstock.extensions.fusion.operators import batched as batched_module
+from penstock.extensions.fusion.operators import listed
+from penstock.extensions.fusion.operators.all_rows import AllRows
+from penstock.extensions.fusion.operators.batched import batched
+from penstock.extensions.fusion.operators.drawing import Generators
+from penstock.extensions.fusion.operators.not_fused import NotFused
+from penstock.extensions.fusion.operators.rules import Rules, differs_when_seen
+from penstock.extensions.fusion.operators.watch import Watch
 from penstock.tasks.training.loop import device_here
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name

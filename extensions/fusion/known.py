@@ -24,8 +24,8 @@ from .group import Group
 from .structure import Read, Structure, structure_of
 
 if TYPE_CHECKING:
-    from ..contracts.contract import TorchTrainable
-    from ..training.training import Training
+    from ...tasks.contracts.contract import TorchTrainable
+    from ...tasks.training.training import Training
 
 #: How many steps of each size are compared for all trials, and how many are timed.
 CHECKED, TIMED = 3, 6

@@ -6,17 +6,17 @@ import fused_code as code
 import pytest
 import torch
 from fused_code import params, rows, trial
+from penstock.extensions.fusion import recorded
+from penstock.extensions.fusion.checks import Mismatch
+from penstock.extensions.fusion.fusion import Fusion
+from penstock.extensions.fusion.operators import recorder
+from penstock.extensions.fusion.operators.all_rows import AllRows
+from penstock.extensions.fusion.operators.drawing import Generators
+from penstock.extensions.fusion.operators.recorder import Recorder, Recording
+from penstock.extensions.fusion.operators.rules import Rules
+from penstock.extensions.fusion.recorded import RecordedSteps
+from penstock.extensions.fusion.stand_in import Common
 from penstock.tasks.contracts.pieces import Pieces
-from penstock.tasks.fusion import recorded
-from penstock.tasks.fusion.checks import Mismatch
-from penstock.tasks.fusion.fusion import Fusion
-from penstock.tasks.fusion.operators import recorder
-from penstock.tasks.fusion.operators.all_rows import AllRows
-from penstock.tasks.fusion.operators.drawing import Generators
-from penstock.tasks.fusion.operators.recorder import Recorder, Recording
-from penstock.tasks.fusion.operators.rules import Rules
-from penstock.tasks.fusion.recorded import RecordedSteps
-from penstock.tasks.fusion.stand_in import Common
 from penstock.tasks.training import loop
 from torch import nn
 from torch._C import _len_torch_dispatch_stack

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..contracts.contract import TorchTrainable
-from ..contracts.rng import key
-from ..gangs.shards import cut
-from ..gangs.tree_sum import Block, fold, push
-from ..training.data import in_memory, length
-from ..training.loop import Tick
-from ..training.seeding import generators
+from ...tasks.contracts.contract import TorchTrainable
+from ...tasks.contracts.rng import key
+from ...tasks.gangs.shards import cut
+from ...tasks.gangs.tree_sum import Block, fold, push
+from ...tasks.training import loop
+from ...tasks.training.data import in_memory, length
+from ...tasks.training.loop import Tick
+from ...tasks.training.seeding import generators
 from .checks import Facts, Mismatch, SoloCopy, check_generators, difference, facts, spent
 from .evaluation import mean_losses
 from .known import CHECKED, Admission
@@ -30,7 +31,7 @@ from .stand_in import Common, stand_in
 from .structure import Structure
 
 if TYPE_CHECKING:
-    from ..training.training import Training
+    from ...tasks.training.training import Training
     from .group import Group
 
 
@@ -46,6 +47,28 @@ class Row:
     tick: Tick
     #: The training's, where the caller knows it.
     structure: Structure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result(loop.Result):
+    """An epoch's metrics and seconds, and how it was trained."""
+
+    #: What its seconds would have been alone, where it was trained with others and that is known;
+    #: else 0.
+    alone: float = 0.0
+    #: How many were trained together, itself included.
+    together: int = 1
+    #: What an epoch of so many trials together is expected to take of each, over what it takes
+    #: alone.
+    company: tuple[tuple[int, float], ...] = ()
+
+
+def alone(result: loop.Result) -> Result:
+    """Return the result of an epoch that was trained by the usual loop."""
+    return Result(result.metrics, result.seconds)
+
+
+Outcome = Result | BaseException
 
 
 class Epoch:

@@ -8,13 +8,13 @@ import fused_code as code
 import pytest
 import torch
 from fused_code import params, rows, trial
+from penstock.extensions.fusion.checks import difference, facts
+from penstock.extensions.fusion.epoch import Row
+from penstock.extensions.fusion.fusion import Fusion
+from penstock.extensions.fusion.group import Group
+from penstock.extensions.fusion.operators.watch import Watch
 from penstock.tasks.checkpoints.state import copy_state
 from penstock.tasks.contracts.pieces import Pieces
-from penstock.tasks.fusion.checks import difference, facts
-from penstock.tasks.fusion.epoch import Row
-from penstock.tasks.fusion.fusion import Fusion
-from penstock.tasks.fusion.group import Group
-from penstock.tasks.fusion.operators.watch import Watch
 from penstock.tasks.training import loop
 from penstock.tasks.training.evaluation import MeanLoss
 from torch import nn
@@ -225,7 +225,7 @@ def test_ticks_are_called_before_each_step():
 
 @pytest.mark.parametrize("steps", [1, 255, 256, 257, 511, 512, 800])
 def test_mean_losses_are_those_of_one_trial(steps):
-    from penstock.tasks.fusion.evaluation import mean_losses
+    from penstock.extensions.fusion.evaluation import mean_losses
 
     losses = [torch.randn(3) for _ in range(steps)]
     examples = 8 * (steps - 1) + 5
@@ -326,7 +326,7 @@ def test_what_watching_the_first_evaluation_takes_is_not_held_against_it(monkeyp
                 pass
             return super().__enter__()
 
-    monkeypatch.setattr("penstock.tasks.fusion.group.Watch", Slow)
+    monkeypatch.setattr("penstock.extensions.fusion.group.Watch", Slow)
     fusion, runs = Fusion(), [trial(code.Mlp, n, params(n)) for n in range(3)]
     for _ in range(3):
         fusion.run_epochs(rows(runs))

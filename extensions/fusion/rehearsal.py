@@ -21,22 +21,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.costs.company import COPIES
-from ..checkpoints.state import state_bytes
-from ..training.data import length
+from ...tasks.checkpoints.state import state_bytes
+from ...tasks.training.data import length
 from .checks import SoloCopy, spent
 from .epoch import Epoch, Row
-from .frozen import frozen
 from .group import Group
 from .known import CHECKED, TIMED, Admission
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
-from .structure import Structure
+from .structure import Structure, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..contracts.contract import TorchTrainable
-    from ..training.training import Training
+    from ...tasks.contracts.contract import TorchTrainable
+    from ...tasks.training.training import Training
 
 #: Rehearsals may take so many seconds of processor time, and this part of what epochs take; and,
 #: whatever others have taken, those of one structure this part of what its own epochs take.

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from ..contracts.contract import TorchTrainable
-from .frozen import frozen
+from ...tasks.contracts.contract import TorchTrainable
 from .operators.not_fused import NotFused
-from .structure import Read, value_of
+from .structure import Read, frozen, value_of
 
 
 class Differs(NotFused):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from ..training.evaluation import evaluate
-from ..training.loop import Result, run_epoch
+from ...tasks.training.evaluation import evaluate
+from ...tasks.training.loop import run_epoch
 from .checks import spent
-from .epoch import Epoch, Row
+from .epoch import Epoch, Outcome, Result, Row, alone
 from .evaluation import evaluate_all, same_numbers
 from .group import Group, Snapshot
 from .known import Admission, Known
@@ -30,16 +30,15 @@ from .structure import Structure
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from ..training.training import Training
+    from ...tasks.training.training import Training
 
-Outcome = Result | BaseException
 _Metrics = dict[str, float]
 
 
 def _alone(row: Row) -> Outcome:
     """The outcome of a trial's epoch by the usual loop."""
     try:
-        return run_epoch(row.training, row.tick)
+        return alone(run_epoch(row.training, row.tick))
     except BaseException as error:
         return error
 
