@@ -20,8 +20,14 @@ from penstock.scheduler.model.study import StrategySpec
 from benchmarks._package import FLOORS
 
 ROOT = Path(__file__).parent.parent
-#: What is started as a program, runs as it is imported, or needs a library that is optional.
-NOT_IMPORTED = ("__main__.py", "app/ledger/databases/migrations/", "tasks/adapters/")
+#: What is started as a program, runs as it is imported, needs a library that is optional, or moves
+#: to an extension (memory).
+NOT_IMPORTED = (
+    "__main__.py",
+    "app/ledger/databases/migrations/",
+    "tasks/adapters/",
+    "tasks/memory/",
+)
 
 PROGRAM = """
 import importlib, sys
@@ -70,6 +76,7 @@ def nothing_there(monkeypatch):
 
 #: Values that are not those by default, by field of a study that needs an extension.
 GIVEN = {
+    "environment": "uv",
     "device_hours": 1.0,
     "kwh": 1.0,
     "money": 1.0,
