@@ -1,1 +1,0 @@
-"""The memory that a trial of a TorchTrainable needs, estimated before it runs."""
