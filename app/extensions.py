@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 EXTENSIONS = (
     "environments",
     "limits",
-    "memory",
     "system_tuning",
+    "memory",
     "sharing",
     "fusion",
     "nas",

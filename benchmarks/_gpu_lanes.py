@@ -23,11 +23,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from penstock.profiling.memory.allocator import reserved_bytes
+from penstock.extensions.memory.traces.allocator import reserved_bytes
+from penstock.extensions.memory.traces.meter import MemoryMeter
+from penstock.extensions.memory.traces.trace import allocated, trace
 from penstock.tasks.lanes.round_robin import QUANTUM
-from penstock.tasks.memory.trace import allocated, trace
 from penstock.tasks.process.memory import CUDA_CONTEXT
-from penstock.tasks.system.memory_meter import MemoryMeter
 from penstock.tasks.training import loop
 
 from ._lane_switches import in_turns, started

@@ -16,9 +16,9 @@ from penstock.app.launching.client import TrainerLauncher
 from penstock.app.launching.variables import environment
 from penstock.app.sessions.trainer import Trainer
 from penstock.app.worker.lanes import Lane
+from penstock.extensions.memory.traces.estimator import in_child
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import reference
-from penstock.tasks.memory.estimator import in_child
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 
 from ._memory_cases import Case, Drawn, draw_cases
@@ -86,7 +86,7 @@ def _start(case: Case, number: int = 0) -> Any:
 
 
 def _followed(case: Case) -> dict[str, Any]:
-    from penstock.tasks.system.memory_meter import MemoryMeter
+    from penstock.extensions.memory.traces.meter import MemoryMeter
     from penstock.tasks.training import loop
 
     run = _start(case)

@@ -28,8 +28,8 @@ from typing import Any
 
 from penstock.app.extensions import PLUGS
 from penstock.extensions.memory.fit import RESERVE, need
+from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
-from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Ask, Decision, Dispatch
 from penstock.scheduler.model.events import (

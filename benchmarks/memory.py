@@ -32,18 +32,14 @@ from typing import Any
 
 from penstock.app.launching.variables import ALLOCATOR, NO_LOG
 from penstock.extensions.memory.resident import Grown, resident_bytes, slope
-from penstock.profiling.memory.allocator import peak_bytes
+from penstock.extensions.memory.traces.allocator import peak_bytes
 
 from ._frozen import frozen_seed
 from ._memory_cases import RECURRENT, Case, Drawn, draw_cases
 from ._memory_packing import packing
 
 #: What the drawn third must not have seen.
-FROZEN = (
-    "tasks/memory",
-    *(f"tasks/system/{name}.py" for name in ("memory_meter", "scratch", "storages")),
-    "profiling/memory",
-)
+FROZEN = ("extensions/memory",)
 CASES, QUICK = 90, 30
 FITS, QUICK_FITS = 200, 10
 #: Seconds of training over which the estimator's share of time is taken.
@@ -65,7 +61,7 @@ def figures_of(case: Case) -> dict[str, Any]:
 
 
 def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    from penstock.tasks.memory.estimator import in_child
+    from penstock.extensions.memory.traces.estimator import in_child
 
     return in_child(work, TIMEOUT)
 
@@ -89,7 +85,7 @@ def _train(run: Any) -> float:
 
 
 def _traced(case: Case) -> dict[str, Any]:
-    from penstock.tasks.memory.trace import trace
+    from penstock.extensions.memory.traces.trace import trace
 
     run = _start(case)
     weights = sum(each.nbytes for each in run.model.parameters())
@@ -106,7 +102,7 @@ def _traced(case: Case) -> dict[str, Any]:
 def _counted(case: Case) -> dict[str, Any]:
     """The allocator's peak. Data that are in memory before the trial do not count."""
     import torch
-    from penstock.tasks.system.scratch import allocations
+    from penstock.extensions.memory.traces.scratch import allocations
     from penstock.tasks.training import loop
     from torch.autograd.profiler import profile
 
@@ -129,7 +125,7 @@ def _resident(case: Case) -> dict[str, Any]:
 
 
 def _followed(case: Case) -> dict[str, Any]:
-    from penstock.tasks.system.memory_meter import MemoryMeter
+    from penstock.extensions.memory.traces.meter import MemoryMeter
 
     run = _start(case)
     run.meter = MemoryMeter(run.model, run.optimizer, run.device)
@@ -194,8 +190,8 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 def weigh_share(seconds: float, cases: list[Case]) -> dict[str, float]:
     """What a trainer's estimates take while it trains one trial after another."""
     import torch
-    from penstock.tasks.memory.estimator import Estimator
-    from penstock.tasks.system.memory_meter import MemoryMeter
+    from penstock.extensions.memory.traces.estimator import Estimator
+    from penstock.extensions.memory.traces.meter import MemoryMeter
     from penstock.tasks.training import loop
 
     torch.set_num_threads(1)

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from penstock import Data, TorchTrainable
 from penstock.app.common.text import size
-from penstock.profiling.memory.allocator import Change
-from penstock.tasks.memory.trace import allocated
+from penstock.extensions.memory.traces.allocator import Change
+from penstock.extensions.memory.traces.trace import allocated
 from penstock.tasks.training import loop
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset

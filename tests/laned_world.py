@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from drive_world import World, check_invariants, spec
+from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
-from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import DeviceJoined, FootprintReported, PolicyChosen, Tick
 from penstock.scheduler.model.study import StrategySpec

@@ -27,10 +27,10 @@ from typing import Any
 from drive_world import spec
 from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.costs.width_window import widths_up_to
 from penstock.profiling.devices.device import Device
 from penstock.profiling.knobs.knobs import SystemConfig
-from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.model import events as happened
 from penstock.scheduler.model.decisions import (
     Ask,

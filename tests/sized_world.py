@@ -5,8 +5,8 @@ from __future__ import annotations
 from drive_world import World, check_invariants, spec
 from penstock.extensions.memory.fit import RESERVE
 from penstock.extensions.memory.resident import LOADED, SLOPE
+from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
-from penstock.profiling.memory.footprint import Footprint
 from penstock.scheduler.model.events import (
     DeviceJoined,
     DeviceLeft,

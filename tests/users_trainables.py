@@ -8,7 +8,6 @@ from pathlib import Path
 
 from penstock import Data
 from penstock.benchmarks._digits import DigitsNet
-from penstock.tasks.memory import estimator
 from torch.utils.data import Subset
 from trainees import Small, points
 
@@ -124,6 +123,8 @@ class SoonEstimated(Paced):
     """Its trainer may spend half of its time on estimates, so that no test waits for them."""
 
     def data(self):
+        from penstock.extensions.memory.traces import estimator
+
         estimator.SHARE = 0.5
         return super().data()
 

@@ -59,8 +59,6 @@ def _dispatched(
     trial = segment.trial
     queues = tuple(protocol.queue_name(m.device, m.slot) for m in segment.members)
     texts = []
-    unknown = dispatch.ext.get("memory", {}).get("estimate", ())
-    estimate = tuple(TrialRef(**each) for each in unknown)
     for rank, queue in enumerate(queues):
         task = SegmentTask(
             id=dispatch.id,
@@ -109,7 +107,6 @@ def _dispatched(
             measured=dispatch.undivided,
             widths=segment.widths,
             width_epochs=dispatch.width_epochs,
-            estimate=estimate if rank == 0 else (),
             describe=_refs(dispatch.describe) if rank == 0 else (),
             fuse=may_fuse(spec),
             memory_limit=spec.memory_limit,

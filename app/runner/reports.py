@@ -9,8 +9,8 @@ from math import inf, isfinite
 from typing import Any
 
 from ...profiling.base.architecture import Architecture
+from ...profiling.base.footprint import Footprint
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
-from ...profiling.memory.footprint import Footprint
 from ...scheduler.model.events import (
     AttemptFailed,
     AttemptLost,

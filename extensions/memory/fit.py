@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...profiling.base.footprint import Footprint
 from ...profiling.devices.device import Device
-from ...profiling.memory.footprint import Footprint
 from ...scheduler.model.study import batch_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState

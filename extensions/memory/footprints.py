@@ -1,9 +1,9 @@
 """What memory each trial needs: which trials are to be estimated next, and what was found.
 
 Theory of operation. A trainer that has a study's code and data loaded estimates other trials of the
-study, too, before they run (``estimator``). So a dispatch names its own trial and the first ones
-that wait, as long as nothing is known of them. The trainer does what it has the time for. Code that
-cannot be traced is not tried for ever.
+study, too, before they run (``traces.estimator``). So a dispatch names its own trial and the first
+ones that wait, as long as nothing is known of them. The trainer does what it has the time for. Code
+that cannot be traced is not tried for ever.
 """
 
 from __future__ import annotations

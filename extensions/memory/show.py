@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import count, size
 from ...app.ledger.codec import spec_from_json
-from ...profiling.memory.footprint import Footprint
+from ...profiling.base.footprint import Footprint
 from ...scheduler.model.events import EpochReported, FootprintReported
 from .margin import LEAST, margin
 from .resident import Grown, resident_bytes, slope

@@ -1,13 +1,20 @@
-"""Estimates the memory of trials before they run, and measures that of those which run here."""
+"""Estimates the memory of trials before they run, and measures that of those which run here.
+
+The scheduler names trials that are to be estimated with a segment (``SegmentTask.ext``).
+"""
 
 from __future__ import annotations
 
-from ...memory.estimator import Estimator, footprint_body
-from ...system.memory_meter import MemoryMeter
-from ...system.storages import held_beside
-from ...training.loop import CPU, Result
-from ...training.paths import paths_of
-from ..hooks import Epoch, Hook, Parts, Segment
+from ...tasks.process.messages import TrialRef
+from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
+from ...tasks.training.loop import CPU, Result
+from ...tasks.training.paths import paths_of
+from .traces.estimator import Estimator, footprint_body
+from .traces.meter import MemoryMeter
+from .traces.storages import held_beside
+
+#: The name of the extension.
+NAME = "memory"
 
 _MEASURED = "memory was measured"
 
@@ -26,10 +33,11 @@ class _Footprints(Hook):
     def before(self, segment: Segment) -> None:
         """Estimate the memory of the trials that the segment names, as far as there is time."""
         run, maker = segment.run, segment.maker
-        for other in run.task.estimate:
+        for each in run.task.ext.get(NAME, {}).get("estimate", ()):
             if not self.estimator.affords_estimate():
                 return
             run.preparing()
+            other = TrialRef(**each)
             task = run.task.model_copy(update=dict(other))
             found = self.estimator.estimate(
                 lambda task=task: maker.initial(task, segment.code, CPU),  # type: ignore[misc]
@@ -52,8 +60,8 @@ class _Footprints(Hook):
         if training.device.type == "cpu" and paths_of(training.model):
             return
         beside = tuple(held_beside(training.code, training.model))
-        training.meter = MemoryMeter(training.model, training.optimizer, training.device, beside)
-        self._meters[run.task.trial] = training.meter
+        meter = MemoryMeter(training.model, training.optimizer, training.device, beside)
+        training.meter = self._meters[run.task.trial] = meter
         epoch.measured = True
 
     def after_epoch(self, epoch: Epoch, result: Result) -> None:

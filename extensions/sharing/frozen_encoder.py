@@ -20,8 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.base.wording import named
-from ...tasks.system.storages import held
-from ...tasks.system.tensor_bytes import bytes_of
+from ...tasks.system.tensor_bytes import bytes_of, held
 from ...tasks.training.determinism import machine_signature
 from ...tasks.training.seeding import generators
 

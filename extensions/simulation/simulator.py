@@ -17,10 +17,10 @@ from ...app.ledger.ledger import MemoryLedger
 from ...app.optuna_bridge.samplers import SamplerHost
 from ...app.runner.runner import Runner
 from ...profiling.base.errors import BackendError
+from ...profiling.base.footprint import Footprint
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
-from ...profiling.memory.footprint import Footprint
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.decisions import Segment
 from ...scheduler.model.events import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...profiling.base.architecture import Architecture
+from ...profiling.base.footprint import Footprint
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
-from ...profiling.memory.footprint import Footprint
 from .finished import EarlierTrial, FinishedStudy, FinishedTrial
 from .snapshot import Plan
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec

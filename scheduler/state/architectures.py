@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from ...profiling.memory.footprint import Footprint
+from ...profiling.base.footprint import Footprint
 from ..model.decisions import TrialRef
 from ..model.events import Described
 from ..model.study import batch_of, shards_of

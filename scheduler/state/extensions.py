@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...profiling.base.errors import BrokenExtension
+from ...profiling.base.footprint import Footprint
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
-from ...profiling.memory.footprint import Footprint
 from ..model.decisions import Decision, Member
 from ..model.events import AttemptFailed, EpochReported, Event
 from ..model.study import StudySpec

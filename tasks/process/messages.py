@@ -146,8 +146,6 @@ class SegmentTask(_Frozen):
     widths: tuple[int, ...] = ()
     #: The most work that the measuring of widths may take, in epochs.
     width_epochs: float = Field(default=0.0, ge=0)
-    #: Trials whose memory is to be estimated, if the trainer has the time (``tasks.memory``).
-    estimate: tuple[TrialRef, ...] = ()
     #: Trials whose models are to be counted, if the trainer has the time
     #: (``extensions.nas.trainer``).
     describe: tuple[TrialRef, ...] = ()

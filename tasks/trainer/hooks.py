@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"
 #: The features that are still modules of this folder.
 _HERE = {
-    "footprints": ".features.footprints",
     "width_window": ".features.width_window",
 }
 

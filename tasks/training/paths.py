@@ -21,6 +21,10 @@ class OpenChoice(NamedTuple):
 
     candidates: Sequence[Any]
     layers: Sequence[Choosing]
+    #: The modules that each candidate alone has in all layers; empty where candidates have none.
+    modules: Sequence[Sequence[nn.Module]] = ()
+    #: Whether each candidate has all that the one before it has.
+    nested: bool = False
 
 
 class Paths:
@@ -32,11 +36,9 @@ class Paths:
         self.held: Sequence[int] | None = None
 
     def __call__(self, model: object, inputs: object) -> None:
-        for number, (candidates, layers) in zip(
-            self.held or self._at_random(), self.choices, strict=True
-        ):
-            for layer in layers:
-                layer.take(candidates[number])
+        for number, choice in zip(self.held or self._at_random(), self.choices, strict=True):
+            for layer in choice.layers:
+                layer.take(choice.candidates[number])
 
     def _at_random(self) -> list[int]:
         with unset_fake_temporarily():  # an estimate of memory has no values

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -17,7 +18,6 @@ from ..checkpoints.state import state_hash
 from ..contracts.pieces import Pieces
 from ..lanes.turns import Passing
 from ..process.energy import Metering
-from ..system.memory_meter import MemoryMeter
 from ..system.system import System
 from ..system.windows import StepWindow
 from .options import set_options
@@ -29,6 +29,20 @@ if TYPE_CHECKING:
     from ..contracts.contract import Data, TorchTrainable
     from ..gangs.gang import Gang
     from .data import Batches
+
+
+class Meter(Protocol):
+    """Measures an epoch from within."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether what the whole process does is counted as the trial's now."""
+
+    def around(self, i: int) -> AbstractContextManager[None]:
+        """Return the context of step or batch ``i``, from 0."""
+
+    def evaluating(self) -> None:
+        """Note that an evaluation begins."""
 
 
 @dataclass(slots=True)
@@ -70,8 +84,8 @@ class Training:
     windows: list[StepWindow] = field(default_factory=list)
     #: Calls of operators by family, counted in one step if this is not None.
     counts: dict[str, int] | None = None
-    #: Measures the memory of the next epoch's first steps if this is not None.
-    meter: MemoryMeter | None = None
+    #: Measures the next epoch from within if this is not None.
+    meter: Meter | None = None
     #: The trial's part in the turns of a lane; None: it has the trainer for itself.
     turn: Passing | None = None
     #: The batches that trials of a lane read once; None: it reads for itself.

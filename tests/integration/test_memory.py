@@ -9,7 +9,7 @@ from installation import Installation, variables_of
 from penstock import FullBudget, create_study
 from users_trainables import SoonEstimated
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.extension("memory")]
 
 
 @pytest.fixture

@@ -14,13 +14,9 @@ from penstock.app.spec.conditions import parse_conditions, without_inactive
 from penstock.extensions.fusion.operators.not_fused import NotFused
 from penstock.extensions.fusion.structure import structure_of
 from penstock.profiling.base.errors import TrialFailed
-from penstock.profiling.memory.allocator import peak_bytes
 from penstock.tasks.checkpoints.checkpoint import Store
 from penstock.tasks.contracts.rng import key
-from penstock.tasks.memory.estimator import Estimator
 from penstock.tasks.process.failure import Lost
-from penstock.tasks.system.scratch import allocations
-from penstock.tasks.system.storages import persistent
 from penstock.tasks.training import loop
 from supernet_code import Candidate, PathOfWeights, Space, Super, SuperImages, SuperWeights
 from torch import nn
@@ -212,14 +208,25 @@ def test_it_is_not_trained_together_with_others(one_thread):
         structure_of(begin(Super({})))
 
 
+@pytest.mark.extension("memory")
 def test_its_memory_can_be_estimated():
-    found = Estimator().estimate(lambda: begin(Super({})))
+    found = estimate(lambda: begin(Super({})))
     assert found["failed"] == ""
     assert found["persistent"] > 0
 
 
+def estimate(make):
+    from penstock.extensions.memory.traces.estimator import Estimator
+
+    return Estimator().estimate(make)
+
+
 def counted(training, epochs):
     """The allocator's own count over some epochs, from before the first step on."""
+    from penstock.extensions.memory.traces.allocator import peak_bytes
+    from penstock.extensions.memory.traces.scratch import allocations
+    from penstock.extensions.memory.traces.storages import persistent
+
     before = persistent(training.model, training.optimizer)
     with profile(profile_memory=True) as seen:
         for _ in range(epochs):
@@ -227,9 +234,12 @@ def counted(training, epochs):
     return before + peak_bytes(sorted(allocations(seen)))
 
 
+@pytest.mark.extension("memory")
 @pytest.mark.parametrize("code", [SuperImages, SuperWeights])
 def test_the_memory_of_a_super_net_is_estimated_as_that_of_its_heaviest_path(code, one_thread):
-    found = Estimator().estimate(lambda: begin(code({})))
+    from penstock.extensions.memory.traces.storages import persistent
+
+    found = estimate(lambda: begin(code({})))
     assert found["failed"] == ""
     training = begin(code({}))
     peak = counted(training, 12)  # 156 paths
@@ -237,20 +247,22 @@ def test_the_memory_of_a_super_net_is_estimated_as_that_of_its_heaviest_path(cod
     assert found["persistent"] + found["ephemeral"] == pytest.approx(peak, rel=0.15)
 
 
+@pytest.mark.extension("memory")
 def test_the_first_steps_of_a_super_net_are_not_taken_for_what_it_needs(one_thread):
     trainer = Trainer()
-    trainer.segments.hook["footprints"].estimator.trained(1e6)
+    trainer.segments.hook["memory"].estimator.trained(1e6)
     trainer.train(SuperImages, metric="loss")
     assert not [each for each in trainer.said if each["op"] == "footprint"]
 
 
+@pytest.mark.extension("memory")
 def test_the_memory_of_a_candidate_is_that_of_an_evaluation(one_thread):
     def candidate():
         training = begin(PathOfWeights({}))
         training.recalibrated = 3
         return training
 
-    found = Estimator().estimate(candidate)
+    found = estimate(candidate)
     assert found["failed"] == ""
     weights = sum(each.nbytes for each in candidate().model.parameters())
     assert found["persistent"] == weights
@@ -259,11 +271,13 @@ def test_the_memory_of_a_candidate_is_that_of_an_evaluation(one_thread):
     assert found["ephemeral"] < weights, "it has no gradients"
 
 
+@pytest.mark.extension("memory")
 def test_a_waiting_candidate_is_estimated_as_one(trained, one_thread):
     trainer = Trainer()
-    trainer.segments.hook["footprints"].estimator.trained(1e6)
+    trainer.segments.hook["memory"].estimator.trained(1e6)
     other = {"trial": "s-0001", "number": 1, "params": PARAMS}
-    trainer.train(Candidate, params=PARAMS, metric="loss", supernet=trained[0], estimate=[other])
+    told = {"memory": {"estimate": [other]}}
+    trainer.train(Candidate, params=PARAMS, metric="loss", supernet=trained[0], ext=told)
     [said] = [each for each in trainer.said if each.get("of") == "s-0001"]
     net = nas.build(Space, PARAMS)
     assert said["persistent"] == sum(each.nbytes for each in net.state_dict().values())

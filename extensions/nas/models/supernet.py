@@ -80,4 +80,11 @@ def _choices(model: ModelSpace, candidates: Mapping[str, list[Any]]) -> list[Ope
     for module in model.modules():
         if isinstance(module, LayerChoice | InputChoice | Repeat | Node):
             choosing.get(module.label, []).append(module)
-    return [OpenChoice(candidates[label], layers) for label, layers in choosing.items()]
+    return [_open(candidates[label], layers) for label, layers in choosing.items()]
+
+
+def _open(candidates: list[Any], layers: list[Choosing]) -> OpenChoice:
+    choices = [layer for layer in layers if isinstance(layer, LayerChoice)]
+    modules = [[layer.get_submodule(str(name)) for layer in choices] for name in candidates]
+    nested = any(isinstance(layer, Repeat) for layer in layers)
+    return OpenChoice(candidates, layers, modules if choices else (), nested)

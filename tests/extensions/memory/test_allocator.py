@@ -7,7 +7,7 @@ import random
 import pytest
 from penstock.extensions.memory.margin import FEW, LEAST, OTHERS, RECURRENT, margin
 from penstock.extensions.memory.resident import LOADED, SLOPE, Grown, resident_bytes, slope
-from penstock.profiling.memory.allocator import MIB, peak_bytes, reserved_bytes
+from penstock.extensions.memory.traces.allocator import MIB, peak_bytes, reserved_bytes
 
 
 @pytest.mark.parametrize(

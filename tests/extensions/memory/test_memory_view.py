@@ -14,7 +14,7 @@ from penstock.app.stories.sentences import sentence
 from penstock.extensions.memory.margin import OTHERS, RECURRENT
 from penstock.extensions.memory.resident import LOADED
 from penstock.extensions.memory.show import memory_facts, memory_of, memory_view
-from penstock.profiling.memory.footprint import Footprint
+from penstock.profiling.base.footprint import Footprint
 from penstock.scheduler.model.events import FootprintReported
 from rich.console import Console
 

@@ -6,7 +6,7 @@ import pytest
 from penstock.extensions.memory.margin import LEAST, OTHERS, RECURRENT
 from penstock.extensions.memory.processes import Processes
 from penstock.extensions.memory.resident import LOADED, MOST, SLOPE
-from penstock.profiling.memory.footprint import Footprint
+from penstock.profiling.base.footprint import Footprint
 
 MIB = 2**20
 BASE = 100 * MIB

@@ -15,13 +15,13 @@ import pytest
 import torch
 from patience import PATIENCE
 from penstock import Data, TorchTrainable
-from penstock.profiling.memory.allocator import peak_bytes
-from penstock.tasks.memory import estimator
-from penstock.tasks.memory.estimator import Estimator, in_child
-from penstock.tasks.memory.trace import trace
-from penstock.tasks.system.memory_meter import MemoryMeter
-from penstock.tasks.system.scratch import allocations
-from penstock.tasks.system.storages import held_beside
+from penstock.extensions.memory.traces import estimator
+from penstock.extensions.memory.traces.allocator import peak_bytes
+from penstock.extensions.memory.traces.estimator import Estimator, in_child
+from penstock.extensions.memory.traces.meter import MemoryMeter
+from penstock.extensions.memory.traces.scratch import allocations
+from penstock.extensions.memory.traces.storages import held_beside
+from penstock.extensions.memory.traces.trace import trace
 from penstock.tasks.system.system import System
 from penstock.tasks.training import loop
 from torch import nn
@@ -31,6 +31,11 @@ from torch.utils.data import Dataset, TensorDataset
 from trainees import Small
 from trainer_here import Trainer
 from trainer_process import segment
+
+
+def told(*others):
+    """What a segment tells of trials that are to be estimated."""
+    return {"memory": {"estimate": others}}
 
 
 class Family(TorchTrainable):
@@ -388,7 +393,7 @@ def test_open_files_of_data_sets_are_not_read_in_the_child(tmp_path, monkeypatch
     file = tmp_path / "bytes"
     file.write_bytes(bytes(64 * 40))
     trainer = Trainer()
-    trainer.segments.hook["footprints"].estimator.trained(1e6)
+    trainer.segments.hook["memory"].estimator.trained(1e6)
     plain = _Positioned.__getitem__
 
     def noted(self, i):
@@ -401,7 +406,7 @@ def test_open_files_of_data_sets_are_not_read_in_the_child(tmp_path, monkeypatch
     params = {"file": str(file)}
     other = {"trial": "st-0001", "number": 1, "params": params}
     first = trainer.train(Positioned, 1, 1, params=params)
-    trainer.train(Positioned, 2, 1, params=params, estimate=[other], expect=first[0]["state_hash"])
+    trainer.train(Positioned, 2, 1, params=params, ext=told(other), expect=first[0]["state_hash"])
     (said,) = [line for line in trainer.said if line["op"] == "footprint" and not line["measured"]]
     assert said["failed"] == ""
     assert said["ephemeral"] > 20 * 64, "examples of that size"
@@ -419,12 +424,12 @@ class Profiles(Small):
 
 def test_code_that_profiles_itself_is_not_measured_and_is_left_alone():
     trainer = Trainer()
-    trainer.segments.hook["footprints"].estimator.trained(1e6)
+    trainer.segments.hook["memory"].estimator.trained(1e6)
     assert len(trainer.train(Profiles, 1, 2)) == 2
     with profile() as seen:
         assert len(Trainer().train(Small, 1, 2)) == 2
         trained = Trainer()
-        trained.segments.hook["footprints"].estimator.trained(1e6)
+        trained.segments.hook["memory"].estimator.trained(1e6)
         trained.train(Small)
     assert list(seen.kineto_results.events()), "ours has not ended theirs"
     assert not [line for line in trainer.said + trained.said if line["op"] == "footprint"]
@@ -458,12 +463,12 @@ def test_a_teacher_counts_as_persistent():
 
 def test_a_trainer_estimates_the_trials_that_it_is_told_and_measures_each_once():
     trainer = Trainer()
-    trainer.segments.hook["footprints"].estimator.trained(1e6)
+    trainer.segments.hook["memory"].estimator.trained(1e6)
     others = [
         {"trial": f"st-000{i}", "number": i, "params": {"optimizer": name}}
         for i, name in enumerate(("sgd", "adam"))
     ]
-    first = trainer.train(Small, 1, 2, estimate=others)
+    first = trainer.train(Small, 1, 2, ext=told(*others))
     trainer.train(Small, 3, 1, expect=first[-1]["state_hash"])
     said = [line for line in trainer.said if line["op"] == "footprint"]
     assert [(line["of"], line["measured"]) for line in said] == [
@@ -492,7 +497,7 @@ class FailsOnce(Small):
 
 def test_an_epoch_that_fails_while_it_is_measured_leaves_no_recording():
     trainer = Trainer()
-    trainer.segments.hook["footprints"].estimator.trained(1e6)
+    trainer.segments.hook["memory"].estimator.trained(1e6)
     with pytest.raises(ValueError, match="no"):
         trainer.train(FailsOnce)
     FailsOnce.fails = False

@@ -252,15 +252,15 @@ class Wide(OnActivations):
         return {"accuracy": 0.5}
 
 
+@pytest.mark.extension("memory")
 def test_an_estimate_computes_one_block_and_counts_no_activations(monkeypatch):
     """Neither is in what a trial needs: they are the process's, as its data are."""
     trainer = Trainer()
-    trainer.segments.hook["footprints"].estimator.trained(1e6)
+    trainer.segments.hook["memory"].estimator.trained(1e6)
     first = trainer.train(OnActivations)
-    other = {"trial": "st-0001", "number": 1, "params": {}}
     monkeypatch.setattr("penstock.extensions.sharing.activations.Activations.of", None)
-    task = segment(Wide, estimate=[other])
-    found = trainer.segments.hook["footprints"].estimator.estimate(
+    task = segment(Wide)
+    found = trainer.segments.hook["memory"].estimator.estimate(
         lambda: trainer.segments._resumption.initial(task, Wide, CPU)
     )
     assert first

@@ -16,13 +16,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ....tasks.system.tensor_bytes import held
 from .scratch import HIDING, RECURRENT, RECURRENT_BACKWARD, SQUARES, hidden
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from ...profiling.memory.allocator import Change
+    from .allocator import Change
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 
@@ -116,14 +117,6 @@ def _one(dtype: torch.dtype) -> bool | float | int:
     if dtype == torch.bool:
         return True
     return 1.0 if dtype.is_floating_point else 1
-
-
-def held(model: nn.Module) -> Iterator[Tensor]:
-    """All tensors that the model's modules have, also those that are no buffers."""
-    yield from model.parameters()
-    yield from model.buffers()
-    for module in model.modules():
-        yield from (each for each in vars(module).values() if isinstance(each, torch.Tensor))
 
 
 def held_beside(code: object, model: nn.Module) -> Iterator[Tensor]:

@@ -21,18 +21,18 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import Dataset, TensorDataset
 
-from ..contracts.contract import Data
-from ..system.storages import held
-from ..system.system import System
-from ..training.data import in_memory, length
-from ..training.loop import CPU
+from ....tasks.contracts.contract import Data
+from ....tasks.system.system import System
+from ....tasks.system.tensor_bytes import held
+from ....tasks.training.data import in_memory, length
+from ....tasks.training.loop import CPU
 
 if TYPE_CHECKING:
     from torch import nn
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.optim import Optimizer
 
-    from ..training.training import Training
+    from ....tasks.training.training import Training
 
 #: Knobs that change which tensors a step makes. The others would start threads and processes.
 _SHAPING = ("memory_format", "autocast", "micro_batch")

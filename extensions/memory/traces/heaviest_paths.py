@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ...extensions.nas.models.layers import LayerChoice, Repeat
-from ..training.paths import OpenChoice, Paths, paths_of
+from ....tasks.training.paths import OpenChoice, Paths, paths_of
 
 if TYPE_CHECKING:
-    from ..system.storages import StorageTracker
+    from .storages import StorageTracker
 
 #: The most paths that are trained to have every candidate, and how many are drawn then.
 TRIED, SAMPLED = 8, 1000
@@ -58,7 +57,8 @@ class _Heaviest:
         #: By choice and candidate: the bytes that its layers added in each step, and its weights'.
         self._added = [[list[int]() for _ in each.candidates] for each in paths.choices]
         self._weights = [
-            [_weights(each, name) for name in each.candidates] for each in paths.choices
+            [_weights(choice, number) for number in range(len(choice.candidates))]
+            for choice in paths.choices
         ]
         for number, choice in enumerate(paths.choices):
             for layer in choice.layers:
@@ -96,20 +96,16 @@ class _Heaviest:
 def _shuffled(choice: OpenChoice, random: Random) -> list[int]:
     """The numbers of the candidates in any order; of a depth only that of the greatest."""
     numbers = list(range(len(choice.candidates)))
-    if any(isinstance(layer, Repeat) for layer in choice.layers):
+    if choice.nested:
         return numbers[-1:]
     random.shuffle(numbers)
     return numbers
 
 
-def _weights(choice: OpenChoice, candidate: Any) -> float:
+def _weights(choice: OpenChoice, number: int) -> float:
     """The bytes of the parameters that a candidate has in all its layers."""
-    return sum(
-        each.nbytes
-        for layer in choice.layers
-        if isinstance(layer, LayerChoice)
-        for each in layer.get_submodule(str(candidate)).parameters()
-    )
+    modules = choice.modules[number] if choice.modules else ()
+    return sum(each.nbytes for module in modules for each in module.parameters())
 
 
 def _filled(notes: Sequence[Sequence[int]], layers: int) -> list[float]:

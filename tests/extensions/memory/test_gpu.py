@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from penstock.profiling.memory.allocator import SEGMENT_ROUND
+from penstock.extensions.memory.traces.allocator import SEGMENT_ROUND
 
 from benchmarks import _gpu_lanes, _gpu_live
 from benchmarks._data import data_folder

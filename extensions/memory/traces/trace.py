@@ -2,7 +2,7 @@
 
 Theory of operation. The trial's double (``fake_trial``) goes through two steps, since an optimiser
 has all its state only after the first, and through two batches of the validation data. A tracker
-(``tasks.system.storages``) sees every storage that is made or freed on the way. Nothing is
+(``storages``) sees every storage that is made or freed on the way. Nothing is
 computed, so a step of the largest model takes as long as one of the smallest: what PyTorch needs
 for its operators' shapes, some 0.1 ms each.
 
@@ -19,20 +19,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ...profiling.memory.allocator import peak_bytes, reserved_bytes
-from ...profiling.memory.footprint import Footprint
-from ..system.storages import StorageTracker, held, held_beside, persistent, state_of
-from ..training import loop
-from ..training.data import length
-from ..training.evaluation import evaluate
+from ....profiling.base.footprint import Footprint
+from ....tasks.system.tensor_bytes import held
+from ....tasks.training import loop
+from ....tasks.training.data import length
+from ....tasks.training.evaluation import evaluate
+from .allocator import peak_bytes, reserved_bytes
 from .fake_trial import double, fake_optimizer
 from .heaviest_paths import HeaviestPaths
+from .storages import StorageTracker, held_beside, persistent, state_of
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from ...profiling.memory.allocator import Change
-    from ..training.training import Training
+    from ....tasks.training.training import Training
+    from .allocator import Change
 
 #: How many steps a double trains.
 STEPS = 2

@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 
-from ...profiling.memory.footprint import Footprint
-from ..process.failure import failure_of
-from ..training.training import Training
+from ....profiling.base.footprint import Footprint
+from ....tasks.process.failure import failure_of
+from ....tasks.training.training import Training
 from .trace import trace
 
 #: Of the seconds in which a trainer trained.

@@ -22,7 +22,7 @@ from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from ...profiling.memory.allocator import peak_bytes
+from .allocator import peak_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor

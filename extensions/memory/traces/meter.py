@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch.autograd.profiler import profile
 
-from ...profiling.memory.allocator import peak_bytes
-from ...profiling.memory.footprint import Footprint
+from ....profiling.base.footprint import Footprint
+from ....tasks.system.tensor_bytes import held
+from .allocator import peak_bytes
 from .scratch import allocations
-from .storages import held, persistent
+from .storages import persistent
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
