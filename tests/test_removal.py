@@ -27,6 +27,7 @@ NOT_IMPORTED = (
     "app/ledger/databases/migrations/",
     "tasks/adapters/",
     "tasks/memory/",
+    "tasks/trainer/features/",
 )
 
 PROGRAM = """
