@@ -123,12 +123,22 @@ class Said(list[Any]):
 
     #: How trials failed with a configuration that was then left out, by trial.
     suspicions: dict[str, str]
+    #: The sizes of their models by which trials were tuned, also of those that are gone.
+    sizes: dict[str, str]
     #: State of extensions.
     ext: dict[str, Any]
 
-    def __init__(self, engine: Engine, suspicions: dict[str, str]) -> None:
+    def __init__(
+        self, engine: Engine, suspicions: dict[str, str], sizes: dict[str, str] | None = None
+    ) -> None:
         super().__init__()
         self.suspicions, self.ext = suspicions, engine.state.ext
+        self.sizes = {} if sizes is None else sizes
+
+    def note(self) -> None:
+        """Keep what extensions may forget with the next event."""
+        if (known := self.ext.get("system_tuning")) is not None:
+            self.sizes |= known.sizes
 
     def moved(self, value: Any) -> list[tuple[str, Any, Any]]:
         """Fields that the record has of ``value``: their names, values and defaults."""
@@ -144,13 +154,14 @@ class Said(list[Any]):
         if kind == "EngineState" and known is not None:
             return [("tuned", known.workloads, {})]
         if kind == "Trial" and known is not None:
+            self.note()
             suspect = known.suspects.get(value.id)
             if suspect is not None:
                 self.suspicions[value.id] = suspect.why
             return [
                 ("suspect", suspect.config if suspect else (), ()),
                 ("suspicion", self.suspicions.get(value.id, ""), ""),
-                ("tuned_as", known.sizes.get(value.id, ""), ""),
+                ("tuned_as", self.sizes.get(value.id, ""), ""),
             ]
         return []
 
@@ -230,6 +241,7 @@ class Recorder:
         """As ``handle``, but the canonical forms themselves."""
         outcome, event = "", decode(kind, body)
         self.at = event.at
+        self.said.note()
         try:
             self.decisions = self.engine.handle(event)
         except (Refused, IllegalTransition) as error:
@@ -251,7 +263,7 @@ class Recorder:
     def checkpoint(self) -> list[str]:
         """The digests of state, sentences and views; what was said is forgotten."""
         digests = [_digest(form, LONG) for form in self.checkpoint_forms()]
-        self.said = Said(self.engine, self._suspicions)
+        self.said = Said(self.engine, self._suspicions, self.said.sizes)
         return digests
 
     def checkpoint_forms(self) -> tuple[Any, Any, Any]:

@@ -27,6 +27,7 @@ from typing import Any
 from drive_world import spec
 from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.costs.width_window import widths_up_to
 from penstock.profiling.devices.device import Device
@@ -336,6 +337,27 @@ class World:
             failed=failed,
         )
 
+    def describe(self) -> None:
+        """An attempt has counted its own trial's model, or another one's of its study."""
+        if (dispatch := self.some()) is None:
+            return
+        named = [each.trial for each in dispatch.describe]
+        mine = [each for each in self.trials if each.startswith(f"{dispatch.study}-")]
+        own = dispatch.segment.trial
+        of = self.rng.choice([own, own, *named, *named, self.rng.choice([*mine, own])])
+        params = dict(self.trials[of].params) if of in self.trials else {}
+        amount = int(params.get("depth", 1)) * {"mlp": 300, "conv": 4000}.get(params.get("op"), 20)
+        counted = self.rng.random() < 0.9
+        found = Architecture(amount, 50 * amount, 7 * amount, 6 + amount % 11)
+        self.send(
+            happened.Described,
+            trial=own,
+            fence=dispatch.segment.fence,
+            of=of,
+            architecture=found if counted else Architecture(amount, 0, 0, 0),
+            choices=self.rng.choice([("depth", "op"), ("depth", "op"), ("op",)]),
+        )
+
     def is_over(self, dispatch: Dispatch) -> bool:
         """Whether a segment closes by itself, because a limit of its study is near."""
         return dispatch.until is not None and self.at >= dispatch.until
@@ -590,6 +612,12 @@ class World:
         trials = []
         for place in range(n):
             drawn = {"x": self.rng.randint(0, 9), "batch_size": self.rng.choice([32, 64, 256])}
+            if self.theme.models:
+                drawn = {
+                    "depth": self.rng.randint(1, 4),
+                    "op": self.rng.choice(["mlp", "conv", "none"]),
+                    "lr": self.rng.choice([0.02, 0.1, 0.9]),
+                }
             if self.theme.common:
                 drawn = {"x": self.rng.randint(0, 1), "x@2": self.rng.randint(0, 2)}
                 drawn |= {"x@5": self.rng.randint(0, 1)} if ask.index % 3 else {}

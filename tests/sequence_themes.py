@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.app.spec.space import Categorical, Float, Int, parse_space
 from penstock.scheduler.model.study import Objective, Observation, StrategySpec
 
 PLANS = [
@@ -89,6 +90,8 @@ class Theme:
     common: bool = False
     #: Whether trials need memory that is estimated, and lanes may have several seats.
     memory: bool = False
+    #: Whether models make choices, and are counted before they are trained.
+    models: bool = False
     #: The extensions that it needs: all sequences have profiles, also of studies not tuned.
     needs: tuple[str, ...] = ("system_tuning",)
     sequences: int = 12
@@ -162,6 +165,24 @@ def tuned_study(rng: random.Random, number: int) -> dict[str, Any]:
         "retries": rng.randint(0, 1),
         "knobs": rng.choice([None, None, ("threads", "loader_workers")]),
     }
+
+
+def choosing_study(rng: random.Random, number: int) -> dict[str, Any]:
+    fields = {
+        "contract": rng.choice(["torch", "torch", "torch", "objective"]),
+        "n_trials": rng.choice([12, 24]),
+        "space": parse_space(
+            {
+                "depth": Int(1, 4),
+                "op": Categorical(["mlp", "conv", "none"]),
+                "lr": Float(0.01, 1.0, log=True),
+            }
+        ),
+        "keep_checkpoints": 1,
+        "max_width": rng.choice([1, 1, 1, 2]),
+        "shards": 4,
+    }
+    return sized_study(rng, number) | tuned_study(rng, number) | fields
 
 
 def forking_study(rng: random.Random, number: int) -> dict[str, Any]:
@@ -269,6 +290,21 @@ THEMES = {
         sequences=30,
         events=(160, 320),
         needs=("memory",),
+    ),
+    "models": Theme(
+        choosing_study,
+        {"train": 90.0, "describe": 40.0, "footprint": 8.0, "measure": 20.0, "profile": 6.0}
+        | {"leave": 0.2, "cancel": 0.1, "extend": 0.0, "restore": 0.1},
+        ("fifo", "waterfill", "srtf"),
+        slots=(1, 1, 2),
+        cores=4,
+        devices=3,
+        studies=3,
+        memory=True,
+        models=True,
+        needs=("memory", "nas", "system_tuning"),
+        sequences=24,
+        events=(160, 320),
     ),
     "crowded": Theme(
         narrow_study,

@@ -8,7 +8,7 @@ before they run (``profiling.base.architecture``). Other studies are not asked f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from ...profiling.base.footprint import Footprint
@@ -46,10 +46,12 @@ class Architectures:
         if trial is None or trial.state in FINAL or trial.architecture is not None:
             return
         study = self._state.studies[trial.study]
-        choices = study.architectures.choices
+        before = bool(study.architectures.counted), study.architectures.choices
         trial.architecture = event.architecture
         study.architectures.observe(event.architecture, event.choices)
-        others = study.trials if choices != study.architectures.choices else (trial.id,)
+        others: Sequence[str] = (trial.id,)
+        if before != (True, study.architectures.choices):
+            others = study.trials  # all have as many features
         for name in others:
             features = self._state.features_of(self._state.trials[name])
             self._state.costs.describe(study.spec.id, name, features)

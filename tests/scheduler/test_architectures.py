@@ -189,3 +189,16 @@ def test_memory_of_an_unseen_architecture_is_that_of_the_measured_ones_for_each_
         <= need(at.state, at.state.trials[at.name(2)], "cpu").size
     ), "nothing is known of the third one"
     assert largest.size == 0, "nothing was known before"
+
+
+def test_a_trial_that_ran_before_any_was_counted_has_as_many_features_as_the_others():
+    at = world()
+    [dispatch] = at.open.values()
+    at.send(at.epoch(dispatch, 1))
+    for number in (1, 2):
+        [dispatch] = at.open.values()
+        # Its operators could not be counted, so its choices still count.
+        describe(at, dispatch, dispatch.segment.trial, Architecture(10, 0, 0, 0))
+        at.send(at.epoch(dispatch, 1, seconds=number))
+    known = at.engine.state.costs.studies["s-1"].trials
+    assert len({len(each.features) for each in known.values()}) == 1

@@ -71,7 +71,6 @@ SINCE = {
         "TrialWritten",
         "Remarked",
         "Derived",
-        "Described",
     ),
 }
 
