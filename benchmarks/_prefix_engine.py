@@ -11,9 +11,9 @@ from itertools import product
 from random import Random
 from statistics import fmean
 
+from penstock.extensions.prefixes.chain import chain_of, link_at
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import Code, Params, StrategySpec, StudySpec
-from penstock.scheduler.prefixes.chain import chain_of, link_at
 
 from ._engine_drive import Drive
 

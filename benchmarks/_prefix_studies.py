@@ -17,9 +17,9 @@ import penstock
 from penstock.app.host.settings import Settings
 from penstock.app.ledger import codec
 from penstock.app.ledger.reader import Reader
+from penstock.extensions.prefixes.chain import chain_of, link_at
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial
-from penstock.scheduler.prefixes.chain import chain_of, link_at
 
 from ._data import mnist_is_here
 from ._digits import SteppedNet

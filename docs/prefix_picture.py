@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from penstock.app.prefixes.picture import tree_picture
+from penstock.extensions.prefixes.picture import tree_picture
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import Trial, TrialState
-from penstock.scheduler.prefixes.tree import tree, way_of
+from penstock.extensions.prefixes.tree import tree, way_of
 
 PICTURE = Path(__file__).parent / "img" / "prefixes.svg"
 EPOCHS = 27

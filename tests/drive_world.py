@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from penstock.app.extensions import PLUGS
+from penstock.extensions.prefixes.chain import chain_of, has_prefixes, link_at
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Ask, AskPlan, Decision, Dispatch, Finish
@@ -22,7 +23,6 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.snapshot import Policy
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec, forks
 from penstock.scheduler.model.trial import FINAL, TrialState
-from penstock.scheduler.prefixes.chain import chain_of, has_prefixes, link_at
 from penstock.scheduler.resources.slots import free_slots
 
 Score = Callable[[int, int], float]

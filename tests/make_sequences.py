@@ -27,6 +27,8 @@ from typing import Any
 from drive_world import spec
 from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.extensions.prefixes.between import earlier_trial, group_of
+from penstock.extensions.prefixes.chain import chain_of, has_prefixes, is_checked, link_at
 from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.costs.width_window import widths_up_to
@@ -48,8 +50,6 @@ from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.snapshot import Plan, Snapshot, WindowPlan
 from penstock.scheduler.model.study import DELETED, OVER, Code, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
-from penstock.scheduler.prefixes.between import earlier_trial, group_of
-from penstock.scheduler.prefixes.chain import chain_of, has_prefixes, is_checked, link_at
 from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 from sequence_themes import PLUGIN, THEMES, WEIGHTS
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from penstock.extensions.prefixes.chain import is_checked
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial
-from penstock.scheduler.prefixes.chain import is_checked
 from study_ledger import make_study, study_spec
 
 ID = "digits-1a2b"

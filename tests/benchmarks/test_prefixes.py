@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.scheduler.prefixes.chain import CHECKED_ONE_IN
+from penstock.extensions.prefixes.chain import CHECKED_ONE_IN
 
 from benchmarks._prefix_engine import grid, nothing_merges
 from benchmarks._prefix_studies import Ran, wrong

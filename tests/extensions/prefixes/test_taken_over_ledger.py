@@ -15,11 +15,11 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.prefixes.common import prefixes_of
-from penstock.app.prefixes.view import facts_in_words
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
 from penstock.app.stories.story import find_trial, trial_story
+from penstock.extensions.prefixes.common import prefixes_of
+from penstock.extensions.prefixes.view import facts_in_words
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import Durable, StudySubmitted
@@ -223,7 +223,6 @@ def test_of_many_earlier_studies_those_that_ended_last_are_brought(site, monkeyp
 
 @pytest.mark.extension("simulation")
 def test_an_epoch_of_another_study_may_be_unknown_where_it_is_imported(exported, site):
-    from penstock.extensions.simulation.recorded import recorded
 
     exported["trials"][1]["epochs"][2]["taken_from"] = "other-1-0007"
     with pytest.raises(UsageError, match="taken_from of epoch 3 of trial 1 = "):

@@ -3,6 +3,8 @@
 import pytest
 from drive_world import check_invariants
 from penstock.app.ledger.codec import state_from_json, state_to_json
+from penstock.extensions.prefixes.chain import chain_of, common_epochs, is_checked, link_at
+from penstock.extensions.prefixes.prefixes import MAX_COMPANIONS
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Dispatch, Release
 from penstock.scheduler.model.events import (
@@ -15,8 +17,6 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial, TrialState
-from penstock.scheduler.prefixes.chain import chain_of, common_epochs, is_checked, link_at
-from penstock.scheduler.prefixes.prefixes import MAX_COMPANIONS
 from prefix_world import Grid, grid, shared
 
 

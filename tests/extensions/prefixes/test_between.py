@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from drive_world import check_invariants
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json, subject
+from penstock.extensions.prefixes.between import earlier_trial, group_of
+from penstock.extensions.prefixes.chain import is_checked
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Discard, Dispatch
 from penstock.scheduler.model.events import (
@@ -23,8 +25,6 @@ from penstock.scheduler.model.study import (
     study_of_trial,
 )
 from penstock.scheduler.model.trial import TrialState
-from penstock.scheduler.prefixes.between import earlier_trial, group_of
-from penstock.scheduler.prefixes.chain import is_checked
 from prefix_world import Grid, grid, shared
 
 #: Equal configurations of both studies, and one more.

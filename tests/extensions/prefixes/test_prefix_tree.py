@@ -7,10 +7,10 @@ from itertools import pairwise, product
 
 import pytest
 from drive_world import spec
+from penstock.extensions.prefixes.chain import has_prefixes, is_checked, obstacle
+from penstock.extensions.prefixes.tree import companions, count_epochs, tree, way_of
 from penstock.profiling.base.pieces import in_force
 from penstock.scheduler.model.trial import Origin, Trial, TrialState
-from penstock.scheduler.prefixes.chain import has_prefixes, is_checked, obstacle
-from penstock.scheduler.prefixes.tree import companions, count_epochs, tree, way_of
 from prefix_world import FULL, UNCHECKED, Grid, grid, shared
 
 

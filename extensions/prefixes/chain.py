@@ -25,8 +25,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ...profiling.base.pieces import entering, pieces
-from ..model.study import Scalar, StudySpec, replicate_of
-from ..model.trial import Trial
+from ...scheduler.model.study import Scalar, StudySpec, replicate_of
+from ...scheduler.model.trial import Trial
 
 #: One trial in so many trains its epochs itself, whatever others have trained, as a check; and in a
 #: study that takes epochs over from other studies, whose code and data are another day's.

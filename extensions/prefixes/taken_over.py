@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...app.common.text import duration
 from ...scheduler.model.study import number_of, study_of_trial
 from ...scheduler.model.trial import TrialState
-from ...scheduler.prefixes.chain import common_epochs, has_prefixes
-from ...scheduler.prefixes.tree import companions
-from ..common.text import duration
-from ..prefixes.ways import ways_of
+from .chain import common_epochs, has_prefixes
+from .tree import companions
+from .ways import ways_of
 
 if TYPE_CHECKING:
+    from ...app.ledger.rows import EpochRow, TrialRow
     from ...scheduler.model.study import StudySpec
-    from ..ledger.rows import EpochRow, TrialRow
 
 
 class TakenOver(NamedTuple):

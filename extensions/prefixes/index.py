@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..model.trial import Trial
-from ..state.core import Core
-from ..state.state import StudyState
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.core import Core
+from ...scheduler.state.state import StudyState
 from .chain import Chain, Link, chain_of, is_checked, link_at
 
 

@@ -24,13 +24,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...profiling.devices.signature import machine_of
-from ..model.decisions import Parent
-from ..model.finished import EarlierTrial
-from ..model.study import DELETED, StudySpec, replicate_of
-from ..model.trial import Trial
-from ..state.core import Core
-from ..state.state import StudyState
-from ..strategies.base import UNBOUNDED
+from ...scheduler.model.decisions import Parent
+from ...scheduler.model.finished import EarlierTrial
+from ...scheduler.model.study import DELETED, StudySpec, replicate_of
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.core import Core
+from ...scheduler.state.state import StudyState
+from ...scheduler.strategies.base import UNBOUNDED
 from .chain import Chain, common_epochs, digest, has_prefixes, link_at, links_of_replicate
 from .index import Index, Indices
 

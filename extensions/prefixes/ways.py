@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...scheduler.model.trial import Origin, Trial, TrialState
-from ...scheduler.prefixes.tree import Way, way_of
+from .tree import Way, way_of
 
 if TYPE_CHECKING:
+    from ...app.ledger.rows import TrialRow
     from ...scheduler.model.study import StudySpec
-    from ..ledger.rows import TrialRow
 
 
 def ways_of(spec: StudySpec, rows: Iterable[TrialRow]) -> list[Way]:

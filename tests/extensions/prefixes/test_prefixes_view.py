@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 from penstock.app.cli.main import app
-from penstock.app.prefixes.common import left_to_others, prefixes_of, study_prefixes
-from penstock.app.prefixes.picture import MAX_ROWS, tree_picture
-from penstock.app.prefixes.view import MAX_EDGES, count_words, facts_in_words, prefixes_view
 from penstock.app.report.report import write_report
+from penstock.extensions.prefixes.common import left_to_others, prefixes_of, study_prefixes
+from penstock.extensions.prefixes.picture import MAX_ROWS, tree_picture
+from penstock.extensions.prefixes.tree import Edge
+from penstock.extensions.prefixes.view import MAX_EDGES, count_words, facts_in_words, prefixes_view
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.prefixes.tree import Edge
 from rich.console import Console
 from shared_ledger import ID, checked, shared_spec, shared_study
 from typer.testing import CliRunner

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...profiling.devices.signature import machine_of
-from ..model.decisions import Segment
-from ..model.study import Metrics
-from ..model.trial import FINAL, AcceptedEpoch, Trial, TrialState
-from ..state.core import Core
-from ..state.state import StudyState
+from ...scheduler.model.decisions import Segment
+from ...scheduler.model.study import Metrics
+from ...scheduler.model.trial import FINAL, AcceptedEpoch, Trial, TrialState
+from ...scheduler.state.core import Core
+from ...scheduler.state.state import StudyState
 from .between import OtherStudies, OtherTrial
 from .chain import common_epochs, has_prefixes, link_at
 from .index import Indices

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..common.text import count, duration, number
+from ...app.common.text import count, duration, number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.tree import Tree
 
-    from ...scheduler.prefixes.tree import Edge
     from .common import StudyPrefixes
+    from .tree import Edge
 
 #: The most edges that are shown, those near the root first; trials named in a line.
 MAX_EDGES, NAMED = 40, 6

@@ -11,10 +11,10 @@ from html import escape
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from ..common.text import count, number
+from ...app.common.text import count, number
 
 if TYPE_CHECKING:
-    from ...scheduler.prefixes.tree import Edge
+    from .tree import Edge
 
 #: Pixels: of the picture's width, left and right of the bars, of a row that is labelled and one
 #: that is not, of the axis below, and of a bar of one trial and the thickest.

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...profiling.base.pieces import entering
-from ..model.study import Params, StudySpec
-from ..model.trial import Trial, TrialState
+from ...scheduler.model.study import Params, StudySpec
+from ...scheduler.model.trial import Trial, TrialState
 from .chain import Chain, chain_of, common_epochs, is_checked, link_at
 
 _AT_WORK = (TrialState.WAITING, TrialState.RUNNING)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..prefixes.picture import tree_picture
-from ..prefixes.view import count_words, facts_in_words
+from .picture import tree_picture
+from .view import count_words, facts_in_words
 
 if TYPE_CHECKING:
-    from ..prefixes.common import StudyPrefixes
+    from .common import StudyPrefixes
 
 
 def section(found: StudyPrefixes) -> str:

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...app.ledger.codec import spec_from_json
 from ...scheduler.model.study import number_of, study_of_trial
-from ...scheduler.prefixes.chain import checked_one_in, obstacle
-from ...scheduler.prefixes.tree import Companion, Edge, Epochs, companions, count_epochs, tree
-from ..ledger.codec import spec_from_json
+from .chain import checked_one_in, obstacle
+from .tree import Companion, Edge, Epochs, companions, count_epochs, tree
 from .ways import ways_of
 
 if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from ...scheduler.model.study import StudySpec
-    from ..ledger.reader import Reader
-    from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
 
 class Difference(NamedTuple):
