@@ -9,6 +9,7 @@ its state, where that is no plain JSON; ``EVENTS``, its kinds of event by their 
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``node``: what a node announces with its devices, and what ``penstock doctor`` finds there.
+``ledger``: what it reads of the ledger for events.
 ``cli``: commands, which ``app.cli.of_extensions`` lists.
 ``trainer``: for the trainer, which imports it by itself.
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 #: The extensions, in the order in which the engine and the trainer call them.
 EXTENSIONS = (
+    "prefixes",
     "environments",
     "limits",
     "system_tuning",
@@ -49,6 +51,8 @@ EXTENSIONS = (
 )
 #: The extension that a field of ``StudySpec`` needs where it is not as by default.
 FIELDS: Mapping[str, str] = {
+    # Without it trials of equal keys would be dispatched otherwise than when they are replayed.
+    **dict.fromkeys(("seeding", "data_token"), "prefixes"),
     "environment": "environments",
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
 }
@@ -114,11 +118,16 @@ def checked(field: str, value: Any, shown: str) -> Any:
     return end_of(FIELDS[field], "spec", shown).CHECKS[field](shown, value)
 
 
-def check_needed(spec: StudySpec) -> None:
-    """Raise UsageError with the first field of a study that needs an extension, if it is absent."""
+def check_extended(spec: StudySpec) -> None:
+    """Check what extensions have in a study.
+
+    Raises UsageError, also with the first field that needs an extension which is not there.
+    """
     for field, name in FIELDS.items():
         if not _is_default(field, getattr(spec, field)):
             end_of(name, "spec", field)
+    for check in of_ends("spec", "check_spec"):
+        check(spec)
 
 
 def owner_of(kind: str) -> str | None:

@@ -6,9 +6,9 @@ from itertools import product
 from pathlib import Path
 
 from penstock.extensions.prefixes.picture import tree_picture
+from penstock.extensions.prefixes.tree import tree, way_of
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import Trial, TrialState
-from penstock.extensions.prefixes.tree import tree, way_of
 
 PICTURE = Path(__file__).parent / "img" / "prefixes.svg"
 EPOCHS = 27

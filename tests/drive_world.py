@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from penstock.app.extensions import PLUGS
-from penstock.extensions.prefixes.chain import chain_of, has_prefixes, link_at
+from penstock.app.extensions import PLUGS, of_ends
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Ask, AskPlan, Decision, Dispatch, Finish
@@ -130,9 +129,10 @@ class World:
     def state_hash(self, dispatch: Dispatch, epoch: int) -> str:
         """What the trial's state comes out as: trials with a common prefix have it in common."""
         name, study = dispatch.segment.trial, self.engine.state.studies.get(dispatch.study)
-        if study is not None and has_prefixes(study.spec):
-            link = link_at(chain_of(study.spec, self.engine.state.trials[name]), epoch)
-            name = name if link is None else link.key
+        for at in of_ends("scheduler", "alike_at") if study is not None else ():
+            params = self.engine.state.trials[name].params
+            if (alike := at(study.spec, dispatch.number, params)) is not None:
+                name = alike(epoch)
         return f"{name}@{epoch}"
 
     def widths(self, dispatch: Dispatch, **changes) -> WidthsMeasured:
@@ -204,13 +204,12 @@ def check_invariants(engine: Engine) -> None:
     running = {a.segment.trial for a in state.attempts.values()}
     assert len(running) == len(state.attempts), "a trial is in two places"
     assert len(set(state.ready)) == len(state.ready), "a trial waits twice"
+    aside = engine.aside().keys()
     for trial in state.trials.values():
         asked = state.studies[trial.study].spec.contract == "ask"
         at_work = trial.state is TrialState.RUNNING and not asked
         assert at_work == (trial.id in running), trial
-        companions = state.studies[trial.study].companions
-        assert companions.count(trial.id) <= 1, "a trial waits twice"
-        in_line = (trial.id in state.ready) + (trial.id in companions)
+        in_line = (trial.id in state.ready) + (trial.id in aside)
         assert in_line == (trial.state is TrialState.WAITING), trial
         assert (trial.fence != 0) == at_work, trial
         assert len(trial.values) == trial.epoch - trial.begin
@@ -218,8 +217,8 @@ def check_invariants(engine: Engine) -> None:
             (p.epoch for p in trial.parents), reverse=True
         )
     for study in state.studies.values():
-        if study.companions:  # each has somebody to wait for
-            assert {state.trials[n].state for n in study.trials if n not in study.companions} & {
+        if aside & {*study.trials}:  # each has somebody to wait for
+            assert {state.trials[n].state for n in study.trials if n not in aside} & {
                 TrialState.WAITING,
                 TrialState.RUNNING,
             }

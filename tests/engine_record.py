@@ -25,7 +25,7 @@ import json
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -36,10 +36,12 @@ from penstock.app.ledger.codec import decode, state_from_json, state_to_json
 from penstock.profiling.base.errors import IllegalTransition
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import AskConfigs, Consult
+from penstock.scheduler.model.study import DELETED
 from penstock.scheduler.outlook.autoscale import device_demand
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 from penstock.scheduler.state.epoch_times import next_epochs
+from penstock.scheduler.state.state import EngineState
 from penstock.scheduler.strategies.base import UNBOUNDED
 
 FOLDER = Path(__file__).parent / "recorded" / "sequences"
@@ -268,7 +270,7 @@ class Recorder:
 
     def checkpoint_forms(self) -> tuple[Any, Any, Any]:
         """The canonical forms of state, sentences and views."""
-        state = _with_moved(canonical(self.engine.state, self.said), self.engine.state.ext)
+        state = _with_moved(canonical(self.engine.state, self.said), self.engine.state)
         return state, [_recorded_words(each) for each in self.said], self._views()
 
     def _views(self) -> Any:
@@ -294,9 +296,14 @@ class Recorder:
         self.said.ext = self.engine.state.ext
 
 
-def _with_moved(state: dict[str, Any], ext: dict[str, Any]) -> dict[str, Any]:
+def _with_moved(state: dict[str, Any], known: EngineState) -> dict[str, Any]:
     """``state`` with what extensions keep now where the record has it."""
-    studies = {name: _fields_of(known) for name, known in _studies_known(ext).items()}
+    ext = known.ext
+    studies = {name: _fields_of(its) for name, its in _studies_known(ext).items()}
+    for name, its in ext["prefixes"].studies.items() if "prefixes" in ext else ():
+        # Trials of a study that is not over any more were not kept.
+        over = [t for t in its.earlier if known.finished.get(t.study, DELETED) != DELETED]
+        studies.setdefault(name, {}).update(_fields_of(replace(its, earlier=over)))
     for name, power in (ext["limits"]["watts"] if "limits" in ext else {}).items():
         if power:
             studies.setdefault(name, {})["power"] = canonical(power, [])

@@ -374,6 +374,7 @@ THEMES = {
         | {"differ": 6.0},
         ("fifo", "fifo", "dynamic_fluid"),
         common=True,
+        needs=("prefixes",),
         sequences=24,
         events=(120, 320),
     ),

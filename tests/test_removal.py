@@ -77,6 +77,8 @@ def nothing_there(monkeypatch):
 
 #: Values that are not those by default, by field of a study that needs an extension.
 GIVEN = {
+    "seeding": "shared",
+    "data_token": "digits",
     "environment": "uv",
     "device_hours": 1.0,
     "kwh": 1.0,
@@ -90,12 +92,12 @@ GIVEN = {
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_that_needs_an_extension_is_refused_by_name_without_it(field):
     study = spec(StrategySpec("full", max_epochs=3))
-    extensions.check_needed(study)
+    extensions.check_extended(study)
     given = replace(study, **{field: GIVEN[field]})
     words = (
         rf"{field} needs the extension {FIELDS[field]}, .* extensions/{FIELDS[field]} is missing"
     )
     with pytest.raises(UsageError, match=words):
-        extensions.check_needed(given)
+        extensions.check_extended(given)
     with pytest.raises(UsageError, match=words):
         extensions.checked(field, GIVEN[field], field)

@@ -35,7 +35,7 @@ from .machine import (
     worker,
 )
 from .of_extensions import AllCommands
-from .results import best, export, import_study, prefixes
+from .results import best, export, import_study
 from .scripts import run, submit
 from .terminal import (
     MACHINE,
@@ -206,7 +206,6 @@ def report(
 for command, does in (
     ("best", best),
     ("logs", logs),
-    ("prefixes", prefixes),
     ("export", export),
     ("import", import_study),
     ("pause", pause),

@@ -38,6 +38,11 @@ COMMANDS = (
         "Show what memory a study's trials need: estimated before they ran, and measured.",
     ),
     (
+        "prefixes",
+        "prefixes",
+        "Show which epochs a study's trials have in common, what that saved, and the tree of them.",
+    ),
+    (
         "simulate",
         "simulation",
         "Simulate a workload on other devices and under other policies, and compare them.",

@@ -1,4 +1,4 @@
-"""``penstock best``, ``prefixes``, ``export``, ``import``: results, and their moves."""
+"""``penstock best``, ``export``, ``import``: results, and their moves."""
 
 from __future__ import annotations
 
@@ -77,15 +77,6 @@ def best(
     write = end_of("nas", "cli", "penstock best --model").write_trained
     write(reader, study, model, trial=trial, code=code, store=store)
     say(model)
-
-
-def prefixes(name: Name = None, as_json: Json = False) -> None:
-    """Show which epochs a study's trials have in common, what that saved, and the tree of them."""
-    from ..prefixes.common import prefix_facts, prefixes_of
-    from ..prefixes.view import prefixes_view
-
-    reader = reader_of()
-    present(prefixes_of(reader, study_of(reader, name)), as_json, prefixes_view, prefix_facts)
 
 
 def export(

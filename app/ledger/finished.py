@@ -1,8 +1,8 @@
 """Reads a study that is over back from the ledger's tables, as the engine had it.
 
 When a study ends the engine forgets it. An extension (``StudyExtended``) brings it back with what
-its sampler, its strategy and its trials that may still be promoted need. A study with a data token
-gets those of whose epochs it may take some over. Other readers use ``reader``.
+its sampler, its strategy and its trials that may still be promoted need. Other readers use
+``reader``.
 """
 
 from __future__ import annotations
@@ -19,21 +19,16 @@ from sqlalchemy import Row, select
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Proposed
-from ...scheduler.model.finished import EarlierTrial, FinishedStudy
-from ...scheduler.model.study import OVER, Metrics, StudyRecord, StudySpec
+from ...scheduler.model.finished import FinishedStudy
+from ...scheduler.model.study import Metrics, StudyRecord
 from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
-from ...scheduler.prefixes.between import earlier_trial, group_of
-from ...scheduler.prefixes.chain import has_prefixes
+from ..extensions import of_ends
 from . import codec
 from .databases.digests import EVENTS
 from .databases.tables import DURABLE, EPOCH, EVENT, STUDY, TRIAL
 from .event_log import imports, of_kind
 from .history import Rows
 from .rows import spent_of
-
-#: So many trials of earlier studies are enough, up to the study that comes to it: they go into the
-#: event that begins the later one.
-MOST_EARLIER = 1_000
 
 
 def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
@@ -60,14 +55,14 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
         assert isinstance(event, Proposed)
         notes += event.notes or [""] * len(event.trials)
     spec = codec.spec_from_json(head.spec)
-    merges = has_prefixes(spec)
+    reported = any(wants(spec) for wants in of_ends("ledger", "wants_reports"))
     trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
     spent = spent_of(head.spent)
     past = FinishedStudy(
         created_at=head.created_at,
         trials=tuple(
             replace(
-                _trial(row, epochs[row.id], parents[row.id], merges=merges),
+                past_trial(row, epochs[row.id], parents[row.id], reported=reported),
                 notes=notes[row.number] if row.number < len(notes) else "",
             )
             for row in trials
@@ -78,44 +73,10 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
     return StudyRecord(spec, head.status, *times, head.message, spent), past
 
 
-def read_earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
-    """The trials with durable states of studies that are over, with which ``spec`` shares epochs.
-
-    Those of imported studies have their states in another installation's store, and are left out.
-    The studies that ended last come first; once there are ``MOST_EARLIER`` trials, no more come.
-    """
-    group = group_of(spec)
-    if not group:
-        return ()
-    found = list[EarlierTrial]()
-    imported = {event.record.spec.id for _, event in imports(rows)}
-    token = json.dumps(spec.data_token, ensure_ascii=False)
-    # The text is looked at first: to decode each study that ever ended takes long.
-    named = STUDY.c.status.in_(OVER) & STUDY.c.spec.contains(token, autoescape=True)
-    for head in rows(STUDY, select(STUDY).where(named).order_by(STUDY.c.finished_at.desc())):
-        if len(found) >= MOST_EARLIER:
-            break
-        known = codec.spec_from_json(head.spec)
-        if head.id in {spec.id} | imported or group_of(known) != group:
-            continue
-        states = select(DURABLE).join(TRIAL).where(TRIAL.c.study == head.id)
-        parents = defaultdict[str, list[Parent]](list)
-        for row in rows(DURABLE, states.order_by(DURABLE.c.epoch.desc())):
-            parents[row.trial].append(Parent(row.epoch, row.uri, row.state_hash))
-        for row in rows(TRIAL, select(TRIAL).where(TRIAL.c.id.in_(list(parents)))):
-            last = parents[row.id][0].epoch
-            of_trial = select(EPOCH).where(EPOCH.c.trial == row.id, EPOCH.c.epoch <= last)
-            epochs = rows(EPOCH, of_trial.order_by(EPOCH.c.epoch))
-            trial = _trial(row, epochs, parents[row.id], merges=True)
-            trial.trained_with = trial.system
-            found.append(earlier_trial(known, trial))
-    return tuple(found)
-
-
-def _trial(
-    row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, merges: bool
+def past_trial(
+    row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, reported: bool
 ) -> Trial:
-    """``merges``: other trials may take its epochs over, so what was reported of them is read."""
+    """Return the trial of these rows; ``reported``: with all that was reported of its epochs."""
     failure = None
     if row.failure_kind is not None:
         failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback or "")
@@ -145,7 +106,7 @@ def _trial(
         origin=origin,
         values={each.epoch: _value(each.value) for each in epochs},
         hashes={each.epoch: each.state_hash for each in epochs},
-        reports={each.epoch: _metrics(each) for each in epochs if merges},
+        reports={each.epoch: _metrics(each) for each in epochs if reported},
         taken={each.epoch: each.taken_from for each in epochs if each.taken_from},
     )
 

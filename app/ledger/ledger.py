@@ -28,8 +28,8 @@ from ...scheduler.model.events import Event, StudyWritten
 from ...scheduler.model.finished import EarlierTrial, FinishedStudy
 from ...scheduler.model.study import OVER, StudyRecord, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch, Trial
-from ...scheduler.prefixes.between import earlier_trial, group_of
 from ...scheduler.strategies.expected import expected_epochs
+from ..extensions import of_ends
 from .databases.base import Database, Newest
 from .databases.digests import seal
 from .databases.open import database_at
@@ -37,7 +37,7 @@ from .databases.row_digest import NONE
 from .databases.tables import COMMAND, STUDY, TRIAL
 from .databases.upkeep import migrate, verify
 from .event_log import EventLog, names_of
-from .finished import read_earlier, read_past
+from .finished import read_past
 from .history import merged, read_history
 from .rows import study_of, trial_of
 from .summary import epochs_of, facts_of, metric_names
@@ -66,7 +66,7 @@ class Ledger(Protocol):
         """A study that is over, by id: its record and its trials."""
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
-        """Trials of studies that are over, of which ``spec`` may take epochs over."""
+        """Return the trials of studies that are over which extensions want for ``spec``."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         """The history of tuned system parameters, of one class of machine or of all."""
@@ -121,14 +121,9 @@ class MemoryLedger:
         return record, FinishedStudy(record.created_at, tuple(trials), record.spent)
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
-        group = group_of(spec)
-        return tuple(
-            earlier_trial(record.spec, trial)
-            for record in self.studies.values()
-            if group and record.status in OVER and group_of(record.spec) == group
-            for trial in self.past(record.spec.id)[1].trials
-            if trial.parents and trial.study != spec.id
-        )
+        records = [record for record in self.studies.values() if record.status in OVER]
+        over = [(record.spec, self.past(record.spec.id)[1].trials) for record in records]
+        return tuple(t for among in of_ends("ledger", "earlier_among") for t in among(spec, over))
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         of_it = [e for e in self._history.values() if machine in (None, e.machine)]
@@ -234,7 +229,7 @@ class SqlLedger(EventLog):
         return read_past(self._whole, study)
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
-        return read_earlier(self._whole, spec)
+        return tuple(t for read in of_ends("ledger", "earlier") for t in read(self._whole, spec))
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         return read_history(self._whole, machine)

@@ -18,8 +18,7 @@ from ..drawings.timeline import timeline
 from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 from ..ledger.summary import ranked
-from ..prefixes.common import study_prefixes
-from ..report import company, device_sharing, prefixes, report
+from ..report import company, device_sharing, report
 from ..status.stall_monitor import StallMonitor
 from ..views.progress import best_words
 from ..views.screen import progress_words
@@ -72,10 +71,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     # It reads the epochs of all studies beside it: too much while this is drawn again and again.
     used = usage_of(site.reader, study) if study.finished_at else None
     energy = energy_words(epochs, view.devices)
-    common = ""
-    if spec.seeding == "shared":
-        names = site.reader.study_names()
-        common = prefixes.section(study_prefixes(spec, trials, epochs, names))
+    common = report.common_section(site.reader, spec, trials, epochs)
     running = view.running if study.finished_at is None else {}
     groups = company.lane_groups(site.reader, view.devices, running, study.id)
     sections, drawings = _charts(study, trials, epochs)

@@ -25,7 +25,6 @@ from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 from ..ledger.forecast import Forecast, forecast_of
 from ..optuna_bridge.importances import LEAST, Importances, importances
-from ..prefixes.common import study_prefixes
 from ..views.delays import delay_words, delays_of, summary
 from ..views.progress import (
     StudyProgress,
@@ -42,7 +41,7 @@ from ..views.progress import (
 )
 from ..views.spending import energy_words, spent_words
 from ..views.utilisation import beside, usage_of, words
-from . import device_sharing, prefixes
+from . import device_sharing
 from .html import Markup, pairs, table
 from .page import moment, page
 from .system_section import SystemSection, configurations_line, system_section
@@ -89,7 +88,7 @@ def report_text(reader: Reader, study_id: str) -> str:
     sharing = _shared(reader, study, epochs)
     spec = spec_from_json(study.spec_json)
     system = system_section(reader, spec, trials)
-    common = prefixes.section(study_prefixes(spec, trials, epochs, reader.study_names()))
+    common = common_section(reader, spec, trials, epochs)
     leading = "".join(of(reader, study, trials) for of in of_ends("show", "leading_section"))
     energy = energy_words(epochs, reader.devices())
     written = _attributes(reader, study)
@@ -110,6 +109,17 @@ def report_text(reader: Reader, study_id: str) -> str:
         leading,
         forecast,
     )
+
+
+def common_section(
+    reader: Reader, spec: StudySpec, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> str:
+    """Return the section on what trials have in common as HTML; empty where they have nothing."""
+    if spec.seeding != "shared":
+        return ""
+    names = reader.study_names()
+    found = [section(spec, trials, epochs, names) for section in of_ends("show", "common_section")]
+    return "".join(found)
 
 
 def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:

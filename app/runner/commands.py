@@ -47,12 +47,12 @@ from ...tasks.contracts.by_value import is_by_value
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY, reply_name
 from ..common.validation import finite, whole
-from ..extensions import check_needed, of_ends
+from ..extensions import check_extended, of_ends
 from ..ledger.codec import decode, spec_from_json
 from ..optuna_bridge.plain_attributes import only_listed
 from ..spec.amounts import check_metered, check_priority, check_weight
 from ..spec.build import check_name
-from ..spec.contracts import check_data_token, check_replicated
+from ..spec.contracts import check_replicated
 from ..spec.objectives import DIRECTIONS, check_strategy
 from ..spec.sampler_options import LOCAL, OWN, SAMPLERS, check_space
 from ..spec.space import check_params, grid_size, parameter
@@ -344,12 +344,9 @@ def _check_known(spec: StudySpec) -> None:
         raise UsageError.refuse("tools", spec.tools, "a sampler by value")
     whole("n_trials", spec.n_trials, low=0 if spec.local else 1)
     check_replicated(spec)
-    check_data_token(spec)
     check_weight(spec.weight)
     check_priority(spec.priority)
-    check_needed(spec)
-    for check in of_ends("spec", "check_spec"):
-        check(spec)
+    check_extended(spec)
     _check_plan(spec.strategy)
     make_strategy(spec)
     if spec.further:

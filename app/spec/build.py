@@ -26,12 +26,12 @@ from ...scheduler.model.study import (
 )
 from ...tasks.contracts.code import Reference, refer, with_imports, working_folder
 from ..common.validation import whole
+from ..extensions import check_extended, checked
 from .amounts import ENERGY_ALLOWED, ENERGY_FIELD
 from .conditions import parse_conditions
 from .contracts import (
     NAMES,
     check_contract,
-    check_data_token,
     check_environment,
     check_replicated,
     check_replicates,
@@ -95,6 +95,7 @@ def make_plan(
             raise UsageError.refuse("sampler", name, f"{able} with several objectives")
     if seeding not in SEEDING:
         raise UsageError.refuse("seeding", seeding, " or ".join(SEEDING))
+    checked("seeding", seeding, "seeding")
     check_prefixes(options, seeding)
     if fuse not in FUSE:
         raise UsageError.refuse("fuse", fuse, " or ".join(FUSE))
@@ -197,7 +198,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         **groups,
     )
     check_replicated(made)
-    check_data_token(made)
+    check_extended(made)
     if made.data_token:
         return replace(made, code=Code(*with_imports(referred, code)[:3]))
     return made
@@ -289,7 +290,7 @@ def make_local_spec(
             "system": "off",
         },
     )
-    check_data_token(made)
+    check_extended(made)
     return made
 
 

@@ -10,12 +10,10 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
-from ...scheduler.prefixes.chain import obstacle
-from ...tasks.contracts.by_value import behind, is_by_value, name_of
+from ...tasks.contracts.by_value import behind, name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
 from ..common.validation import whole
 from ..extensions import end_of
-from .options import check_token
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
@@ -78,20 +76,6 @@ def check_replicates(seeding: str, replicates: int) -> int:
         allowed = '1 with seeding="trial": replicates have keys that all configurations share'
         raise UsageError.refuse("replicates", replicates, allowed)
     return int(replicates)
-
-
-def check_data_token(spec: StudySpec) -> None:
-    """Refuse a data token of a study whose trials cannot have other studies' epochs. UsageError."""
-    if spec.data_token is None:
-        return
-    token = check_token(spec.data_token)
-    why = obstacle(spec)
-    if not why and spec.environment:
-        why = "what an environment of its own has installed is not known here"
-    if not why and spec.contract == "torch" and is_by_value(spec.code.target):
-        why = "its code must be at the top level of a .py file, so that it is known what it imports"
-    if why:
-        raise UsageError.refuse("share.data_token", token, f"None here: {why}")
 
 
 def check_environment(value: Any) -> str:

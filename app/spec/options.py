@@ -28,8 +28,6 @@ from ..common.validation import seconds, whole
 from ..extensions import FIELDS, checked
 from .amounts import check_energy_weight, check_priority, check_weight
 
-#: The most characters of a data token.
-_LONGEST_TOKEN = 200
 #: The least ``memory`` in bytes with which a trainer can run: torch alone takes 0.3 GB.
 LEAST_MEMORY = 2**29
 
@@ -181,11 +179,10 @@ class Share(_Group):
     data_token: str | None = None
 
     def _checked(self) -> dict[str, Any]:
-        token = self.data_token
         return {
             "weight": check_weight(self.weight, "share.weight"),
             "priority": check_priority(self.priority, "share.priority"),
-            "data_token": None if token is None else check_token(token),
+            **_extended("share", self),
         }
 
 
@@ -248,15 +245,6 @@ GROUPS: Mapping[str, type[Any]] = {
 _ALONE: Mapping[str, tuple[str | None, ...]] = {"system": SYSTEM}
 
 Group = TypeVar("Group", Resources, Limits, SystemTuning, Share)
-
-
-def check_token(token: Any) -> str:
-    """``token`` as a data token; UsageError if it is no line of text that people can read."""
-    is_text = isinstance(token, str) and token.strip() and token.isprintable()
-    if not is_text or len(token) > _LONGEST_TOKEN:
-        allowed = f"None or 1 to {_LONGEST_TOKEN} printable characters"
-        raise UsageError.refuse("share.data_token", token, allowed)
-    return str(token)
 
 
 def settled(argument: str, kind: type[Group], value: Any) -> Group:

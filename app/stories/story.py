@@ -27,7 +27,6 @@ from ..views.progress import final_metrics, origins
 from .lengths import length_words
 from .sentences import fence_of, planless, sentence
 from .standing import standing
-from .taken_over import taken_over, waits_as_companion
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
@@ -115,16 +114,17 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     lines = tuple(sorted(lines, key=lambda line: line.seq or 0))
     trials = reader.trials(study.id)
     taken = [
-        Line(each.at - trial.created_at, None, each.what, each.cause)
-        for each in taken_over(spec, trial, trials, epochs, names)
+        Line(at - trial.created_at, None, what, cause)
+        for told in of_ends("show", "story_lines")
+        for at, what, cause in told(spec, trial, trials, epochs, names)
     ]
-    waits = waits_as_companion(spec, trial, trials)
+    waits = [says(spec, trial, trials) for says in of_ends("show", "waits_for")]
     heads = [
         head
         for heads in of_ends("show", "story_heads")
         for head in heads(reader, spec, trial, events, own)
     ]
-    parts = [each for each in (*heads, *origins(trial, trials), waits) if each]
+    parts = [each for each in (*heads, *origins(trial, trials), *waits) if each]
     parts += standing(study, spec, trial, epochs)
     return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), tuple(parts))
 

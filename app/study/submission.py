@@ -17,12 +17,13 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import ENDLESS, Params, StudySpec
 from ...tasks.contracts.code import Reference, refer_to_value
 from ..common.validation import whole
+from ..extensions import check_extended
 from ..host.devices import devices_of, metered
 from ..script_objects.changed import Changed
 from ..spec.amounts import check_metered
 from ..spec.build import make_asked_spec, make_local_spec, make_spec, new_id, refer_to
 from ..spec.changes import differences
-from ..spec.contracts import check_data_token, check_one_replicate, contract_of
+from ..spec.contracts import check_one_replicate, contract_of
 from ..spec.sampler_options import LOCAL
 from ..spec.space import check_params
 from ..spec.warm_start import of_frozen
@@ -153,7 +154,7 @@ def begin(handle: StudyHandle) -> None:
     plan = handle.plan
     spec = make_asked_spec(handle.id, handle.study_name, plan.objectives)
     spec = replace(spec, seed=plan.seed, seeding=plan.seeding, environment=plan.environment)
-    check_data_token(replace(spec, data_token=plan.share.data_token))
+    check_extended(replace(spec, data_token=plan.share.data_token))
     client = handle.connect()
     spec = _submit_new(handle, spec)
     send_all(handle.memory(), handle.id, client)

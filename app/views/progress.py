@@ -17,6 +17,7 @@ from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
 from ...scheduler.strategies.expected import expected_epochs
 from ..common.text import count, label, number, status_word
+from ..extensions import of_ends
 from ..ledger.summary import enqueued_of, front_of, mean_of, trials_expected
 
 if TYPE_CHECKING:
@@ -305,9 +306,9 @@ def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[Epo
     if study.seeding != "shared" or study.finished_at is not None:
         return 0
     from ..ledger.codec import spec_from_json
-    from ..prefixes.common import left_to_others
 
-    return left_to_others(spec_from_json(study.spec_json), trials, epochs)
+    spec = spec_from_json(study.spec_json)
+    return sum(left(spec, trials, epochs) for left in of_ends("show", "left_to_others"))
 
 
 def time_left(

@@ -12,7 +12,8 @@ another study has trained, and the best trial has its state in the store. A row 
 that state, so the file stays when the other study loses it.
 
 The trials of a study that is over come with the event that begins this one (``EarlierTrial``), or
-when the other study ends. Those of a study at work are looked at where they are.
+when the other study ends. They count as long as it is over. Those of a study at work are looked at
+where they are.
 
 An input that nobody declared is in no key. Where an epoch that was trained here has other bits than
 the same one there, the study takes over nothing more from other studies, and says so.
@@ -32,7 +33,7 @@ from ...scheduler.state.core import Core
 from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.base import UNBOUNDED
 from .chain import Chain, common_epochs, digest, has_prefixes, link_at, links_of_replicate
-from .index import Index, Indices
+from .state import Index, Indices, known_of
 
 #: A trial of another study: one that is over, or one at work.
 OtherTrial = EarlierTrial | Trial
@@ -53,7 +54,7 @@ def group_of(spec: StudySpec) -> str:
 
 
 def earlier_trial(spec: StudySpec, trial: Trial) -> EarlierTrial:
-    """What may be taken over of ``trial``, whose study ends."""
+    """Return what may be taken over of ``trial``, whose study ends."""
     return EarlierTrial(
         id=trial.id,
         params=trial.params,
@@ -81,7 +82,7 @@ class OtherStudies:
 
     def trained(self, study: StudyState, trial: Trial) -> OtherTrial | None:
         """A trial of another study whose next epoch ``trial`` may take over."""
-        if study.apart_from_others:
+        if known_of(self._state).studies[study.spec.id].apart_from_others:
             return None
         epoch = trial.epoch + 1
         for other, chain in self._alike(study, trial, epoch):
@@ -122,7 +123,7 @@ class OtherStudies:
 
     def compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
         """Compare an epoch that ``trial`` has trained with the same one of other studies."""
-        if study.apart_from_others:
+        if known_of(self._state).studies[study.spec.id].apart_from_others:
             return
         for other, _ in self._alike(study, trial, epoch):
             known = other.hashes.get(epoch, "")
@@ -130,7 +131,7 @@ class OtherStudies:
                 continue
             if known == trial.hashes[epoch]:
                 return
-            study.apart_from_others = True
+            known_of(self._state).studies[study.spec.id].apart_from_others = True
             study.message = (
                 f"{trial.id} and {other.id} of another study have the same code, data token and"
                 f" hyperparameters up to epoch {epoch}, but {trial.hashes[epoch][:12]} and"
@@ -148,23 +149,26 @@ class OtherStudies:
         link = link_at(self._indices.of(study).chains[trial.id], epoch) if group else None
         if link is None:
             return
-        for other in self._state.studies.values():
-            if other is study or other.apart or self._group(other.spec) != group:
+        for study_id, known in known_of(self._state).studies.items():
+            other = self._state.studies[study_id]
+            if other is study or known.apart or self._group(other.spec) != group:
                 continue
             index = self._indices.of(other)
             for name in index.alike(link, epoch):
                 yield self._state.trials[name], index.chains[name]
         trials, index = self._earlier_index(study)
         for name in index.alike(link, epoch):
-            yield trials[int(name)], index.chains[name]
+            if self._state.finished.get(trials[int(name)].study, DELETED) != DELETED:
+                yield trials[int(name)], index.chains[name]
 
     def _earlier_index(self, study: StudyState) -> tuple[Sequence[EarlierTrial], Index]:
+        earlier = known_of(self._state).studies[study.spec.id].earlier
         known = self._earlier.get(study.spec.id)
-        if known is None or known[0] is not study.earlier:
+        if known is None or known[0] is not earlier:
             index = Index()
-            for number, each in enumerate(study.earlier):
+            for number, each in enumerate(earlier):
                 index.add(str(number), links_of_replicate(each.replicate, dict(each.params)))
-            known = self._earlier[study.spec.id] = study.earlier, index
+            known = self._earlier[study.spec.id] = earlier, index
         return known
 
     def _group(self, spec: StudySpec) -> str:
@@ -172,35 +176,26 @@ class OtherStudies:
             self._groups[spec.id] = group_of(spec)
         return self._groups[spec.id]
 
-    def take_in(self, study: StudyState, earlier: Sequence[EarlierTrial]) -> None:
-        """Note trials of studies that are over, where these still are."""
-        over = self._state.finished
-        study.earlier = [t for t in earlier if over.get(t.study, DELETED) != DELETED]
-
     def study_over(self, study: StudyState) -> None:
         """Have the studies of its group keep what the trials of ``study`` leave."""
-        group = self._group(study.spec)
-        if group and not study.apart:
-            trials = self._core.trials_of(study)
+        if group := self._group(study.spec):
+            known, name = known_of(self._state).studies, study.spec.id
+            trials = [] if known[name].apart else self._core.trials_of(study)
             left = [earlier_trial(study.spec, t) for t in trials if t.parents or t.id in study.best]
-            for other in self._state.studies.values():
-                if other is not study and self._group(other.spec) == group:
-                    other.earlier = [*other.earlier, *left]
+            for other, its in known.items():
+                if other != name and self._group(self._state.studies[other].spec) == group:
+                    # What it left when it was over before, and went on, counts no more.
+                    before = [each for each in its.earlier if each.study != name]
+                    its.earlier = [*before, *left]
         self.forget_study(study.spec.id)
 
-    def study_gone(self, name: str) -> None:
-        """A study that was over is at work again, or was deleted: no earlier trials are its."""
-        for other in self._state.studies.values():
-            if any(each.study == name for each in other.earlier):
-                other.earlier = [each for each in other.earlier if each.study != name]
-
     def states_changed(self, name: str, states: tuple[Parent, ...]) -> None:
-        """The trial ``name`` of a study that is over has these durable states now."""
-        for other in self._state.studies.values():
-            if any(each.id == name for each in other.earlier):
-                other.earlier = [
+        """Note the durable states that the trial ``name`` of a study that is over has now."""
+        for its in known_of(self._state).studies.values():
+            if any(each.id == name for each in its.earlier):
+                its.earlier = [
                     replace(each, parents=states) if each.id == name else each
-                    for each in other.earlier
+                    for each in its.earlier
                 ]
 
     def forget_study(self, study: str) -> None:

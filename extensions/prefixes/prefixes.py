@@ -1,13 +1,8 @@
-"""Who trains the epochs that trials of a study have in common, and who takes them over.
+"""Finds out who trains the epochs that trials of a study have in common, and copies them.
 
-Theory of operation. Trials with a common prefix (``chain``) need it trained once. The trial that
-does so is the *trainee*. Another one that is at the same epoch waits as its *companion*: it is in
-no queue and holds no slot. Each accepted epoch of the trainee becomes the companion's own: result,
-hash and durable states are copied, and it took no time. So the strategy sees every trial reach its
-rungs, in the order in which they reached them. A companion that has reached its target is done as
-any trial. One whose next epoch is not the trainee's any more goes into the queue. If the trainee
-pauses, fails, or is cancelled, the first companion takes its place. A trial that comes later takes
-over what was trained before.
+Theory of operation. An epoch that is taken over becomes the trial's own: result, hash and durable
+states are copied, and it took no time. So the strategy sees every trial reach its rungs, in the
+order in which they reached them.
 
 Where trials part, the trainer keeps a copy of the state in memory (``copies``). The trial that was
 trained may go on elsewhere, so it is noted which trainer had which epoch. A copy may be lost: then
@@ -15,7 +10,8 @@ the trial begins at a durable state, or replays the prefix, as after any loss.
 
 Trials of other studies may have trained a prefix, too (``between``).
 
-Nothing here is stored but who is a companion: chains follow from the parameters.
+Nothing here is stored but that a study's bits were seen to differ: chains follow from the
+parameters.
 """
 
 from __future__ import annotations
@@ -29,12 +25,9 @@ from ...scheduler.model.trial import FINAL, AcceptedEpoch, Trial, TrialState
 from ...scheduler.state.core import Core
 from ...scheduler.state.state import StudyState
 from .between import OtherStudies, OtherTrial
-from .chain import common_epochs, has_prefixes, link_at
-from .index import Indices
+from .chain import common_epochs, link_at
+from .state import Indices, OfStudy, known_of
 from .tree import Companion
-
-#: A study with so many companions is not asked for more trials.
-MAX_COMPANIONS = 256
 
 
 class Prefixes:
@@ -59,7 +52,7 @@ class Prefixes:
         return list(sources.values())
 
     def _merges(self, study: StudyState, trial: Trial) -> bool:
-        if not has_prefixes(study.spec) or study.apart:
+        if self._of(study).apart:
             return False
         return trial.id not in self._indices.of(study).checked
 
@@ -114,7 +107,7 @@ class Prefixes:
             if (
                 at_work
                 and other.epoch == trial.epoch < other.target
-                and other.id not in study.companions
+                and other.id not in self._of(study).companions
             ):
                 return other
         return None
@@ -130,10 +123,9 @@ class Prefixes:
 
     def with_state(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
         """The other trials that took ``epoch`` over from ``trial``, and so have its state."""
-        if has_prefixes(study.spec):
-            for other in self._indices.alike(study, trial, epoch):
-                if other.taken.get(epoch) == trial.id:
-                    yield other
+        for other in self._indices.alike(study, trial, epoch):
+            if other.taken.get(epoch) == trial.id:
+                yield other
 
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
         """After which epochs of the segment a copy of the trial's state is to be kept.
@@ -143,7 +135,7 @@ class Prefixes:
         a piece of its hyperparameters ends.
         """
         first, last = segment.first, segment.last
-        if not has_prefixes(study.spec) or study.apart:
+        if self._of(study).apart:
             return ()
         index = self._indices.of(study)
         chain = index.chains[trial.id]
@@ -168,26 +160,25 @@ class Prefixes:
 
         Its ``holder`` is the trainer that has trained it.
         """
-        if has_prefixes(study.spec):
-            trial.reports[trial.epoch] = metrics
-            _note_holder(trial)
-            self._compare(study, trial, trial.epoch)
-            if study.spec.data_token:
-                self.others.compare(study, trial, trial.epoch)
+        trial.reports[trial.epoch] = metrics
+        _note_holder(trial)
+        self._compare(study, trial, trial.epoch)
+        if study.spec.data_token:
+            self.others.compare(study, trial, trial.epoch)
 
     def _compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
         """Compare an accepted epoch of ``trial`` with the same epoch of a trial like it.
 
         If bits differ, every trial trains its own epochs from now on, and the user is told.
         """
-        if study.apart:
+        if self._of(study).apart:
             return
         for other in self._indices.alike(study, trial, epoch):
             known = other.hashes.get(epoch, "")
             if known == trial.hashes[epoch]:
                 return
             if known:
-                study.apart = True
+                self._of(study).apart = True
                 study.message = (
                     f"{trial.id} and {other.id} have the same hyperparameters up to epoch {epoch},"
                     f" but {trial.hashes[epoch][:12]} and {known[:12]} came out: the code uses"
@@ -199,7 +190,7 @@ class Prefixes:
 
     def compare_all(self, study: StudyState) -> None:
         """Compare all epochs that the trials of a study that is back have trained."""
-        for name in study.trials if has_prefixes(study.spec) else ():
+        for name in study.trials:
             trial = self._state.trials[name]
             for epoch in sorted(trial.hashes.keys() - trial.taken.keys()):
                 self._compare(study, trial, epoch)
@@ -208,6 +199,9 @@ class Prefixes:
         """The study is over, with all of its trials."""
         self.others.study_over(study)
         self._indices.forget_study(study.spec.id)
+
+    def _of(self, study: StudyState) -> OfStudy:
+        return known_of(self._state).studies[study.spec.id]
 
 
 def _note_holder(trial: Trial) -> None:

@@ -20,6 +20,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from ...app.common.text import count, duration
+from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.views.utilisation import beside
 from ...profiling.base.errors import UsageError
@@ -27,7 +28,6 @@ from ...profiling.costs.company import Company
 from ...profiling.costs.table import FIRST_RESIZE
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.study import study_of_trial
-from ...scheduler.prefixes.chain import has_prefixes
 from .devices.transport import OVERHEAD
 from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 
@@ -58,7 +58,8 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     epochs = reader.epochs(study.id)
     if any(row.taken_from and study_of_trial(row.taken_from) != spec.id for row in epochs):
         raise UsageError(f"study {study.name} took epochs of other studies over, without times")
-    merges = has_prefixes(spec) and spec.replicates == 1
+    common = any(make(spec, 0, ()) is not None for make in of_ends("scheduler", "alike_at"))
+    merges = common and spec.replicates == 1
     devices = {each.device.name: each.device for each in reader.devices()}
     together = any(each.seats > 1 for each in devices.values())
     company, alone = _together(reader, study.id) if together else (Company(), {})

@@ -20,8 +20,6 @@ from ..model.study import forks
 from ..model.trial import FINAL, Origin, Trial, TrialState
 from ..model.trial_group import Fork
 from ..policies.retention import best_at_the_end, best_completed, retained
-from ..prefixes.between import OtherTrial
-from ..prefixes.prefixes import Prefixes
 from ..state.core import Core, Refused
 from ..state.state import EndedTrial, StudyState
 from ..strategies.base import rungs_of
@@ -33,10 +31,9 @@ ENDED_KEPT = 32
 class Checkpoints:
     """Keeps each trial's durable states, and discards those that are not needed any more."""
 
-    def __init__(self, core: Core, *, prefixes: Prefixes) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
         self._state = core.state
-        self._prefixes = prefixes
 
     def on_durable(self, event: Durable) -> None:
         if event.trial not in self._state.trials:
@@ -47,18 +44,17 @@ class Checkpoints:
             raise Refused(f"{trial.id} epoch {event.epoch} was not accepted with these bits")
         study = self._state.studies[trial.study]
         self.keep(study, trial, _parent(event))
-        for other in self._prefixes.with_state(study, trial, event.epoch):
-            self.copy(study, other, trial)
+        self._core.extensions.durable(trial.id, event.epoch, trial.parents)
 
-    def copy(self, study: StudyState, trial: Trial, source: OtherTrial) -> None:
-        """Record the durable states of ``source`` that are states of ``trial``, too.
+    def share(self, study: StudyState, trial: Trial, states: Iterable[Parent]) -> None:
+        """Record those durable states of another trial that are states of ``trial``, too.
 
         Both then name the same files, and the row of either one keeps them.
         """
         if trial.state in FINAL and trial.id not in study.best:
             return  # it keeps none
         known = {state.epoch for state in trial.parents}
-        for state in source.parents:
+        for state in states:
             if state.epoch not in known and trial.hashes.get(state.epoch) == state.state_hash:
                 trial.parents = self._with_parent(trial.id, trial.parents, state)
         self._retain(study, (trial,))
@@ -118,7 +114,7 @@ class Checkpoints:
         trial.parents = self._with_parent(event.trial, trial.parents, _parent(event))
         self._drop(event.trial, trial.parents[1:])
         trial.parents = trial.parents[:1]
-        self._prefixes.others.states_changed(event.trial, trial.parents)
+        self._core.extensions.durable(event.trial, event.epoch, trial.parents)
 
     def _with_parent(
         self, name: str, parents: tuple[Parent, ...], new: Parent

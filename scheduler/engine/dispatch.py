@@ -18,7 +18,6 @@ from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.study import shards_of
 from ..model.trial import Step, Trial
 from ..planning.planning import Planning
-from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.giving_way import GivingWay
 from ..resources.lanes import free_seats, in_use, no_seat, seats_open_to
@@ -55,7 +54,6 @@ class Dispatcher:
         architectures: Architectures,
         giving_way: GivingWay,
         turn_weights: TurnWeights,
-        prefixes: Prefixes,
         proposals: Proposals,
     ) -> None:
         self._core = core
@@ -67,7 +65,6 @@ class Dispatcher:
         self._architectures = architectures
         self._giving_way = giving_way
         self._turn_weights = turn_weights
-        self._prefixes = prefixes
         self._proposals = proposals
 
     def fill(self) -> None:
@@ -372,7 +369,7 @@ class Dispatcher:
             undivided=values.undivided,
             describe=() if widths else self._architectures.unknown(study, trial),
             weights=self._turn_weights.enter(attempt),
-            copies=() if widths else self._prefixes.copies(study, trial, segment),
+            copies=() if widths else self._core.extensions.copies(study, trial, segment),
             until=until,
             suggestions=trial.suggestions,
             ext=values.ext,

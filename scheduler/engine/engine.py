@@ -70,9 +70,6 @@ from ..model.events import (
 )
 from ..model.study import StudySpec
 from ..planning.planning import Planning
-from ..prefixes.chain import has_prefixes
-from ..prefixes.prefixes import Prefixes
-from ..prefixes.tree import Companion
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
@@ -102,6 +99,7 @@ class Parts(NamedTuple):
     """The parts of an engine that its extensions may call."""
 
     core: Core
+    checkpoints: Checkpoints
     proposals: Proposals
 
 
@@ -124,8 +122,7 @@ class Engine:
         plugs: Sequence[Plug] = (),
     ) -> None:
         self._core = core = Core(state or EngineState(), strategies)
-        self._prefixes = prefixes = Prefixes(core)
-        self._checkpoints = checkpoints = Checkpoints(core, prefixes=prefixes)
+        self._checkpoints = checkpoints = Checkpoints(core)
         self._shares = shares = FairShare(core)
         self._planning = planning = Planning(core)
         self._packing = packing = Packing(core)
@@ -133,7 +130,7 @@ class Engine:
         self._giving_way = giving_way = GivingWay(core)
         turn_weights = TurnWeights(core)
         signatures = Signatures(core)
-        self._proposals = proposals = Proposals(core, checkpoints=checkpoints, prefixes=prefixes)
+        self._proposals = proposals = Proposals(core, checkpoints=checkpoints)
         self._dispatcher = dispatcher = Dispatcher(
             core,
             checkpoints=checkpoints,
@@ -143,7 +140,6 @@ class Engine:
             architectures=architectures,
             giving_way=giving_way,
             turn_weights=turn_weights,
-            prefixes=prefixes,
             proposals=proposals,
         )
         self._attempts = attempts = Attempts(
@@ -161,21 +157,19 @@ class Engine:
             planning=planning,
             giving_way=giving_way,
             signatures=signatures,
-            prefixes=prefixes,
             proposals=proposals,
             dispatcher=dispatcher,
             attempts=attempts,
         )
-        self._lifecycle = Lifecycle(core, proposals=proposals, attempts=attempts, prefixes=prefixes)
+        self._lifecycle = Lifecycle(core, proposals=proposals, attempts=attempts)
         self._trials = Trials(core, checkpoints=checkpoints, proposals=proposals)
         self._ask_tell = AskTell(
             core, checkpoints=checkpoints, proposals=proposals, attempts=attempts
         )
-        self._user_trials = UserTrials(
-            core, prefixes=prefixes, proposals=proposals, attempts=attempts
-        )
+        self._user_trials = UserTrials(core, proposals=proposals, attempts=attempts)
         core.fill = dispatcher.fill
-        core.extensions.plug_in(self._plugged(plugs, Parts(core, proposals)), core.state)
+        parts = Parts(core, checkpoints, proposals)
+        core.extensions.plug_in(self._plugged(plugs, parts), core.state)
         self._handlers = self._table(architectures)
         refusable = self._handlers.keys() - _NEVER_REFUSED
         for name, kind, hear in reversed(core.extensions.handlers()):
@@ -227,7 +221,7 @@ class Engine:
         return tuple(core.out)
 
     def _settle(self) -> None:
-        """Let extensions act, companions advance and free slots be taken, until nothing moves."""
+        """Let extensions act and free slots be taken, until nothing moves."""
         core = self._core
         while core.after or core.moved or core.slots_offered:
             if core.after:
@@ -235,27 +229,21 @@ class Engine:
                 del core.after[act]
                 act()
             elif core.moved:
-                self._advance_companions()
+                self._tell_moved()
             else:
                 core.slots_offered = False
                 self._dispatcher.fill()
 
-    def _advance_companions(self) -> None:
-        """Give companions what the event has brought to the trials whose epochs they take over.
+    def _tell_moved(self) -> None:
+        """Tell extensions of which studies a trial has moved or has a new epoch.
 
-        A trial may reach its target by that, and a study its end.
+        Trials may reach their targets by what follows, and studies their ends.
         """
         moved = self._core.moved
         while moved:
             name = next(iter(moved))
             del moved[name]
-            study = self._core.state.studies.get(name)
-            if study is None or not has_prefixes(study.spec):
-                continue
-            advanced = self._proposals.advance(study)
-            if advanced or not (study.at_work or study.asks):
-                self._proposals.settle(study)
-                self._core.offer_slots()
+            self._core.extensions.moved(name)
 
     def take_changes(self) -> Changes:
         """What changed since the last call. The ledger's tables for readers follow it."""
@@ -272,14 +260,9 @@ class Engine:
         """All waiting trials in the order in which they would get one slot each."""
         return self._shares.queue()
 
-    def companions(self) -> dict[str, Companion]:
-        """The trials that wait for epochs that another one trains, in no queue; by their ids."""
-        found = {
-            name: self._prefixes.companion(study, self.state.trials[name])
-            for study in self.state.studies.values()
-            for name in study.companions
-        }
-        return {name: companion for name, companion in found.items() if companion is not None}
+    def aside(self) -> dict[str, str]:
+        """Return the trials that extensions have wait in no queue, by their ids, and why."""
+        return self._core.extensions.aside()
 
     def outstanding(self) -> tuple[Ask, ...]:
         """Asks without an answer. A restarted runner sends them again."""

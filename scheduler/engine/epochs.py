@@ -18,7 +18,6 @@ from ..model.decisions import Member, Parent
 from ..model.events import Derived, EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
 from ..planning.planning import Planning
-from ..prefixes.prefixes import Prefixes
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..state.core import Core, Refused
@@ -44,7 +43,6 @@ class Epochs:
         planning: Planning,
         giving_way: GivingWay,
         signatures: Signatures,
-        prefixes: Prefixes,
         proposals: Proposals,
         dispatcher: Dispatcher,
         attempts: Attempts,
@@ -56,7 +54,6 @@ class Epochs:
         self._planning = planning
         self._giving_way = giving_way
         self._signatures = signatures
-        self._prefixes = prefixes
         self._proposals = proposals
         self._dispatcher = dispatcher
         self._attempts = attempts
@@ -88,11 +85,11 @@ class Epochs:
             self._attempts.end_if_stuck(study)
             self._core.offer_slots()
             return
-        is_new_here = bool(study.spec.data_token and not study.signature)
+        machine_known = bool(study.signature)
         self._signatures.record(study, trial, event.epoch, event.signature)
         capacity_changed = self._accept(study, trial, event, value)
-        if is_new_here:
-            self._proposals.take_over_waiting(study)
+        if not machine_known:
+            self._core.extensions.machine_known(study)
         if event.closes:
             if trial.epoch < trial.target:
                 self._planning.reconsider()
@@ -120,7 +117,6 @@ class Epochs:
         """Accept the epoch; returns whether its device may now hold another number of trials."""
         self._core.accept(study, trial, event.epoch, event.metrics, event.state_hash)
         trial.holder = event.holder
-        self._prefixes.record(study, trial, event.metrics)
         trial.signature = event.signature
         trial.trained_with = trial.system
         trial.failures = trial.losses = 0
@@ -202,8 +198,9 @@ class Epochs:
             )
         if trial.epoch < trial.target:
             self._core.move(study, trial, Step.YIELD)
-            if study.spec.data_token:
-                self._proposals.take_over(study, trial)
+            if self._core.extensions.keeps(study, trial, attempt):
+                self._core.offer_slots()
+                return
         if trial.epoch < trial.target:
             self._continue_trial(study, trial, attempt)
             return

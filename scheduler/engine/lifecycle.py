@@ -42,7 +42,6 @@ from ..model.finished import FinishedStudy
 from ..model.study import DELETED, OVER, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..policies.retention import best_completed
-from ..prefixes.prefixes import Prefixes
 from ..resources.unable import exclude_unable
 from ..state.core import Core, Refused
 from ..state.state import StudyState
@@ -62,19 +61,11 @@ EXTENSIBLE = (FullBudget, Asha, Stopping)
 class Lifecycle:
     """Begins, interrupts, extends and ends studies."""
 
-    def __init__(
-        self,
-        core: Core,
-        *,
-        proposals: Proposals,
-        attempts: Attempts,
-        prefixes: Prefixes,
-    ) -> None:
+    def __init__(self, core: Core, *, proposals: Proposals, attempts: Attempts) -> None:
         self._core = core
         self._state = core.state
         self._proposals = proposals
         self._attempts = attempts
-        self._prefixes = prefixes
 
     def on_study_paused(self, event: StudyPaused) -> None:
         study = self._core.study(event.study)
@@ -138,7 +129,7 @@ class Lifecycle:
             raise Refused(f"{spec.id} is over, or is not, by now")
         if event.past is not None:
             study = self._reopen(spec, event.past)
-            self._prefixes.others.take_in(study, event.earlier)
+            self._core.extensions.begun(study, event)
         else:
             assert study is not None
             if spec.n_trials <= study.spec.n_trials:
@@ -167,6 +158,7 @@ class Lifecycle:
         if not event.study.local:
             raise Refused(f"{event.study.id} takes no trials of its user's")
         study = self._reopen(event.study, event.past)
+        self._core.extensions.begun(study, event)
         study.status, study.finished_at = event.status, event.finished_at
         study.message = event.message
         if event.status not in OVER:
@@ -244,8 +236,6 @@ class Lifecycle:
             self._state.trials[trial.id] = self._core.changes.trials[trial.id] = trial
         del self._state.finished[spec.id]
         self._state.ended.pop(spec.id, None)
-        self._prefixes.others.study_gone(spec.id)
-        self._prefixes.compare_all(study)
         return study
 
     def on_study_submitted(self, event: StudySubmitted) -> None:
@@ -255,9 +245,9 @@ class Lifecycle:
         study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
         study.enqueued = list(event.enqueued)
         self._core.extensions.study_begins(study)
-        self._prefixes.others.take_in(study, event.earlier)
         self._exclude_unable(study)
         self._state.studies[spec.id] = study
+        self._core.extensions.begun(study, event)
         self._core.touch_study(study)
         if spec.sampler in ORDER_FREE and spec.contract != "ask":
             self._proposals.pull_study(

@@ -17,8 +17,6 @@ from ..model.decisions import Ask, Finish, Release
 from ..model.study import OVER, trial_id
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.trial_group import Entry, Fork, Pull
-from ..prefixes.chain import has_prefixes
-from ..prefixes.prefixes import MAX_COMPANIONS, Prefixes
 from ..resources.slots import free_slots
 from ..state.configurations import configurations, new_configurations
 from ..state.core import Core
@@ -36,11 +34,10 @@ _NOT_AT_WORK = (TrialState.WAITING, TrialState.PROPOSED)
 class Proposals:
     """Pulls strategies, asks samplers, queues trials, and ends studies."""
 
-    def __init__(self, core: Core, *, checkpoints: Checkpoints, prefixes: Prefixes) -> None:
+    def __init__(self, core: Core, *, checkpoints: Checkpoints) -> None:
         self._core = core
         self._state = core.state
         self._checkpoints = checkpoints
-        self._prefixes = prefixes
 
     def enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:
         entries = deque(() if study.ending else group)
@@ -54,33 +51,12 @@ class Proposals:
                 continue
             trial.target = entry.epochs
             self._core.move(study, trial, Step.ENTER)
-            self.take_over(study, trial)
+            if self._core.extensions.keeps(study, trial, None):
+                continue
             if trial.epoch >= trial.target:
                 entries += self.reached(study, trial)
-            elif self._prefixes.trainee_of(study, trial) is not None:
-                trial.since = self._core.at
-                study.companions.append(trial.id)
             else:
                 self.wait(trial)
-
-    def take_over(self, study: StudyState, trial: Trial) -> None:
-        """Give the trial what others have trained of its next epochs, with their durable states."""
-        for source in self._prefixes.take_over(study, trial):
-            self._checkpoints.copy(study, trial, source)
-
-    def take_over_waiting(self, study: StudyState) -> None:
-        """Give the trials in the queue what may be taken over now.
-
-        That of other studies may once the study's first epoch has shown on what machine it runs.
-        """
-        for name in list(self._state.ready):
-            trial = self._state.trials[name]
-            if trial.study != study.spec.id or name not in self._state.ready:
-                continue
-            self.take_over(study, trial)
-            if trial.epoch >= trial.target:
-                self._state.ready.remove(name)
-                self.enter(study, self.reached(study, trial))
 
     def reached(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
         """The trial has reached its target. Returns what its strategy enters then."""
@@ -92,32 +68,6 @@ class Proposals:
             self._core.move(study, trial, Step.REACH)
         curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
         return study.strategy.reached(trial.id, trial.epoch, curve)
-
-    def advance(self, study: StudyState) -> bool:
-        """Give the study's companions what was trained since, and the rest their own way.
-
-        Returns whether any is not a companion any more. Called when a trial of the study has moved
-        or has a new epoch.
-        """
-        some = False
-        # Where one was found to go on waiting for its trainee, all others do.
-        waited_at = set[tuple[str, int]]()
-        for name in list(study.companions):
-            trial = self._state.trials[name]
-            if trial.state is TrialState.WAITING:
-                if self._prefixes.next_key(study, trial) in waited_at:
-                    continue
-                self.take_over(study, trial)
-                if trial.epoch < trial.target and self._prefixes.trainee_of(study, trial):
-                    waited_at.add(self._prefixes.next_key(study, trial))
-                    continue
-            study.companions.remove(name)
-            some = True
-            if trial.state is TrialState.WAITING and trial.epoch < trial.target:
-                self.wait(trial, first=True)
-            elif trial.state is TrialState.WAITING:
-                self.enter(study, self.reached(study, trial))
-        return some
 
     def _fork(self, study: StudyState, fork: Fork) -> None:
         """Stop the trial, and ask for the configuration of the new trial that takes its place."""
@@ -173,7 +123,7 @@ class Proposals:
                 self.pull_study(study, 1)
 
     def pull_study(self, study: StudyState, free: int, early: int | None = None) -> Pull:
-        if study.ending or len(study.companions) >= MAX_COMPANIONS:
+        if study.ending or self._core.extensions.has_enough(study):
             return Pull()
         ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
         if study.heard:  # the callbacks of what has ended may stop it
@@ -274,7 +224,7 @@ class Proposals:
             if trial.state in _ENDED_WITH_STUDY and trial.id not in study.waiting:
                 self._core.move(study, trial, Step.STOP)
                 self._core.decide(Release, trial=trial.id)
-        if has_prefixes(study.spec) and study.trials:
+        if study.trials and self._core.extensions.tells_trainers(study):
             self._core.decide(Release, trial=study.trials[-1], study=study.spec.id)
         study.status = status
         if study.finished_at is None:
@@ -284,7 +234,6 @@ class Proposals:
             study.message = "every trial failed"
         self._checkpoints.study_over(study)
         self._core.extensions.study_over(study)
-        self._prefixes.study_over(study)
         self._core.touch_study(study)
         self._core.decide(Finish, study=study.spec.id, status=status)
         # The ledger keeps a finished study; the engine keeps only that its id and name are taken.

@@ -21,7 +21,6 @@ from ..model.events import StudyDeleted, StudyWritten, TrialAdded, TrialWritten
 from ..model.study import DELETED, OVER, number_of
 from ..model.trial import ADDED, FINAL, TOLD, Failure, Step, Trial
 from ..model.writing import Suggestion
-from ..prefixes.prefixes import Prefixes
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from .attempts import Attempts
@@ -33,12 +32,9 @@ _ENDS = {"complete": Step.FINISH, "pruned": Step.PRUNE, "fail": Step.FAIL}
 class UserTrials:
     """Takes in the trials and the attributes that users write."""
 
-    def __init__(
-        self, core: Core, *, prefixes: Prefixes, proposals: Proposals, attempts: Attempts
-    ) -> None:
+    def __init__(self, core: Core, *, proposals: Proposals, attempts: Attempts) -> None:
         self._core = core
         self._state = core.state
-        self._prefixes = prefixes
         self._proposals = proposals
         self._attempts = attempts
 
@@ -99,7 +95,6 @@ class UserTrials:
         if self._state.finished.get(spec.id) != spec.name:
             raise Refused(f"there is no study {spec.id}")
         self._state.finished[spec.id] = DELETED  # its name is free again
-        self._prefixes.others.study_gone(spec.id)
         self._core.changes.studies[spec.id] = replace(event.record, status="deleted")
 
     def _local_study(self, name: str) -> StudyState:

@@ -165,7 +165,7 @@ class StudySpec:
     #: (``scheduler.state.configurations``); more than 1 with ``shared`` only.
     replicates: int = 1
     #: What the user calls the data. Studies with one token, one code and one seed may take epochs
-    #: over from each other (``scheduler.prefixes.between``). None: they do not.
+    #: over from each other (``extensions.prefixes``). None: they do not.
     data_token: str | None = None
     #: One of ``FUSE``. Studies of older versions never were.
     fuse: str = "off"

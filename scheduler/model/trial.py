@@ -124,7 +124,7 @@ class AcceptedEpoch:
     #: When it began (the runner's clock), where lanes have several seats: ``seconds`` are then only
     #: its turns. None where it took all of the time.
     began: float | None = None
-    #: The trial that trained it, if it was taken over (``scheduler.prefixes``); else empty.
+    #: The trial that trained it, if it was taken over; else empty.
     taken_from: str = ""
 
     @property
@@ -207,7 +207,7 @@ class Trial:
     values: dict[int, float] = field(default_factory=dict)
     #: The accepted state hash by epoch.
     hashes: dict[int, str] = field(default_factory=dict)
-    #: What was reported by epoch, where trials may have epochs in common (``scheduler.prefixes``).
+    #: What was reported by epoch, where trials may have epochs in common.
     reports: dict[int, Metrics] = field(default_factory=dict)
     #: By which trial epochs were trained that it took over.
     taken: dict[int, str] = field(default_factory=dict)

@@ -23,7 +23,6 @@ from .forecast import late_by, study_end
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..prefixes.tree import Companion
 
 Facts = dict[str, Any]
 
@@ -53,7 +52,7 @@ def _outlook(engine: Engine, at: float) -> Facts:
         "running": running,
         "waiting": [
             *_waiting(engine, at),
-            *_accompanying(state, engine.companions(), at),
+            *_aside(state, engine.aside(), at),
         ],
         "free": [f"{slot.device}/{slot.slot}" for slot in free_slots(state, engine.extensions)],
         "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
@@ -138,13 +137,12 @@ def _waiting(engine: Engine, at: float) -> list[Facts]:
     return found
 
 
-def _accompanying(state: EngineState, waiting: Mapping[str, Companion], at: float) -> list[Facts]:
-    """The trials that are in no queue, since others train their next epochs."""
+def _aside(state: EngineState, waiting: Mapping[str, str], at: float) -> list[Facts]:
+    """The trials that wait in no queue, as extensions have them wait."""
     found = []
-    for name, companion in waiting.items():
+    for name, why in waiting.items():
         runs = state.studies[state.trials[name].study].runnable
-        reason = companion.why if runs else "its study is paused"
-        found.append(_waits(state, name, at, reason))
+        found.append(_waits(state, name, at, why if runs else "its study is paused"))
     return found
 
 

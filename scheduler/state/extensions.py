@@ -6,8 +6,8 @@ core does not import. Whoever makes an engine hands it functions that each make 
 that concern a study are called only for studies that need the extension, so it costs nothing where
 no study does. Events of an extension's own go to its ``handlers``, whoever is there.
 
-An extension keeps its state in ``EngineState.ext``, under its name, as values that JSON has: so a
-snapshot needs to know nothing of it.
+An extension keeps its state in ``EngineState.ext``, under its name, as values that JSON has or as
+a class that its end names (``STATE``): so a snapshot needs to know nothing of it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from ...profiling.base.errors import BrokenExtension
 from ...profiling.base.footprint import Footprint
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
-from ..model.decisions import Decision, Member
-from ..model.events import AttemptFailed, EpochReported, Event
+from ..model.decisions import Decision, Member, Parent, Segment
+from ..model.events import (
+    AttemptFailed,
+    EpochReported,
+    Event,
+    StudyExtended,
+    StudyReopened,
+    StudySubmitted,
+)
 from ..model.study import StudySpec
 from ..model.trial import Trial
 
@@ -65,6 +72,10 @@ class SlotLimit(NamedTuple):
     slots: int
     why: str
     exploring: bool = False
+
+
+#: The events that begin a study, or have one go on that was over.
+Begins = StudySubmitted | StudyExtended | StudyReopened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +124,28 @@ class Extension:
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
     #: Return facts of a lane in use, by the device and the number of the lane, for who shows it.
     of_lane: Callable[[str, int], Mapping[str, Any]] | None = None
+    #: Whether trainers keep something for the study's trials until they hear that it is over.
+    tells_trainers: bool = False
+    #: Called when the study begins, or goes on with its trials after it was over.
+    on_begun: Callable[[StudyState, Begins], None] | None = None
+    #: Called when a trial is about to wait for slots: before its first segment towards a target, or
+    #: after this attempt, which has closed short of it. It may be given epochs. Return whether the
+    #: extension has it wait, in no queue, until it hands it to ``Proposals.wait``.
+    keeps: Callable[[StudyState, Trial, Attempt | None], bool] | None = None
+    #: Return the trials of the study that it has wait in no queue, and why each does, in words.
+    aside: Callable[[StudyState], Iterable[tuple[str, str]]] | None = None
+    #: Tell whether so many trials wait that the study is asked for no more.
+    has_enough: Callable[[StudyState], bool] | None = None
+    #: Return after which epochs of a segment its trainer is to keep a copy of the trial's state.
+    copies: Callable[[StudyState, Trial, Segment], Iterable[int]] | None = None
+    #: Called as an event ends in which a trial of the study has moved or has a new epoch, and again
+    #: until nothing moves.
+    on_moved: Callable[[StudyState], None] | None = None
+    #: Called when a state of a trial is in the store, with all that are: also for a study that is
+    #: over, as long as any study needs the extension.
+    on_durable: Callable[[str, int, Sequence[Parent]], None] | None = None
+    #: Called when an epoch was accepted that shows on which kind of machine the study computes.
+    on_machine_known: Callable[[StudyState], None] | None = None
     #: Called when an attempt of the study was charged for its time.
     on_charged: Callable[[StudyState], None] | None = None
     #: Called when an epoch was accepted, before what follows from it is decided.
@@ -154,6 +187,8 @@ class Extensions:
         self.unfit: dict[str, str] = {}
         #: The extensions that a study needs, by its id. Studies that need none are not in it.
         self.by_study: dict[str, tuple[Extension, ...]] = {}
+        #: What those extensions that any study needs have for ``on_durable``; None: not known yet.
+        self._on_durable: tuple[Callable[[str, int, Sequence[Parent]], None], ...] | None = None
 
     def plug_in(self, extensions: Sequence[tuple[str, Extension]], state: EngineState) -> None:
         """Add the extensions, which are called in this order, for the studies of ``state`` too.
@@ -202,6 +237,7 @@ class Extensions:
             self.by_study[study.spec.id] = called
         else:
             self.by_study.pop(study.spec.id, None)
+        self._on_durable = None
 
     def is_off(self, name: str) -> bool:
         """Whether studies lack an extension that is there, and none has it: it is broken."""
@@ -252,6 +288,69 @@ class Extensions:
                 each.on_over(study)
         for forget in self._point("forget"):
             forget(study.spec.id)
+
+    def begun(self, study: StudyState, event: Begins) -> None:
+        """Tell those that the study needs that it begins, or goes on after it was over."""
+        for each in self.by_study.get(study.spec.id, ()):
+            if each.on_begun is not None:
+                each.on_begun(study, event)
+
+    def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
+        """Tell whether an extension has a trial wait, which is about to wait for slots."""
+        needed = self.by_study.get(study.spec.id)
+        return needed is not None and any(
+            each.keeps(study, trial, after) for each in needed if each.keeps is not None
+        )
+
+    def aside(self) -> dict[str, str]:
+        """Return the trials that extensions have wait in no queue, by their ids, and why."""
+        return {
+            name: why
+            for study in self._studies.values()
+            for each in self.by_study.get(study.spec.id, ())
+            if each.aside is not None
+            for name, why in each.aside(study)
+        }
+
+    def has_enough(self, study: StudyState) -> bool:
+        """Tell whether the study is asked for no more trials, as so many wait."""
+        needed = self.by_study.get(study.spec.id)
+        return needed is not None and any(
+            each.has_enough(study) for each in needed if each.has_enough is not None
+        )
+
+    def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
+        """Return after which epochs of a segment its trainer is to keep a copy of the state."""
+        needed = self.by_study.get(study.spec.id)
+        if needed is None:
+            return ()
+        found = (each.copies(study, trial, segment) for each in needed if each.copies is not None)
+        return tuple(sorted({epoch for epochs in found for epoch in epochs}))
+
+    def tells_trainers(self, study: StudyState) -> bool:
+        """Tell whether trainers are to hear that the study is over."""
+        return any(each.tells_trainers for each in self.by_study.get(study.spec.id, ()))
+
+    def moved(self, name: str) -> None:
+        """Tell those that a study needs, unless it is over, that a trial of it has moved."""
+        for each in self.by_study.get(name, ()):
+            if each.on_moved is not None and name in self._studies:
+                each.on_moved(self._studies[name])
+
+    def durable(self, trial: str, epoch: int, states: Sequence[Parent]) -> None:
+        """Tell those that any study needs that a trial's state is in the store."""
+        if self._on_durable is None:
+            needed = {each.name for called in self.by_study.values() for each in called}
+            hear = (each.on_durable for each in self._all if each.name in needed)
+            self._on_durable = tuple(each for each in hear if each is not None)
+        for told in self._on_durable:
+            told(trial, epoch, states)
+
+    def machine_known(self, study: StudyState) -> None:
+        """Tell those that the study needs on which kind of machine it computes."""
+        for each in self.by_study.get(study.spec.id, ()):
+            if each.on_machine_known is not None:
+                each.on_machine_known(study)
 
     def handlers(self) -> Sequence[tuple[str, type[Event], Callable[[Any], None]]]:
         """Return the handlers of all extensions, in order, each with its extension's name."""

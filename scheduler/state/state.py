@@ -14,7 +14,6 @@ from ...profiling.costs.segment_costs import PreemptionTable, SegmentStart
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
 from ..model.decisions import Ask, AskPlan, Parent, Segment
-from ..model.finished import EarlierTrial
 from ..model.segment_length import SegmentLength
 from ..model.snapshot import WidthPlan, WindowPlan
 from ..model.study import NOTHING_SPENT, Params, Spent, StudyRecord, StudySpec
@@ -98,16 +97,6 @@ class StudyState:
     handed_out: list[str] = field(default_factory=list)
     #: The trials that calls of objectives have added, by call (``TrialAdded.call``).
     calls: dict[str, str] = field(default_factory=dict)
-    #: Waiting trials whose next epoch another one trains, in the order of their arrival
-    #: (``scheduler.prefixes``).
-    companions: list[str] = field(default_factory=list)
-    #: Whether no trial takes over epochs any more, because bits were seen to differ.
-    apart: bool = False
-    #: Trials of studies that are over, whose epochs its trials may take over
-    #: (``scheduler.prefixes.between``).
-    earlier: list[EarlierTrial] = field(default_factory=list)
-    #: Whether no epochs of other studies are taken over any more, because bits were seen to differ.
-    apart_from_others: bool = False
     #: How many of its trials were trained together at most.
     together: int = 1
     #: Whether its trials cannot be trained together, as their trainer said.

@@ -226,6 +226,7 @@ class Evolving(World):
         self.send(Proposed(at=self.at, cause=ask.id, trials=answer, **fields))
 
 
+@pytest.mark.extension("prefixes")
 @pytest.mark.parametrize("strategy", ["full", "asha"])
 def test_a_bias_saves_epochs(strategy):
     """Of 40 trials, each trained for nine epochs or until it is stopped."""

@@ -20,6 +20,9 @@ from penstock.app.views.best import best_facts
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 
+#: Trials are replicates where seeding is shared.
+pytestmark = pytest.mark.extension("prefixes")
+
 SPACE = {"lr": [0.1, 0.2, 0.3]}
 GIVEN = {
     "metric": "loss",

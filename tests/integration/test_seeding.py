@@ -9,7 +9,7 @@ from penstock import FullBudget, Resources, UsageError, create_study
 from penstock.scheduler.model.study import number_of
 from trainees import Small
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("prefixes")]
 
 #: ``tag`` changes nothing of a trial but its parameters' names and values.
 SPACE = {"tag": [0, 1], "lr": [0.05, 0.1]}

@@ -26,6 +26,7 @@ NEEDS = dict.fromkeys(FEATURES, ()) | {
     "architectures": ("nas",),
     "limits": ("limits",),
     "packing": ("memory",),
+    "prefixes": ("prefixes",),
     "tuning": ("system_tuning",),
 }
 #: The trials of those that have not forty.

@@ -24,7 +24,6 @@ from penstock.scheduler.model.retry import LOSS_LIMIT
 from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.state.extensions import Extension, SegmentValues
-from prefix_world import Grid, shared
 
 PLAIN = SegmentValues()
 SHORT = StrategySpec("full", max_epochs=2)
@@ -130,26 +129,6 @@ def test_prices_are_known_where_no_extension_is():
     engine = Engine()
     engine.handle(PricesChosen(at=0.0, prices=(("cpu", 2.0),)))
     assert engine.state.prices == {"cpu": 2.0}
-
-
-@pytest.mark.parametrize("fill_at_end", [True, False])
-def test_an_extension_acts_within_the_event_that_ends_a_study_by_its_companions(heard, fill_at_end):
-    world = Grid([{"x": 1}] * 2, fill_at_end=False)
-
-    def plug(seat):
-        def over(study):
-            seat.core.after[lambda: heard.append(seat.core.state.seq)] = None
-
-        return Extension(name="acting", needed_by=lambda study: True, on_over=over)
-
-    world.engine = Engine(plugs=[plug])
-    if fill_at_end:
-        world.send(PolicyChosen(at=0.0, policy="fifo", fill_at_end=True))
-    world.join("a")
-    world.submit(shared(2))
-    world.run()
-    assert world.finish.status == "complete"
-    assert heard == [world.engine.state.seq]
 
 
 @pytest.mark.extension("limits")

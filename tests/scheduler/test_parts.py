@@ -23,7 +23,6 @@ from penstock.scheduler.engine import (
     user_trials,
 )
 from penstock.scheduler.planning import planning
-from penstock.scheduler.prefixes import prefixes
 from penstock.scheduler.resources import fair_share, giving_way, packing, turn_weights
 from penstock.scheduler.state import core, lane_time
 from penstock.scheduler.state.state import EngineState
@@ -35,7 +34,6 @@ PARTS = (
         lifecycle,
         packing,
         planning,
-        prefixes,
         proposals,
         signatures,
         trials,
@@ -62,7 +60,7 @@ WRITERS = {
     "seq": {"core"},
     "dirty": {"core", "planning"},
     "attempts": {"core", "dispatch"},
-    "ready": {"core", "dispatch", "giving_way", "planning", "proposals"},
+    "ready": {"core", "dispatch", "giving_way", "planning", "proposals", "prefixes.scheduler"},
     "fence": {"devices", "dispatch"},
     "devices": {"devices"},
     "held": {"devices"},
@@ -72,7 +70,7 @@ WRITERS = {
     "trials": {"lifecycle", "proposals", "trials"},
     "policy": {"planning"},
     "prices": {"devices"},
-    "ext": {"limits.scheduler"},
+    "ext": {"limits.scheduler", "prefixes.scheduler"},
     "cross_study": {"planning"},
     "fill_at_end": {"planning"},
     "hold": {"giving_way", "planning"},
@@ -93,12 +91,9 @@ SETTERS = {
     "vain_windows": {"attempts"},
     "window": {"attempts"},
     "cut_windows": {"attempts"},
-    "companions": {"proposals"},
-    "apart": {"prefixes"},
     "ending": {"lifecycle", "limits.scheduler"},
     "heard": {"lifecycle"},
     "unheard": {"core", "lifecycle"},
-    "taken": {"prefixes"},
 }
 
 

@@ -18,11 +18,11 @@ from typing import Protocol
 
 from ....app.common.clock import SimulatedClock
 from ....app.common.ports import AttemptStatus, Effects, LiveDevice, Message, OpenAttempt, Survey
+from ....app.extensions import of_ends
 from ....profiling.costs.width_window import COUNTED, MIN_STEPS, STEPS, WidthWindow
 from ....profiling.devices.device import Device
 from ....scheduler.model.decisions import Cut, Dispatch, Segment
 from ....scheduler.model.study import StudySpec
-from ....scheduler.prefixes.chain import has_prefixes, link_at, links_of
 from ....tasks.process.messages import Forged
 from .device_memory import GIB, UNKNOWN, DeviceMemory, MemoryNeed
 from .lane_turns import Entry, LaneTurns
@@ -174,12 +174,15 @@ class SimulatedTransport:
             self._measure(dispatch, spec, at)
             return
         slowdown = self.work.slowdown(at_work)
-        chain = links_of(spec, dispatch.number, dict(dispatch.params)) if has_prefixes(spec) else ()
+        made = (
+            at(spec, dispatch.number, dispatch.params) for at in of_ends("scheduler", "alike_at")
+        )
+        alike = [name for name in made if name is not None]
         for epoch in range(segment.first, segment.last + 1):
             seconds, value = self.work.epoch(dispatch, spec, epoch)
             seconds *= slowdown
             at += seconds
-            link = link_at(chain, epoch)
+            bits = alike[0](epoch) if alike else dispatch.number
             body = {
                 "kind": "epoch",
                 "trial": segment.trial,
@@ -187,7 +190,7 @@ class SimulatedTransport:
                 "cause": dispatch.id,
                 "epoch": epoch,
                 "metrics": {spec.metric: value},
-                "state_hash": f"simulated {link.key if link else dispatch.number}@{epoch}",
+                "state_hash": f"simulated {bits}@{epoch}",
                 "signature": "simulated",
                 "seconds": seconds,
                 "memory": peak,

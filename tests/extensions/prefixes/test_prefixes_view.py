@@ -14,7 +14,12 @@ from penstock.app.report.report import write_report
 from penstock.extensions.prefixes.common import left_to_others, prefixes_of, study_prefixes
 from penstock.extensions.prefixes.picture import MAX_ROWS, tree_picture
 from penstock.extensions.prefixes.tree import Edge
-from penstock.extensions.prefixes.view import MAX_EDGES, count_words, facts_in_words, prefixes_view
+from penstock.extensions.prefixes.view import (
+    MAX_EDGES,
+    count_words,
+    facts_in_words,
+    prefixes_view,
+)
 from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
 from shared_ledger import ID, checked, shared_spec, shared_study

@@ -19,6 +19,7 @@ from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.runner.runner import Runner
 from penstock.app.stories.story import find_trial, trial_story
 from penstock.extensions.prefixes.common import prefixes_of
+from penstock.extensions.prefixes.state import known_of
 from penstock.extensions.prefixes.view import facts_in_words
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
@@ -163,7 +164,7 @@ def test_a_study_whose_bits_differed_shares_nothing_when_it_is_extended(tmp_path
     site = Site(tmp_path)
     before = taken(site.reader)
     site.tell(kind="extend", study=ID, by=2)
-    assert site.engine.state.studies[ID].apart
+    assert known_of(site.engine.state).studies[ID].apart
     site.run()
     site.ledger.close()
     assert taken(site.reader) == before
@@ -217,12 +218,13 @@ def test_of_many_earlier_studies_those_that_ended_last_are_brought(site, monkeyp
         return [each.id.rpartition("-")[0] for each in site.ledger.earlier(later)]
 
     assert brought() == ["study-2", "study-1", "study-0"]
-    monkeypatch.setattr("penstock.app.ledger.finished.MOST_EARLIER", 2)
+    monkeypatch.setattr("penstock.extensions.prefixes.ledger.MOST_EARLIER", 2)
     assert brought() == ["study-2", "study-1"]
 
 
 @pytest.mark.extension("simulation")
 def test_an_epoch_of_another_study_may_be_unknown_where_it_is_imported(exported, site):
+    from penstock.extensions.simulation.recorded import recorded
 
     exported["trials"][1]["epochs"][2]["taken_from"] = "other-1-0007"
     with pytest.raises(UsageError, match="taken_from of epoch 3 of trial 1 = "):

@@ -113,9 +113,8 @@ def world():
 
 def test_the_plan_lists_companions_with_those_they_wait_for(world):
     plan = outlook(world.engine, world.at)
-    study = world.engine.state.studies["s-1"]
     whys = {row["trial"]: row["why"] for row in plan["waiting"]}
-    companions = {world.engine.state.trials[name].number for name in study.companions}
+    companions = {world.engine.state.trials[name].number for name in world.engine.aside()}
     assert companions
     assert companions <= whys.keys()
     assert whys[1] == (

@@ -5,15 +5,20 @@ from __future__ import annotations
 import pytest
 from penstock.extensions.simulation.experiment import run, simulated_devices
 from penstock.extensions.simulation.recorded import recorded
-from shared_ledger import ID, shared_study
+
+pytestmark = pytest.mark.extension("prefixes")
 
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory):
+    from shared_ledger import shared_study
+
     return shared_study(tmp_path_factory.mktemp("home"))
 
 
 def test_the_trials_of_a_recorded_study_take_over_epochs_where_it_is_simulated(ledger):
+    from shared_ledger import ID
+
     of = recorded(*ledger)
     [work] = of.studies
     assert {round(each, 3) for trial in work.trials for each in trial.levels} == {0.1}
@@ -28,6 +33,8 @@ def test_the_trials_of_a_recorded_study_take_over_epochs_where_it_is_simulated(l
 
 
 def test_replicates_that_took_over_epochs_are_simulated_with_what_they_trained(tmp_path):
+    from shared_ledger import shared_study
+
     of = recorded(*shared_study(tmp_path, n_trials=18, replicates=2))
     [work] = of.studies
     assert sum(sum(trial.levels) for trial in work.trials) == pytest.approx(7.2, abs=1e-3)

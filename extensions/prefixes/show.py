@@ -1,4 +1,4 @@
-"""The part of a trial's story that other trials trained: epochs that it took over, in sentences.
+"""Shows what trials have in common: in reports and pages, in progress, and in stories of trials.
 
 A trial that took an epoch over when the other one ended it waited beside it, as its companion. If
 the other one had ended it before, it was trained before this trial needed it.
@@ -6,7 +6,8 @@ the other one had ended it before, it was trained before this trial needed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,11 +16,42 @@ from ...scheduler.model.study import number_of, study_of_trial
 from ...scheduler.model.trial import TrialState
 from .chain import common_epochs, has_prefixes
 from .tree import companions
-from .ways import ways_of
 
 if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, TrialRow
     from ...scheduler.model.study import StudySpec
+
+
+def common_section(
+    spec: StudySpec,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    names: Mapping[str, str],
+) -> str:
+    """Return a section of reports as HTML; empty for a study whose trials have none in common.
+
+    ``names`` are those of studies by id.
+    """
+    from .common import study_prefixes
+    from .picture import tree_picture
+    from .view import count_words, facts_in_words
+
+    found = study_prefixes(spec, trials, epochs, names)
+    if found.obstacle or found.epochs.total == found.epochs.distinct:
+        return ""
+    lead = f"{count_words(found)}. A bar is a run of epochs, thick where several trials have them."
+    facts = "".join(f"<p>{escape(words)}.</p>" for words in facts_in_words(found))
+    return (
+        '<section id="prefixes"><div class="head"><h2>Epochs in common</h2>'
+        f"<p>{escape(lead)}</p></div>{facts}{tree_picture(found.edges)}</section>"
+    )
+
+
+def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
+    """Return how many epochs up to the trials' targets need no training, as others train them."""
+    from . import common
+
+    return common.left_to_others(spec, trials, epochs)
 
 
 class TakenOver(NamedTuple):
@@ -30,16 +62,16 @@ class TakenOver(NamedTuple):
     cause: str
 
 
-def taken_over(
+def story_lines(
     spec: StudySpec,
     trial: TrialRow,
     trials: Sequence[TrialRow],
     epochs: Sequence[EpochRow],
     names: Mapping[str, str],
 ) -> list[TakenOver]:
-    """What ``trial`` took over, in order. ``epochs`` are those of all ``trials`` of the study.
+    """Return what ``trial`` took over, in order.
 
-    ``names`` are those of studies by id.
+    ``epochs`` are those of all ``trials`` of the study, ``names`` those of studies by id.
     """
     numbers = {row.id: row for row in trials}
     trained = {(row.trial, row.epoch): row for row in epochs}
@@ -78,6 +110,8 @@ def _what(
 def _cause(spec: StudySpec, trial: TrialRow, source: TrialRow | None, *, beside: bool) -> str:
     if source is None:
         return ""
+    from .common import ways_of
+
     one, other = ways_of(spec, (trial, source))
     until = common_epochs(one.chain, other.chain)
     same = "both have the same hyperparameters" + ("" if until is None else f" up to epoch {until}")
@@ -86,9 +120,11 @@ def _cause(spec: StudySpec, trial: TrialRow, source: TrialRow | None, *, beside:
     return f"trial {source.number} had trained that before: {same}"
 
 
-def waits_as_companion(spec: StudySpec, trial: TrialRow, trials: Sequence[TrialRow]) -> str:
-    """A sentence that ``trial`` waits for another one at the moment; empty if it does not."""
+def waits_for(spec: StudySpec, trial: TrialRow, trials: Sequence[TrialRow]) -> str:
+    """Return a sentence that ``trial`` waits for another one now; empty if it does not."""
     if trial.state != TrialState.WAITING or not has_prefixes(spec):
         return ""
+    from .common import ways_of
+
     mine = [each for each in companions(ways_of(spec, trials)) if each.trial == trial.number]
     return next((f"it {each.why}" for each in mine), "")

@@ -127,7 +127,7 @@ def test_companions_are_those_of_the_engine():
         trials = [world.engine.state.trials[name] for name in study.trials]
         found = companions([way_of(study.spec, each) for each in trials])
         assert [each.trial for each in found] == sorted(
-            world.engine.state.trials[name].number for name in study.companions
+            world.engine.state.trials[name].number for name in world.engine.aside()
         )
         seen += len(found)
     assert seen > 10

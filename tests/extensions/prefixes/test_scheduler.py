@@ -2,21 +2,25 @@
 
 import pytest
 from drive_world import check_invariants
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.extensions.prefixes.chain import chain_of, common_epochs, is_checked, link_at
-from penstock.extensions.prefixes.prefixes import MAX_COMPANIONS
+from penstock.extensions.prefixes.scheduler import MAX_COMPANIONS
+from penstock.extensions.prefixes.state import known_of
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Dispatch, Release
 from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     Durable,
+    PolicyChosen,
     StudyCancelled,
     StudyPaused,
     StudyResumed,
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial, TrialState
+from penstock.scheduler.state.extensions import Extension
 from prefix_world import Grid, grid, shared
 
 
@@ -107,7 +111,7 @@ def test_if_the_trainee_goes_the_first_companion_takes_its_place(how):
     [dispatch] = world.open.values()
     trainee, companion = world.trial(0), world.trial(1)
     assert dispatch.segment.trial == trainee.id
-    assert world.engine.state.studies["s-1"].companions == [companion.id, world.trial(2).id]
+    assert [*world.engine.aside()] == [companion.id, world.trial(2).id]
     world.send(world.epoch(dispatch, 1, closes=False))
     assert companion.epoch == trainee.epoch == 1
     ids = {"at": 1.0, "trial": trainee.id, "fence": dispatch.segment.fence}
@@ -200,7 +204,7 @@ def test_bits_that_differ_end_the_sharing_and_are_told():
     world.send(world.epoch(first, 1, closes=False))
     world.send(world.epoch(second, 1, closes=False, state_hash="other"))
     study = world.engine.state.studies["s-1"]
-    assert study.apart
+    assert known_of(world.engine.state).studies["s-1"].apart
     assert "uses something that it does not declare" in study.message
 
 
@@ -249,7 +253,7 @@ def test_a_state_that_was_stored_goes_on_as_it_would():
     world = begun(grid(2, 4))
     for _ in range(5):
         world.run_segment()
-    world.engine = Engine(state_from_json(state_to_json(world.engine.state)))
+    world.engine = Engine(state_from_json(state_to_json(world.engine.state)), plugs=PLUGS)
     world.run()
     assert world.trained == 3 * 2 + 9 * 2 + 27 * 2
 
@@ -260,7 +264,7 @@ def test_a_study_with_many_companions_is_not_asked_for_more_trials():
     world = begun([{"x": 1}] * (MAX_COMPANIONS + 50), *devices, sampler="tpe")
     study = world.engine.state.studies["s-1"]
     # It is asked for as many trials at once as there are free slots.
-    assert MAX_COMPANIONS <= len(study.companions) < MAX_COMPANIONS + len(devices)
+    assert MAX_COMPANIONS <= len(world.engine.aside()) < MAX_COMPANIONS + len(devices)
     assert len(study.trials) < MAX_COMPANIONS + 2 * len(devices)
     world.run()
     assert world.finish.status == "complete"
@@ -278,6 +282,27 @@ def test_copies_go_with_their_study():
 def test_a_population_whose_trials_continue_each_other_takes_over_nothing():
     pbt = StrategySpec("pbt", max_epochs=6, min_epochs=2, quantile=0.25)
     world = begun([{"x": 1}] * 4, "a", strategy=pbt, contract="torch")
-    assert not world.engine.state.studies["s-1"].companions
+    assert not world.engine.aside()
     world.run()
     assert all(not source for _, source in accepted(world).values())
+
+
+@pytest.mark.parametrize("fill_at_end", [True, False])
+def test_an_extension_acts_within_the_event_that_ends_a_study_by_its_companions(fill_at_end):
+    heard = []
+    world = Grid([{"x": 1}] * 2, fill_at_end=False)
+
+    def plug(seat):
+        def over(study):
+            seat.core.after[lambda: heard.append(seat.core.state.seq)] = None
+
+        return Extension(name="acting", needed_by=lambda study: True, on_over=over)
+
+    world.engine = Engine(plugs=[*PLUGS, plug])
+    if fill_at_end:
+        world.send(PolicyChosen(at=0.0, policy="fifo", fill_at_end=True))
+    world.join("a")
+    world.submit(shared(2))
+    world.run()
+    assert world.finish.status == "complete"
+    assert heard == [world.engine.state.seq]

@@ -1,6 +1,7 @@
-"""Finds the trials of a study whose bits are equal up to an epoch: an index by the links' keys.
+"""What is known of studies whose trials have epochs in common: the state, and an index.
 
-Nothing here is stored: all of it follows from the parameters of the trials.
+The index finds trials of a study whose bits are equal up to an epoch, by the links' keys. It is not
+stored: all of it follows from the parameters of the trials.
 """
 
 from __future__ import annotations
@@ -9,10 +10,53 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...scheduler.model.finished import EarlierTrial
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core
-from ...scheduler.state.state import StudyState
+from ...scheduler.state.state import EngineState, StudyState
 from .chain import Chain, Link, chain_of, is_checked, link_at
+
+#: The name of the extension, and of its state.
+NAME = "prefixes"
+
+
+@dataclass(slots=True)
+class OfStudy:
+    """What is known of a study that is not over."""
+
+    #: Waiting trials whose next epoch another one trains, in the order of their arrival.
+    companions: list[str] = field(default_factory=list)
+    #: Whether no trial takes over epochs any more, because bits were seen to differ.
+    apart: bool = False
+    #: Trials of studies that are over, whose epochs its trials may take over (``between``).
+    earlier: list[EarlierTrial] = field(default_factory=list)
+    #: Whether no epochs of other studies are taken over any more, because bits were seen to differ.
+    apart_from_others: bool = False
+
+
+@dataclass(slots=True)
+class State:
+    """What the extension keeps in ``EngineState.ext``."""
+
+    version: int = 1
+    #: By the ids of the studies that need the extension, in the order in which they began.
+    studies: dict[str, OfStudy] = field(default_factory=dict)
+
+
+_NOTHING = State()
+
+
+def known_of(state: EngineState) -> State:
+    """Return what is known; it must not be changed by who only reads."""
+    known: State = state.ext.get(NAME, _NOTHING)
+    return known
+
+
+def forget_study(state: EngineState, study: str) -> None:
+    """Drop what is known of the study of this id, and all of the state with the last one."""
+    known = known_of(state)
+    if known.studies.pop(study, None) is not None and not known.studies:
+        del state.ext[NAME]
 
 
 @dataclass(slots=True)

@@ -1,0 +1,77 @@
+"""Reads the trials of studies that are over, whose epochs a new study may take over."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+
+from sqlalchemy import select
+
+from ...app.ledger import codec
+from ...app.ledger.databases.tables import DURABLE, EPOCH, STUDY, TRIAL
+from ...app.ledger.event_log import imports
+from ...app.ledger.finished import past_trial
+from ...app.ledger.history import Rows
+from ...scheduler.model.decisions import Parent
+from ...scheduler.model.finished import EarlierTrial
+from ...scheduler.model.study import OVER, StudySpec
+from ...scheduler.model.trial import Trial
+from .between import earlier_trial, group_of
+from .chain import has_prefixes
+
+#: So many trials of earlier studies are enough, up to the study that comes to it: they go into the
+#: event that begins the later one.
+MOST_EARLIER = 1_000
+
+#: Trials of studies that need the extension go on with what was reported of their epochs.
+wants_reports = has_prefixes
+
+
+def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
+    """Return the trials with durable states of studies that are over, which share epochs with it.
+
+    Those of imported studies have their states in another installation's store, and are left out.
+    The studies that ended last come first; once there are ``MOST_EARLIER`` trials, no more come.
+    """
+    group = group_of(spec)
+    if not group:
+        return ()
+    found = list[EarlierTrial]()
+    imported = {event.record.spec.id for _, event in imports(rows)}
+    token = json.dumps(spec.data_token, ensure_ascii=False)
+    # The text is looked at first: to decode each study that ever ended takes long.
+    named = STUDY.c.status.in_(OVER) & STUDY.c.spec.contains(token, autoescape=True)
+    for head in rows(STUDY, select(STUDY).where(named).order_by(STUDY.c.finished_at.desc())):
+        if len(found) >= MOST_EARLIER:
+            break
+        known = codec.spec_from_json(head.spec)
+        if head.id in {spec.id} | imported or group_of(known) != group:
+            continue
+        states = select(DURABLE).join(TRIAL).where(TRIAL.c.study == head.id)
+        parents = defaultdict[str, list[Parent]](list)
+        for row in rows(DURABLE, states.order_by(DURABLE.c.epoch.desc())):
+            parents[row.trial].append(Parent(row.epoch, row.uri, row.state_hash))
+        for row in rows(TRIAL, select(TRIAL).where(TRIAL.c.id.in_(list(parents)))):
+            last = parents[row.id][0].epoch
+            of_trial = select(EPOCH).where(EPOCH.c.trial == row.id, EPOCH.c.epoch <= last)
+            epochs = rows(EPOCH, of_trial.order_by(EPOCH.c.epoch))
+            trial = past_trial(row, epochs, parents[row.id], reported=True)
+            trial.trained_with = trial.system
+            found.append(earlier_trial(known, trial))
+    return tuple(found)
+
+
+def earlier_among(
+    spec: StudySpec, over: Iterable[tuple[StudySpec, Iterable[Trial]]]
+) -> list[EarlierTrial]:
+    """As ``earlier``, of studies that are over and their trials."""
+    if not (group := group_of(spec)):
+        return []
+    return [
+        earlier_trial(known, trial)
+        for known, trials in over
+        if known.id != spec.id and group_of(known) == group
+        for trial in trials
+        if trial.parents
+    ]

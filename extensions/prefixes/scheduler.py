@@ -1,0 +1,196 @@
+"""Has one trial train the epochs that several have in common: the scheduler's end.
+
+Theory of operation. Trials with a common prefix (``chain``) need it trained once. The trial that
+does so is the *trainee*. Another one that is at the same epoch waits as its *companion*: it is in
+no queue and holds no slot. Each accepted epoch of the trainee becomes the companion's own
+(``prefixes``). A companion that has reached its target is done as any trial. One whose next epoch
+is not the trainee's any more goes into the queue. If the trainee pauses, fails, or is cancelled,
+the first companion takes its place. A trial that comes later takes over what was trained before.
+
+Companions advance as an event ends, by all that the event has brought to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...scheduler.engine.engine import Parts
+from ...scheduler.model.decisions import Parent, Segment
+from ...scheduler.model.events import EpochReported, StudyReopened
+from ...scheduler.model.study import Params, StudySpec
+from ...scheduler.model.trial import Trial, TrialState
+from ...scheduler.state.extensions import Begins, Extension
+from ...scheduler.state.state import Attempt, StudyState
+from .chain import has_prefixes, link_at, links_of
+from .prefixes import Prefixes
+from .state import NAME, OfStudy, State, forget_study, known_of
+
+#: The type of the extension's state.
+STATE = State
+#: A study with so many companions is not asked for more trials.
+MAX_COMPANIONS = 256
+
+
+def plug(parts: Parts) -> Extension:
+    """Return the extension that has common epochs trained once."""
+    companions = _Companions(parts)
+    return Extension(
+        name=NAME,
+        needed_by=has_prefixes,
+        tells_trainers=True,
+        on_begun=companions.on_begun,
+        keeps=companions.keeps,
+        aside=companions.aside,
+        has_enough=companions.has_enough,
+        copies=companions.copies,
+        on_moved=companions.on_moved,
+        on_durable=companions.on_durable,
+        on_accepted=companions.on_accepted,
+        on_machine_known=companions.on_machine_known,
+        on_over=companions.on_over,
+        forget=lambda study: forget_study(parts.core.state, study),
+    )
+
+
+def convert(snapshot: dict[str, Any]) -> None:
+    """Move what a snapshot of 0.2 has of studies to the extension's own state."""
+    studies = {}
+    for name, study in snapshot["studies"].items():
+        known = {each: study.pop(each) for each in OfStudy.__slots__ if each in study}
+        if known and study["spec"].get("seeding") == "shared":
+            studies[name] = known
+    if studies:
+        snapshot["ext"][NAME] = {"version": 1, "studies": studies}
+
+
+def alike_at(spec: StudySpec, number: int, params: Params) -> Callable[[int], str] | None:
+    """Return what names a trial's bits after an epoch, equally for trials that have equal ones.
+
+    None where no trials of the study have bits in common.
+    """
+    if not has_prefixes(spec):
+        return None
+    chain = links_of(spec, number, dict(params))
+
+    def name(epoch: int) -> str:
+        link = link_at(chain, epoch)
+        assert link is not None
+        return link.key
+
+    return name
+
+
+class _Companions:
+    """Has trials wait while others train epochs that they have in common."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._core = parts.core
+        self._state = parts.core.state
+        self._checkpoints = parts.checkpoints
+        self._proposals = parts.proposals
+        self._prefixes = Prefixes(parts.core)
+
+    def on_begun(self, study: StudyState, event: Begins) -> None:
+        known = self._state.ext.setdefault(NAME, State())
+        known.studies[study.spec.id] = OfStudy()
+        if not isinstance(event, StudyReopened):
+            known.studies[study.spec.id].earlier = [*event.earlier]
+        self._prefixes.compare_all(study)
+
+    def on_over(self, study: StudyState) -> None:
+        self._prefixes.study_over(study)
+
+    def on_accepted(
+        self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
+    ) -> None:
+        self._prefixes.record(study, trial, event.metrics)
+
+    def on_durable(self, name: str, epoch: int, states: Sequence[Parent]) -> None:
+        trial = self._state.trials.get(name)
+        if trial is None:
+            self._prefixes.others.states_changed(name, tuple(states))
+            return
+        study = self._state.studies[trial.study]
+        if study.spec.id not in known_of(self._state).studies:
+            return
+        for other in self._prefixes.with_state(study, trial, epoch):
+            self._checkpoints.share(study, other, states)
+
+    def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
+        return self._prefixes.copies(study, trial, segment)
+
+    def has_enough(self, study: StudyState) -> bool:
+        return len(self._of(study)) >= MAX_COMPANIONS
+
+    def aside(self, study: StudyState) -> Iterator[tuple[str, str]]:
+        for name in self._of(study):
+            found = self._prefixes.companion(study, self._state.trials[name])
+            if found is not None:
+                yield name, found.why
+
+    def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
+        """Give the trial what was trained; have it wait for its next epoch if another trains it.
+
+        One that has trained gets what other studies have trained, and goes on by itself.
+        """
+        if after is None or study.spec.data_token:
+            self._take_over(study, trial)
+        if after is not None or trial.epoch >= trial.target:
+            return False
+        if self._prefixes.trainee_of(study, trial) is None:
+            return False
+        trial.since = self._core.at
+        self._of(study).append(trial.id)
+        return True
+
+    def on_moved(self, study: StudyState) -> None:
+        if self._advance(study) or not (study.at_work or study.asks):
+            self._proposals.settle(study)
+            self._core.offer_slots()
+
+    def _advance(self, study: StudyState) -> bool:
+        """Give the study's companions what was trained since, and the rest their own way.
+
+        Return whether any is not a companion any more.
+        """
+        some, companions = False, self._of(study)
+        # Where one was found to go on waiting for its trainee, all others do.
+        waited_at = set[tuple[str, int]]()
+        for name in list(companions):
+            trial = self._state.trials[name]
+            if trial.state is TrialState.WAITING:
+                if self._prefixes.next_key(study, trial) in waited_at:
+                    continue
+                self._take_over(study, trial)
+                if trial.epoch < trial.target and self._prefixes.trainee_of(study, trial):
+                    waited_at.add(self._prefixes.next_key(study, trial))
+                    continue
+            companions.remove(name)
+            some = True
+            if trial.state is TrialState.WAITING and trial.epoch < trial.target:
+                self._proposals.wait(trial, first=True)
+            elif trial.state is TrialState.WAITING:
+                self._proposals.enter(study, self._proposals.reached(study, trial))
+        return some
+
+    def on_machine_known(self, study: StudyState) -> None:
+        """Give the trials in the queue what other studies have trained on such a machine."""
+        if not study.spec.data_token:
+            return
+        for name in list(self._state.ready):
+            trial = self._state.trials[name]
+            if trial.study != study.spec.id or name not in self._state.ready:
+                continue
+            self._take_over(study, trial)
+            if trial.epoch >= trial.target:
+                self._state.ready.remove(name)
+                self._proposals.enter(study, self._proposals.reached(study, trial))
+
+    def _take_over(self, study: StudyState, trial: Trial) -> None:
+        """Give the trial what others have trained of its next epochs, with their durable states."""
+        for source in self._prefixes.take_over(study, trial):
+            self._checkpoints.share(study, trial, source.parents)
+
+    def _of(self, study: StudyState) -> list[str]:
+        return known_of(self._state).studies[study.spec.id].companions
