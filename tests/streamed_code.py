@@ -93,7 +93,7 @@ class StepsSlowly(Noisy):
     """Nearly all of an epoch is not reading."""
 
     def loss(self, model, batch):
-        time.sleep(0.05)
+        time.sleep(0.15)
         return super().loss(model, batch)
 
 
