@@ -27,7 +27,6 @@ NOT_IMPORTED = (
     "app/ledger/databases/migrations/",
     "tasks/adapters/",
     "tasks/memory/",
-    "tasks/trainer/features/",
 )
 
 PROGRAM = """

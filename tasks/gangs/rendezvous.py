@@ -44,7 +44,10 @@ class RendezvousHandler:
 
     def __init__(self, identity: str, device: torch.device) -> None:
         self.identity = identity
-        self._address = Identity.parse(identity).address
+        parsed = Identity.parse(identity)
+        self._address = parsed.address
+        #: What others say who may talk to this trainer.
+        self.token = parsed.token
         self._device = device
         self._lock = threading.Lock()
         self._own: TCPStore | None = None

@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from .warm import WarmTrial
 
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"
-#: The features that are still modules of this folder.
-_HERE = {
-    "width_window": ".features.width_window",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +120,6 @@ class Hook:
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
         """Called when a trial was made anew, before its first epoch. ``kept``: as for ``data``."""
 
-    def instead(self, run: Run, make: Callable[[], Training]) -> bool:
-        """Do the segment's work instead of training. False: it is to be trained.
-
-        ``make`` makes the trial anew, before its first epoch.
-        """
-        return False
-
     def resumed(self, segment: Segment) -> None:
         """Called when the trial is in memory, before its fixed metrics are compared with bounds."""
 
@@ -162,7 +151,6 @@ class Hooks:
     def __init__(self, hooks: Sequence[Hook] = ()) -> None:
         self._data = _having(hooks, Hook.data)
         self._made = _having(hooks, Hook.made)
-        self._instead = _having(hooks, Hook.instead)
         self._resumed = _having(hooks, Hook.resumed)
         self._before = _having(hooks, Hook.before)
         self._before_epoch = _having(hooks, Hook.before_epoch)
@@ -197,9 +185,6 @@ class Hooks:
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
         for each in self._made:
             each(task, training, kept=kept)
-
-    def instead(self, run: Run, make: Callable[[], Training]) -> bool:
-        return any(each(run, make) for each in self._instead)
 
     def resumed(self, segment: Segment) -> None:
         for each in self._resumed:
@@ -240,18 +225,16 @@ class Hooks:
 
 def load(names: Sequence[str]) -> None:
     """Import the trainer's end of each extension."""
-    for name in (*names, *_HERE):
+    for name in names:
         _end_of(name)
 
 
 def hooks_of(names: Sequence[str], parts: Parts) -> dict[str, Hook]:
     """Return a hook of each extension, in this order."""
-    return {name: _end_of(name).hook(parts) for name in (*names, *_HERE)}
+    return {name: _end_of(name).hook(parts) for name in names}
 
 
 def _end_of(name: str) -> Any:
-    if name in _HERE:
-        return import_module(_HERE[name], __package__)
     return import_module(f"{_PACKAGE}.{name}.trainer")
 
 

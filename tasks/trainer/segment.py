@@ -25,17 +25,16 @@ from ..gangs import peers
 from ..gangs.agreement import agree
 from ..gangs.rendezvous import RendezvousHandler
 from ..process import forks
-from ..process.identity import Identity
 from ..process.memory import bounded
 from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
-from ..system.system import System
 from ..training import determinism, loop
 from ..training.fixed_metrics import fix, with_fixed
 from .hooks import Epoch, Hooks, Parts, Segment, hooks_of
 from .resume import Resumption
 from .state_copies import StateCopies
 from .warm import WarmTrial, WarmTrials, warm_capacity
+from .width_window import measure_widths
 
 
 class Segments:
@@ -66,28 +65,28 @@ class Segments:
         self._resumption = Resumption(
             identity, self._warm, self._copies, self._writer, self._handler, hooks=self._hooks
         )
-        token = Identity.parse(identity).token
-        peers.PeerServer(listen, token, self._resumption.lend, self._handler.store_port).start()
+        lend, store_port = self._resumption.lend, self._handler.store_port
+        peers.PeerServer(listen, self._handler.token, lend, store_port).start()
 
     def run(self, run: Run, code: object) -> None:
-        """Train the segment's epochs, each reported as it ends, or do what a hook does instead.
+        """Train the segment's epochs, each reported as it ends, or measure its widths.
 
         Raises ``Abandoned``, ``Lost``, ``BackendError`` (``MachineMismatch``, or the store of a
         statistical trial cannot be reached), ``TrialFailed`` and whatever the user's code raises.
-        The trial is then no longer warm, unless a hook did the work.
+        The trial is then no longer warm, unless its widths were to be measured.
         """
         task = run.task
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
-        determinism.configure(deterministic=task.exactness == "bitwise")
-        determinism.check_machine(task, determinism.machine_signature(loop.device_here()))
-        System(task.system).enter()
+        determinism.enter(task, loop.device_here())
         if task.memory_limit is not None:
             # How much memory a trial may use must not depend on earlier trials.
             for gone in self._warm.keep_only(task.trial):
                 self._forget(gone)
         with determinism.explained(), bounded(task.memory_limit):
-            if self._hooks.instead(run, partial(self._resumption.initial, task, code)):
+            if task.widths:
+                make = partial(self._resumption.initial, task, code)
+                measure_widths(run, make, self._handler)
                 return
             try:
                 warm = self._resumption.before(run, code)
@@ -181,8 +180,7 @@ class Segments:
 
     def resumed(self, run: Run) -> None:
         """Set what the process has once for all trials, and others have set for themselves."""
-        determinism.configure(deterministic=run.task.exactness == "bitwise")
-        System(run.task.system).enter()
+        determinism.enter(run.task)
 
     def keeps(self, trial: str) -> bool:
         """Whether the trial is warm: nothing has to be loaded for its next epoch."""

@@ -18,7 +18,7 @@ from ...profiling.base.errors import TrialFailed
 from ...profiling.devices.signature import machine_of
 from ..process.failure import Lost, MachineMismatch, user_traceback
 from ..process.messages import SegmentTask
-from ..system.system import device_threads
+from ..system.system import System, device_threads
 
 if TYPE_CHECKING:
     from .training import Training
@@ -38,6 +38,17 @@ def configure(*, deterministic: bool = True) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
     torch.set_num_threads(device_threads())
+
+
+def enter(task: SegmentTask, device: torch.device | None = None) -> None:
+    """Set what the process has once for all trials as the task's trial needs it.
+
+    ``device``: where a segment begins. Raises ``MachineMismatch`` if it is not the study's kind.
+    """
+    configure(deterministic=task.exactness == "bitwise")
+    if device is not None:  # before the trial's own system configuration is in force
+        check_machine(task, machine_signature(device))
+    System(task.system).enter()
 
 
 @contextmanager

@@ -16,13 +16,12 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from ....profiling.costs.width_window import MIN_STEPS, STEPS, WARM_UP, WidthWindow
-from ...gangs.rendezvous import Rendezvous, RendezvousHandler
-from ...process.pipe import Run
-from ...training.data import length
-from ...training.loop import time_steps
-from ...training.training import Training
-from ..hooks import Hook, Parts
+from ...profiling.costs.width_window import MIN_STEPS, STEPS, WARM_UP, WidthWindow
+from ..gangs.rendezvous import Rendezvous, RendezvousHandler
+from ..process.pipe import Run
+from ..training.data import length
+from ..training.loop import time_steps
+from ..training.training import Training
 
 #: The topic on which rank 0 tells a gang whether it takes more steps.
 _GOES_ON = "goes on"
@@ -32,41 +31,29 @@ class _TooLate(Exception):
     """The window's time is over."""
 
 
-def hook(parts: Parts) -> Hook:
-    """Return the hook of one trainer."""
-    return _WidthWindows(parts.handler)
+def measure_widths(run: Run, make: Callable[[], Training], handler: RendezvousHandler) -> None:
+    """Measure the widths that the segment names, and report them.
 
-
-class _WidthWindows(Hook):
-    def __init__(self, handler: RendezvousHandler) -> None:
-        self._handler = handler
-
-    def instead(self, run: Run, make: Callable[[], Training]) -> bool:
-        """Measure the widths that the segment names, and report them.
-
-        Raises ``Lost`` and ``Abandoned``. What it trains is no trial's state.
-        """
-        task = run.task
-        if not task.widths:
-            return False
-        run.prepared()
-        try:
-            training = make()
-            per_epoch = -(-length(training.data.train) // training.batch_size)
-            passes = task.width_epochs * per_epoch
-            if task.rank == 0:
-                _lead(run, training, self._handler, passes, per_epoch)
-            else:
-                rendezvous = self._handler.begin(run.members, task.fence, run.check)
-                if passes >= MIN_STEPS and per_epoch >= STEPS:
-                    _follow(run, training, self._handler, rendezvous)
-                run.say("widths", seconds=[], steps=per_epoch, meeting=0.0, met=False)
-        except BaseException:
-            for width in task.widths:  # each has a gang of its own
-                self._handler.leave(run.members[:width])
-            self._handler.leave(run.members)
-            raise
-        return True
+    ``make`` makes the trial anew. Raises ``Lost`` and ``Abandoned``.
+    """
+    task = run.task
+    run.prepared()
+    try:
+        training = make()
+        per_epoch = -(-length(training.data.train) // training.batch_size)
+        passes = task.width_epochs * per_epoch
+        if task.rank == 0:
+            _lead(run, training, handler, passes, per_epoch)
+        else:
+            rendezvous = handler.begin(run.members, task.fence, run.check)
+            if passes >= MIN_STEPS and per_epoch >= STEPS:
+                _follow(run, training, handler, rendezvous)
+            run.say("widths", seconds=[], steps=per_epoch, meeting=0.0, met=False)
+    except BaseException:
+        for width in task.widths:  # each has a gang of its own
+            handler.leave(run.members[:width])
+        handler.leave(run.members)
+        raise
 
 
 def _lead(

@@ -1,1 +1,0 @@
-"""Features that hook into the trainer and are not extensions yet."""
