@@ -48,6 +48,11 @@ REMOVED_FIELDS: dict[str, Any] = {
     "floors": {},
     "estimate": None,
     "measured": None,
+    # Of studies in a snapshot.
+    "companions": [],
+    "earlier": [],
+    "apart": False,
+    "apart_from_others": False,
 }
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
