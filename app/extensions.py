@@ -6,6 +6,7 @@ An extension is a folder of ``extensions/``. Its ends are modules in it, each op
 its state, where that is no plain JSON; ``EVENTS``, its kinds of event by their names in a ledger.
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), and ``check_spec`` and
 ``check_submitted`` of a study at the scheduler's door.
+``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``node``: what a node announces with its devices, and what ``penstock doctor`` finds there.
@@ -55,6 +56,7 @@ FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("seeding", "data_token"), "prefixes"),
     "environment": "environments",
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
+    **dict.fromkeys(("system", "knobs", "energy_weight", "probing"), "system_tuning"),
 }
 #: The extension that a strategy in a study's file needs.
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
@@ -113,7 +115,7 @@ def checked(field: str, value: Any, shown: str) -> Any:
 
     ``shown`` is what users call the field. Raises UsageError, also if the extension is not there.
     """
-    if _is_default(field, value):
+    if is_default(field, value):
         return value
     return end_of(FIELDS[field], "spec", shown).CHECKS[field](shown, value)
 
@@ -124,7 +126,7 @@ def check_extended(spec: StudySpec) -> None:
     Raises UsageError, also with the first field that needs an extension which is not there.
     """
     for field, name in FIELDS.items():
-        if not _is_default(field, getattr(spec, field)):
+        if not is_default(field, getattr(spec, field)):
             end_of(name, "spec", field)
     for check in of_ends("spec", "check_spec"):
         check(spec)
@@ -138,7 +140,7 @@ def owner_of(kind: str) -> str | None:
 
 def needed_by(spec: StudySpec) -> tuple[str, ...]:
     """Return the extensions that a study's specification says it needs."""
-    named = (name for field, name in FIELDS.items() if not _is_default(field, getattr(spec, field)))
+    named = (name for field, name in FIELDS.items() if not is_default(field, getattr(spec, field)))
     return tuple(dict.fromkeys(named))
 
 
@@ -150,7 +152,8 @@ def absent(name: str) -> str:
     )
 
 
-def _is_default(field: str, value: Any) -> bool:
+def is_default(field: str, value: Any) -> bool:
+    """Tell whether a field of ``StudySpec`` has this value by default."""
     default = _defaults()[field]
     return type(value) is type(default) and value == default
 

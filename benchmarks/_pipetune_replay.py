@@ -2,8 +2,8 @@
 
 The engine, Hyperband and the clock of ``extensions.simulation.simulator`` are as they are; what a
 trial runs with, and what it pays to find out, is a ``System``'s. Ours is replayed by the race of
-``profiling.knobs.racing`` on measured windows and by the engine's limit of what may be thrown away,
-since simulated trainers measure no windows. It knows a race's end when the trial that measures
+``extensions.system_tuning`` on measured windows and by its limit of what may be thrown away, since
+simulated trainers measure no windows. It knows a race's end when the trial that measures
 begins, so it is told a probe early (of at most 2 % of the work). Systems share hyperparameters and
 accuracies, and validation is taken to cost a third of a step for each batch.
 """
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from penstock.extensions.simulation.simulator import simulate
 from penstock.extensions.simulation.workload import STEPS_PER_EPOCH, study_spec
+from penstock.extensions.system_tuning.racing import Race
 from penstock.extensions.system_tuning.tuning import MIN_PROBE_SECONDS, PROBE_SHARE
 from penstock.profiling.devices.device import Device
 from penstock.profiling.knobs.knobs import SystemConfig, config_text, merged
-from penstock.profiling.knobs.racing import Race
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import StrategySpec, StudySpec, number_of
 from penstock.scheduler.strategies.hyperband import brackets

@@ -35,7 +35,6 @@ from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
 from penstock.profiling.base.errors import IllegalTransition
 from penstock.scheduler.engine.engine import Engine, Refused
-from penstock.scheduler.model.decisions import AskConfigs, Consult
 from penstock.scheduler.model.study import DELETED
 from penstock.scheduler.outlook.autoscale import device_demand
 from penstock.scheduler.outlook.outlook import outlook
@@ -91,6 +90,8 @@ NEW_FIELDS = {
 
 #: Fields that hold sentences for people, under their recorded names.
 SENTENCES = {"message", "reason", "story", "plan_error", "suspicion", "refused", "undurable", "out"}
+#: Kinds of questions of system tuning, which the record has one after the other.
+_QUESTIONS = ("Consult", "AskConfigs")
 DIGITS = 9
 #: Hexadecimal digits of a digest: of one event, and at a checkpoint.
 SHORT, LONG = 6, 16
@@ -282,8 +283,7 @@ class Recorder:
         views = [
             engine.wake_at(),
             engine.outstanding(),
-            [each for each in engine.questions() if isinstance(each, Consult)],
-            [each for each in engine.questions() if isinstance(each, AskConfigs)],
+            *([q for q in engine.questions() if type(q).__name__ == kind] for kind in _QUESTIONS),
             _known_then(engine, outlook(engine, at)),
             choose_devices(engine.state, len(drainable(engine.state)) // 2, at=at, within=1.0),
             device_demand(engine),  # which uses it up

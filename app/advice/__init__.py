@@ -1,1 +1,1 @@
-"""Processes that the scheduler asks: users' policies, and the history of tuned parameters."""
+"""Processes that the scheduler asks for plans of users' policies."""

@@ -1,4 +1,4 @@
-"""``penstock similar`` and ``penstock history``: what earlier tuning found."""
+"""``penstock history``: what earlier tuning found, as a file."""
 
 from __future__ import annotations
 
@@ -8,24 +8,9 @@ from typing import Annotated
 
 import typer
 
-from .terminal import Application, Json, check_folder, client_of, present, reader_of, say
+from .terminal import Application, check_folder, client_of, reader_of, say
 
 history = Application(help="Export or import the history of tuned system parameters.")
-
-
-def similar(
-    trial: Annotated[
-        str, typer.Argument(metavar="STUDY/NUMBER", help="A trial, as digits-3f2a/7, or its id.")
-    ],
-    as_json: Json = False,
-) -> None:
-    """Show which known workloads a trial resembles, and which system parameters paid off."""
-    from ..stories.story import find_trial
-    from ..views.similar import find_similar, similarity_facts, similarity_view
-
-    reader = reader_of()
-    study, found = find_trial(reader, trial)
-    present(find_similar(reader, study, found), as_json, similarity_view, similarity_facts)
 
 
 @history.command("export")

@@ -17,7 +17,7 @@ import typer
 from ...profiling.base.errors import TrialFailed
 from ..host.permissions import forbid_others_to_write
 from .devices import capacity
-from .history import history, similar
+from .history import history
 from .life import cancel, extend, pause, resume, weight
 from .logs import logs
 from .machine import (
@@ -213,7 +213,6 @@ for command, does in (
     ("weight", weight),
     ("extend", extend),
     ("cancel", cancel),
-    ("similar", similar),
 ):
     app.command(command, rich_help_panel=STUDIES)(does)
 

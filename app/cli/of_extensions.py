@@ -43,6 +43,11 @@ COMMANDS = (
         "Show which epochs a study's trials have in common, what that saved, and the tree of them.",
     ),
     (
+        "similar",
+        "system_tuning",
+        "Show which known workloads a trial resembles, and which system parameters paid off.",
+    ),
+    (
         "simulate",
         "simulation",
         "Simulate a workload on other devices and under other policies, and compare them.",

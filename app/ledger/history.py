@@ -18,9 +18,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from sqlalchemy import Row, Select, Table, select
 
 from ...profiling.base.errors import UsageError
-from ...profiling.knobs.knobs import SystemConfig, Value
-from ...profiling.similarity.history import HistoryEntry, check, source_of, trimmed
-from ...scheduler.model.decisions import Remember
+from ...profiling.knobs.knobs import Value
+from ...profiling.similarity.history import HistoryEntry, check, trimmed
 from ..common.versioned_file import Body, Kind, read_own, to_text, wrong
 from .databases.tables import HISTORY
 from .rows import readable
@@ -75,28 +74,6 @@ def merged(
     kept = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
     written = [entry for name, entry in kept.items() if name not in before]
     return written, [name for name in before if name not in kept]
-
-
-def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:
-    """The outcome of a race as entries of the history, infeasible configurations included."""
-    source = source_of(decision.study)
-
-    def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
-        return HistoryEntry(
-            workload=decision.workload,
-            machine=decision.machine,
-            source=source,
-            profile=decision.profile,
-            config=config,
-            speedup=speedup,
-            joules=None,
-            windows=max(1, decision.windows),
-            at=at,
-            infeasible=infeasible,
-        )
-
-    failed = [entry(config, 1.0, infeasible=True) for config in decision.infeasible]
-    return [entry(decision.config, decision.speedup), *failed]
 
 
 def to_row(entry: HistoryEntry) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from ..views.utilisation import beside, usage_of, words
 from . import device_sharing
 from .html import Markup, pairs, table
 from .page import moment, page
-from .system_section import SystemSection, configurations_line, system_section
+from .section import Section
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
@@ -87,7 +87,7 @@ def report_text(reader: Reader, study_id: str) -> str:
     used = usage_of(reader, study)
     sharing = _shared(reader, study, epochs)
     spec = spec_from_json(study.spec_json)
-    system = system_section(reader, spec, trials)
+    sections = [of(reader, spec, trials) for of in of_ends("show", "report_section")]
     common = common_section(reader, spec, trials, epochs)
     leading = "".join(of(reader, study, trials) for of in of_ends("show", "leading_section"))
     energy = energy_words(epochs, reader.devices())
@@ -101,7 +101,7 @@ def report_text(reader: Reader, study_id: str) -> str:
         shares,
         now,
         used,
-        system,
+        sections,
         energy,
         sharing,
         written,
@@ -154,7 +154,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     shares: Importances | None,
     now: datetime,
     used: Usage | None = None,
-    system: SystemSection | None = None,
+    sections: Sequence[Section] = (),
     energy: str = "",
     sharing: str = "",
     written: str = "",
@@ -166,12 +166,12 @@ def render(  # noqa: PLR0917 - what the page is of, and when
 
     ``sharing`` is HTML of shared devices, ``written`` of the study's note and attributes,
     ``common`` of the epochs that trials have in common, ``leading`` of sections that come first.
+    ``sections`` are those of extensions.
     """
     spec = spec_from_json(study.spec_json)
     progress = study_progress(study, trials, epochs)
-    system = system or SystemSection()
     charts = {
-        **system.charts,
+        **{name: chart for each in sections for name, chart in each.charts.items()},
         "history_time": figures.history(study, trials, epochs, by="time"),
         "history_trial": figures.history(study, trials, epochs, by="trial"),
         "pareto": figures.pareto(study, trials),
@@ -196,7 +196,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
         "leading": leading,
-        "sections": common + system.html + sharing,
+        "sections": "".join((common, *(each.html for each in sections), sharing)),
         "table": table(study, trials, epochs),
     }
     return page("report.html", parts, charts, now)
@@ -345,11 +345,11 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
         "Devices": shown or ("none" if study.finished_at else "none yet"),
         **({"Use": words(used)} if used is not None else {}),
         **({"Waiting": delay_words(delays)} if delays is not None else {}),
-        **(
-            {"System parameters": configurations_line(spec, trials)}
-            if spec.contract == "torch"
-            else {}
-        ),
+        **{
+            name: words
+            for of in of_ends("show", "report_facts")
+            for name, words in of(spec, trials)
+        },
         **({"Energy": energy} if energy and epochs else {}),
         **({"Spent": spent} if (spent := spent_words(study, end)) else {}),
         **({"Expected end": _expected(forecast)} if forecast is not None else {}),

@@ -1,4 +1,4 @@
-"""Turn the answers of samplers, models, users' policies and the history into events.
+"""Turn the answers of samplers and users' policies into events.
 
 None of these is part of the engine, so a replay needs none: their answers are in the ledger.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...profiling.base.wording import worded
-from ...scheduler.model.decisions import Ask, AskConfigs, AskPlan
+from ...scheduler.model.decisions import Ask, AskPlan
 from ...scheduler.model.events import (
-    Advised,
-    ConfigsProposed,
     Event,
     Planned,
     PolicyFailed,
@@ -27,7 +25,6 @@ from ...scheduler.model.study import Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.configurations import as_sampled, new_configurations
 from ...scheduler.state.state import EngineState
-from ..advice.advisor import Advisor
 from ..common.ports import Answer, Policies, Samplers
 from ..common.text import instead
 from ..spec.conditions import is_active
@@ -149,28 +146,6 @@ def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
         log.warning("policy %s %s: %s", ask.policy, error, instead())
         return PolicyFailed(at=at, cause=ask.id, reason=str(error), policy=ask.policy)
     return Planned(at=at, cause=ask.id, plans=found)
-
-
-def advice(advisor: Advisor, at: float) -> Iterator[Event]:
-    """The history's answers since the last call."""
-    for each in advisor.answers():
-        yield Advised(
-            at=at, cause=each.consult, workload=each.workload, config=each.config, why=each.why
-        )
-
-
-def configs(ask: AskConfigs, at: float) -> Event:
-    """Configurations to try; () if the model raises. The study then goes on without new ones."""
-    from ..optuna_bridge.system_sampler import (
-        propose,  # here, since it brings Optuna and few studies ask
-    )
-
-    try:
-        found = propose(ask)
-    except Exception:  # anything Optuna may raise: system parameters never end a study
-        log.exception("no configurations were proposed for workload %s", ask.workload)
-        found = ()
-    return ConfigsProposed(at=at, cause=ask.id, workload=ask.workload, configs=found)
 
 
 def trials_of(state: EngineState, study: str) -> list[Trial]:

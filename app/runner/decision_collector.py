@@ -7,21 +7,20 @@ same turn.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.decisions import (
     Ask,
-    AskConfigs,
     AskPlan,
-    Consult,
     Cut,
     Decision,
     Discard,
     Dispatch,
     Finish,
     Release,
-    Remember,
     Revoke,
 )
 from ...scheduler.model.events import Event
@@ -29,8 +28,10 @@ from ...scheduler.model.study import StudySpec
 from ...scheduler.state.state import EngineState
 from ..common.clock import Clock
 from ..common.ports import Effects, Samplers
-from ..ledger.history import entries_of
 from . import answers
+
+if TYPE_CHECKING:
+    from ..ledger.ledger import Ledger
 
 
 @dataclass(slots=True)
@@ -47,18 +48,32 @@ class Turn:
     replies: list[tuple[str, str]] = field(default_factory=list)
     #: New entries of the history of tuned system parameters.
     history: list[HistoryEntry] = field(default_factory=list)
-    #: Questions to the history.
-    consults: list[Consult] = field(default_factory=list)
+    #: What extensions do once the ledger has the turn's events.
+    after: list[Callable[[Ledger], None]] = field(default_factory=list)
     #: Questions to samplers of users' classes.
     asked: list[tuple[StudySpec, Ask]] = field(default_factory=list)
+
+
+class Carrier(Protocol):
+    """Carries out the decisions of an extension."""
+
+    #: The kinds of decisions.
+    decisions: tuple[type[Decision], ...]
+
+    def carry_out(self, decision: Any, turn: Turn, at: float) -> Event | None:
+        """Add to ``turn`` what ``decision`` asks for; return the answer if it is there at once."""
+
+    def answers(self, at: float) -> Iterable[Event]:
+        """Return the answers that have come since the last call."""
 
 
 class DecisionCollector:
     """Collects what decisions ask for, and answers those that are questions."""
 
-    def __init__(self, samplers: Samplers, clock: Clock) -> None:
+    def __init__(self, samplers: Samplers, clock: Clock, carriers: Sequence[Carrier] = ()) -> None:
         self._samplers = samplers
         self._clock = clock
+        self._carriers = {kind: each for each in carriers for kind in each.decisions}
 
     def collect(self, decision: Decision, state: EngineState, turn: Turn) -> Event | None:
         """Add to ``turn`` what ``decision`` asks for; returns the answer if it is there at once.
@@ -72,14 +87,10 @@ class DecisionCollector:
                 return answers.proposal(self._samplers, decision, state, self._clock.now())
             turn.asked.append((study.spec, decision))
             return None
-        if isinstance(decision, AskConfigs):
-            return answers.configs(decision, self._clock.now())
+        if (carrier := self._carriers.get(type(decision))) is not None:
+            return carrier.carry_out(decision, turn, self._clock.now())
         if isinstance(decision, Finish):
             self._samplers.forget(decision.study)
-        elif isinstance(decision, Consult):
-            turn.consults.append(decision)
-        elif isinstance(decision, Remember):
-            turn.history += entries_of(decision, self._clock.now())
         elif isinstance(decision, Discard):
             turn.discards.extend(decision.uris)
         elif not isinstance(decision, AskPlan):  # the runner answers that one, from the state

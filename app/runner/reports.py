@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from itertools import chain
 from math import inf, isfinite
 from typing import Any
 
@@ -20,20 +22,18 @@ from ...scheduler.model.events import (
     EpochReported,
     Event,
     FootprintReported,
-    Profiled,
     Remarked,
     Replayed,
     TrialReturned,
     TrialWritten,
     Undurable,
     WidthsMeasured,
-    Window,
-    WindowsMeasured,
 )
 from ...scheduler.model.retry import KINDS
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY
 from ..common.validation import MAX_INT
+from ..extensions import of_ends
 from .user_commands import writing_of
 
 
@@ -56,7 +56,7 @@ def to_question(body: Mapping[str, Any]) -> Question:
     try:
         texts = {name: body[name] for name in ("trial", "name", "distribution", "reply")}
         _check_reply(_text(texts, "reply"))
-        return Question(fence=_whole(body, "fence"), **{n: _text(texts, n) for n in texts})
+        return Question(fence=whole_of(body, "fence"), **{n: _text(texts, n) for n in texts})
     except Exception as error:  # as in ``to_events``
         raise Forged("form", f"a malformed question: {error!r}") from error
 
@@ -78,7 +78,7 @@ def to_request(body: Mapping[str, Any]) -> Request:
         _check_reply(reply)
         command = {**body["body"], "kind": _text(body, "command")}
         command["study"] = trial.rpartition("-")[0]
-        return Request(trial, _whole(body, "fence"), command, reply)
+        return Request(trial, whole_of(body, "fence"), command, reply)
     except Exception as error:  # as in ``to_events``
         raise Forged("form", f"a malformed request: {error!r}") from error
 
@@ -95,7 +95,7 @@ def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
     """
     kind = body.get("kind")
     try:
-        read = _READERS[kind]  # type: ignore[index]  # whatever it is, it is looked up
+        read = _readers()[kind]  # type: ignore[index]  # whatever it is, it is looked up
         written = [_written(body, at)] if kind == "returned" and body.get("writing") else []
         return [*written, read(body, at)]
     except Exception as error:  # a reader may raise anything for an unexpected value
@@ -108,29 +108,29 @@ def _trial(body: Mapping[str, Any], at: float) -> dict[str, Any]:
     return {"at": at, "cause": _text(body, "cause"), "trial": _text(body, "trial")}
 
 
-def _attempt(body: Mapping[str, Any], at: float) -> dict[str, Any]:
-    """The fields that every event of an attempt has."""
-    return {**_trial(body, at), "fence": _whole(body, "fence")}
+def attempt_of(body: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """Return the fields that every event of an attempt has."""
+    return {**_trial(body, at), "fence": whole_of(body, "fence")}
 
 
 def _epoch(body: Mapping[str, Any], at: float) -> Event:
     metrics = tuple((str(name), float(value)) for name, value in body["metrics"].items())
     return EpochReported(
-        **_attempt(body, at),
-        epoch=_whole(body, "epoch"),
+        **attempt_of(body, at),
+        epoch=whole_of(body, "epoch"),
         metrics=metrics,
         state_hash=_text(body, "state_hash"),
         signature=_text(body, "signature"),
-        seconds=_amount(body["seconds"]),
+        seconds=amount_of(body["seconds"]),
         closes=bool(body["closes"]),
         holder=_text(body, "holder"),
         uri=_text(body, "uri"),
-        claimed=_amount(body.get("claimed", 0.0)),
+        claimed=amount_of(body.get("claimed", 0.0)),
         memory=_natural(body.get("memory", 0), "memory"),
-        joules=None if body.get("joules") is None else _amount(body["joules"]),
+        joules=None if body.get("joules") is None else amount_of(body["joules"]),
         together=_natural(body.get("together", 1), "together"),
         readers=_natural(body.get("readers", 0), "readers"),
-        alone=_amount(body.get("alone", 0.0)),
+        alone=amount_of(body.get("alone", 0.0)),
         company=tuple(_company(each) for each in body.get("company", ())),
         draws_digest=_text(body, "draws_digest") if "draws_digest" in body else None,
     )
@@ -139,7 +139,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
 def _company(pair: Any) -> tuple[int, float]:
     """A number of trials, and what an epoch takes of each together over what it takes alone."""
     trials, ratio = pair
-    if _natural(trials, "company") < 2 or _amount(ratio) <= 0.0:
+    if _natural(trials, "company") < 2 or amount_of(ratio) <= 0.0:
         raise ValueError(f"company = {pair}")
     return trials, float(ratio)
 
@@ -147,7 +147,7 @@ def _company(pair: Any) -> tuple[int, float]:
 def _durable(body: Mapping[str, Any], at: float) -> Event:
     return Durable(
         **_trial(body, at),
-        epoch=_whole(body, "epoch"),
+        epoch=whole_of(body, "epoch"),
         state_hash=_text(body, "state_hash"),
         uri=_text(body, "uri"),
     )
@@ -159,15 +159,15 @@ def _undurable(body: Mapping[str, Any], at: float) -> Event:
 
 def _replayed(body: Mapping[str, Any], at: float) -> Event:
     return Replayed(
-        **_attempt(body, at),
-        first=_whole(body, "first"),
-        last=_whole(body, "last"),
+        **attempt_of(body, at),
+        first=whole_of(body, "first"),
+        last=whole_of(body, "last"),
         reason=_text(body, "reason"),
     )
 
 
 def _remarked(body: Mapping[str, Any], at: float) -> Event:
-    return Remarked(**_attempt(body, at), text=_text(body, "text"))
+    return Remarked(**attempt_of(body, at), text=_text(body, "text"))
 
 
 def _derived(body: Mapping[str, Any], at: float) -> Event:
@@ -176,7 +176,7 @@ def _derived(body: Mapping[str, Any], at: float) -> Event:
         if not isinstance(json.loads(text), list):
             raise TypeError(f"a list is {text[:100]!r}")
     base, digest = _text(body, "base"), _text(body, "digest")
-    return Derived(**_attempt(body, at), log=log, base=base, digest=digest, outline=outline)
+    return Derived(**attempt_of(body, at), log=log, base=base, digest=digest, outline=outline)
 
 
 def _described(body: Mapping[str, Any], at: float) -> Event:
@@ -185,25 +185,10 @@ def _described(body: Mapping[str, Any], at: float) -> Event:
     if not isinstance(choices, list) or not all(isinstance(each, str) for each in choices):
         raise TypeError(f"choices = {str(choices)[:100]}")
     return Described(
-        **_attempt(body, at),
+        **attempt_of(body, at),
         of=_text(body, "of"),
         architecture=Architecture(**counts),
         choices=tuple(choices),
-    )
-
-
-def _windows(body: Mapping[str, Any], at: float) -> Event:
-    windows = []
-    for config, ratio, wasted, joules in body["windows"]:
-        for each in (ratio, 1.0 if joules is None else joules):
-            if not 0 < float(each) < inf:
-                raise ValueError(f"ratio = {each}")
-        saved = None if joules is None else float(joules)
-        windows.append(Window(_config(config), float(ratio), _amount(wasted), saved))
-    return WindowsMeasured(
-        **_attempt(body, at),
-        windows=tuple(windows),
-        failed=tuple((_config(config), str(why)) for config, why in body["failed"]),
     )
 
 
@@ -215,15 +200,16 @@ def _widths(body: Mapping[str, Any], at: float) -> Event:
     if len({width for width, _ in seconds}) < len(seconds):
         raise ValueError(f"a width twice in seconds = {seconds}")
     return WidthsMeasured(
-        **_attempt(body, at),
+        **attempt_of(body, at),
         seconds=seconds,
-        steps=_whole(body, "steps"),
-        meeting=_amount(body["meeting"]),
+        steps=whole_of(body, "steps"),
+        meeting=amount_of(body["meeting"]),
         met=bool(body["met"]),
     )
 
 
-def _config(given: Any) -> SystemConfig:
+def config_of(given: Any) -> SystemConfig:
+    """Return a system configuration. Raises ValueError or TypeError."""
     config = tuple((str(name), _knob(value)) for name, value in given)
     unknown = [name for name, _ in config if name not in KNOBS]
     if unknown:
@@ -237,17 +223,10 @@ def _knob(value: Any) -> Value:
     return value
 
 
-def _profiled(body: Mapping[str, Any], at: float) -> Event:
-    values = tuple((str(name), float(value)) for name, value in body["values"].items())
-    if not all(isfinite(value) for _, value in values):
-        raise ValueError(f"values = {values}")
-    return Profiled(**_attempt(body, at), epoch=_whole(body, "epoch"), values=values)
-
-
 def _footprint(body: Mapping[str, Any], at: float) -> Event:
     amounts = {each.name: _natural(body[each.name], each.name) for each in fields(Footprint)}
     return FootprintReported(
-        **_attempt(body, at),
+        **attempt_of(body, at),
         of=_text(body, "of"),
         footprint=Footprint(**amounts),
         measured=bool(body["measured"]),
@@ -260,7 +239,7 @@ def _footprint(body: Mapping[str, Any], at: float) -> Event:
 def _returned(body: Mapping[str, Any], at: float) -> Event:
     value = body["value"]
     return TrialReturned(
-        **_attempt(body, at),
+        **attempt_of(body, at),
         value=None if value is None else float(value),
         further=tuple(float(each) for each in body.get("further", ())),
         constraints=tuple((str(n), float(v)) for n, v in body.get("constraints", {}).items()),
@@ -276,7 +255,7 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
 def _written(body: Mapping[str, Any], at: float) -> Event:
     writing = writing_of(body["writing"])
     return TrialWritten(
-        **_attempt(body, at),
+        **attempt_of(body, at),
         writing=writing,
         number=_natural(body.get("number", 0), "number"),
         draws_digest=_text(body, "draws_digest"),
@@ -288,17 +267,17 @@ def _failed(body: Mapping[str, Any], at: float) -> Event:
     if kind not in KINDS:
         raise ValueError(f"failure = {kind!r}")
     return AttemptFailed(
-        **_attempt(body, at),
+        **attempt_of(body, at),
         kind=kind,
         message=_text(body, "message"),
         traceback=_text(body, "traceback"),
-        trying=_config(body.get("trying", ())),
+        trying=config_of(body.get("trying", ())),
     )
 
 
 def _lost(body: Mapping[str, Any], at: float) -> Event:
     return AttemptLost(
-        **_attempt(body, at),
+        **attempt_of(body, at),
         reason=_text(body, "reason"),
         refused=bool(body.get("refused", False)),
         ranks=tuple(dict.fromkeys(_natural(rank, "rank") for rank in body.get("ranks", ()))),
@@ -307,7 +286,8 @@ def _lost(body: Mapping[str, Any], at: float) -> Event:
     )
 
 
-def _amount(value: Any) -> float:
+def amount_of(value: Any) -> float:
+    """Return a number from 0. Raises ValueError or TypeError."""
     amount = float(value)
     if not isfinite(amount) or amount < 0:
         raise ValueError(f"{amount} is not an amount")
@@ -327,7 +307,8 @@ def _text(body: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _whole(body: Mapping[str, Any], name: str) -> int:
+def whole_of(body: Mapping[str, Any], name: str) -> int:
+    """Return a whole number from 1. Raises ValueError, TypeError or KeyError."""
     value = _natural(body[name], name)
     if value < 1:
         raise ValueError(f"{name} = {value!r} is less than 1")
@@ -342,12 +323,17 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "derived": _derived,
     "described": _described,
     "replayed": _replayed,
-    "windows": _windows,
     "widths": _widths,
-    "profiled": _profiled,
     "footprint": _footprint,
     "returned": _returned,
     "written": _written,
     "failed": _failed,
     "lost": _lost,
 }
+
+
+@cache
+def _readers() -> Mapping[str, Callable[[Mapping[str, Any], float], Event]]:
+    """Return what reads each kind of report, those of extensions too."""
+    of_extensions = (reports.items() for reports in of_ends("server", "REPORTS"))
+    return _READERS | dict(chain.from_iterable(of_extensions))

@@ -47,11 +47,11 @@ from ...scheduler.model.events import (
 )
 from ...scheduler.outlook.outlook import outlook
 from ...tasks.process.messages import Forged
-from ..advice.advisor import Advisor
 from ..advice.policy_host import PluginHost
 from ..broker.protocol import reply_name
 from ..common.clock import Clock
 from ..common.ports import CodeFiles, Effects, Message, OpenAttempt, Policies, Samplers, Transport
+from ..extensions import of_ends
 from ..host.askers import Askers
 from ..ledger.codec import state_to_json
 from ..ledger.history import entries_from_bodies
@@ -125,9 +125,9 @@ class Runner:
         self._questions = ObjectiveQuestions(
             samplers, ask, self._apply, self._carry_out, self._broadcast
         )
-        self._collector = DecisionCollector(samplers, clock)
+        self._carriers = [carrier() for carrier in of_ends("server", "Carrier")]
+        self._collector = DecisionCollector(samplers, clock, self._carriers)
         self._policies = policies or PluginHost()
-        self._advisor = Advisor()
         self._clock = clock
         self._reaper = Reaper(claim_timeout)
         self._listeners = Listeners(askers)
@@ -333,7 +333,7 @@ class Runner:
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every
             self._look(now)
-        for event in answers.advice(self._advisor, now):
+        for event in [event for each in self._carriers for event in each.answers(now)]:
             self._apply(event)
         for sampled, reply in self._users_samplers.answers(self.engine.state, now):
             if sampled is not None:
@@ -418,13 +418,13 @@ class Runner:
 
     def _write(self, messages: Sequence[Message]) -> int:
         turn, self._turn = self._turn, Turn()
-        if turn.events or turn.replies or turn.history or turn.consults or self._broadcast.due:
+        if turn.events or turn.replies or turn.history or turn.after or self._broadcast.due:
             self.broken = True
             batch = self._batch(turn)
             self._ledger.commit(batch)
             self._broadcast.collect(batch, self.engine.state, turn.effects)
-            for consult in turn.consults:
-                self._advisor.consult(consult, self._ledger.history(consult.machine))
+            for act in turn.after:
+                act(self._ledger)
             self.broken = False
         if turn.discards:
             self._discard(turn.discards)

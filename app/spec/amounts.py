@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
-from ...profiling.knobs.racing import PROBING
 from ..common.validation import finite, whole
 
 if TYPE_CHECKING:
@@ -39,20 +38,6 @@ def check_priority(value: Any, field: str = "priority") -> int:
     if number > MAX_PRIORITY:
         raise UsageError.refuse(field, value, f"a whole number, {-MAX_PRIORITY} to {MAX_PRIORITY}")
     return number
-
-
-def check_energy_weight(weight: object, mode: str, probing: str) -> float:
-    """``weight``, checked; UsageError where no choice could depend on it."""
-    found = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED)
-    if not 0 <= found <= 1:
-        raise UsageError.refuse(ENERGY_FIELD, weight, ENERGY_ALLOWED)
-    if found and mode == "off":
-        raise UsageError.refuse(ENERGY_FIELD, weight, '0 with mode="off", which chooses nothing')
-    if found and PROBING[probing].by_epoch:
-        raise UsageError.refuse(
-            ENERGY_FIELD, weight, f'0 with probing="{probing}", which ignores energy'
-        )
-    return found
 
 
 def check_metered(weight: float, devices: Iterable[Device]) -> None:

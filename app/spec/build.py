@@ -26,7 +26,7 @@ from ...scheduler.model.study import (
 )
 from ...tasks.contracts.code import Reference, refer, with_imports, working_folder
 from ..common.validation import whole
-from ..extensions import check_extended, checked
+from ..extensions import FIELDS, check_extended, checked, names
 from .amounts import ENERGY_ALLOWED, ENERGY_FIELD
 from .conditions import parse_conditions
 from .contracts import (
@@ -168,7 +168,11 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         **stored(plan.system),
         **stored(plan.share),
     }
-    if contract != "torch" or strategy.supernet is not None:
+    if (
+        contract != "torch"
+        or strategy.supernet is not None
+        or FIELDS["system"] not in names("spec")
+    ):
         groups["system"] = "off"
     made = StudySpec(
         id=study,

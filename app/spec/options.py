@@ -15,8 +15,6 @@ from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from ...profiling.base.errors import UsageError
-from ...profiling.knobs.knobs import check_knobs
-from ...profiling.knobs.racing import check_probing
 from ...scheduler.model.study import (
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
@@ -25,8 +23,8 @@ from ...scheduler.model.study import (
 )
 from ..common.text import near
 from ..common.validation import seconds, whole
-from ..extensions import FIELDS, checked
-from .amounts import check_energy_weight, check_priority, check_weight
+from ..extensions import FIELDS, checked, end_of, is_default
+from .amounts import check_priority, check_weight
 
 #: The least ``memory`` in bytes with which a trainer can run: torch alone takes 0.3 GB.
 LEAST_MEMORY = 2**29
@@ -204,20 +202,14 @@ class SystemTuning(_Group):
     probing: str = "race"
 
     def _checked(self) -> dict[str, Any]:
-        """``check_exact`` refuses what the study's exactness forbids."""
-        mode = self.mode
-        if mode not in SYSTEM:
-            raise UsageError.refuse("system.mode", mode, ", ".join(SYSTEM))
-        if check_probing(self.probing) != "race" and mode != "tune":
-            tried = "only what the history advises" if mode == "reuse" else "nothing"
-            allowed = f'race with mode="{mode}", which tries {tried}'
-            raise UsageError.refuse("system.probing", self.probing, allowed)
-        if mode == "off" and self.knobs is not None:
-            allowed = 'None with mode="off", which sets no knob'
-            raise UsageError.refuse("system.knobs", self.knobs, allowed)
-        weight = check_energy_weight(self.energy_weight, mode, self.probing)
-        knobs = check_knobs(self.knobs, weight, probes=mode == "tune")
-        return {"knobs": knobs, "energy_weight": weight}
+        """Check what needs no extension. ``check_exact`` refuses what the exactness forbids."""
+        if self.mode not in SYSTEM:
+            raise UsageError.refuse("system.mode", self.mode, ", ".join(SYSTEM))
+        own = (name for name in ("knobs", "energy_weight", "probing"))
+        if self.mode != "tune" and all(is_default(name, getattr(self, name)) for name in own):
+            return {}
+        checked_group: dict[str, Any] = end_of(FIELDS["system"], "spec", "system").check_group(self)
+        return checked_group
 
 
 def parse_limits(text: str) -> Limits:

@@ -23,7 +23,6 @@ from ...profiling.counters.capabilities import Capability, capabilities
 from ...profiling.counters.energy import open_meters
 from ...profiling.devices.discovery import find_devices
 from ...profiling.devices.nvml import NoNvml, open_nvml
-from ...profiling.knobs.knobs import KNOBS
 from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
 from ..broker.dropped import counted
@@ -74,7 +73,6 @@ def diagnose(settings: Settings) -> list[Finding]:
         ("devices", _devices),
         ("counters", _counters),
         ("energy", _energy),
-        ("knobs", _knobs),
         ("broker", _broker),
         ("services", _services),
         ("ledger", _ledger),
@@ -199,11 +197,6 @@ def _energy(settings: Settings) -> Iterator[Finding]:
     read = ", ".join(meter.name for meter in meters) or "not measured"
     reasons = "".join(f"; {name}: {reason}" for name, reason in missing.items())
     yield Finding("energy", "ok", read + reasons)
-
-
-def _knobs(_: Settings) -> Iterator[Finding]:
-    untried = ", ".join(knob.name for knob in KNOBS.values() if knob.untried)
-    yield Finding("knobs", "ok", f"{len(KNOBS)}; never run on such hardware: {untried}")
 
 
 def _gpus() -> list[str]:

@@ -14,7 +14,6 @@ from ...tasks.contracts.shared_state import LEFT
 from ...tasks.objectives.log_records import KEY as LOG_RECORDS
 from ..common.text import count, duration, instead, number, size
 from ..extensions import of_ends
-from ..views.system_configurations import tried
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
@@ -69,8 +68,8 @@ def sentence(
             text = f"its state could not be written to the store: {event.reason}"
         case happened.Replayed() | happened.Remarked():
             text = _remark(event, attempt)
-        case happened.WindowsMeasured() | happened.Profiled() | happened.FootprintReported():
-            text = _measured(event)
+        case happened.FootprintReported():
+            text = _footprint(event)
         case happened.WidthsMeasured():
             text = _widths(event)
         case happened.Suggested():
@@ -207,28 +206,6 @@ def _footprint(event: happened.FootprintReported) -> str:
     how = "was measured" if event.measured else "was estimated"
     need = f"{size(event.footprint.peak)}, {size(event.footprint.persistent)} of it between steps"
     return f"the memory that {of} needs {how}: {need}"
-
-
-def _measured(
-    event: happened.WindowsMeasured | happened.Profiled | happened.FootprintReported,
-) -> str:
-    """A footprint, a profile's counters, or each system configuration's result."""
-    if isinstance(event, happened.FootprintReported):
-        return _footprint(event)
-    if isinstance(event, happened.Profiled):
-        return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
-    found = tried([event])
-    parts = [
-        f"{config_text(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
-        + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
-        for each in found
-        if each.speed
-    ]
-    parts += [
-        f"{config_text(each.config)} cannot be run: {each.failed}" for each in found if each.failed
-    ]
-    wasted = sum(window.wasted for window in event.windows)
-    return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(parts)}"
 
 
 def _widths(event: happened.WidthsMeasured) -> str:

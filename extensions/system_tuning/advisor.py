@@ -17,12 +17,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from subprocess import SubprocessError
 from typing import NamedTuple
 
+from ...app.ledger.history import entries_from_bodies, entries_to_bodies
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import KNOBS, SystemConfig
 from ...profiling.similarity.history import HistoryEntry, Profile
-from ...scheduler.model.decisions import Consult
 from ...tasks.process.messages import Forged, parse
-from ..ledger.history import entries_from_bodies, entries_to_bodies
+from .decisions import Consult
 
 log = logging.getLogger(__name__)
 

@@ -11,15 +11,25 @@ from math import log10
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
+from ...app.common.text import count, number
+from ...app.drawings.charts import (
+    LANE,
+    MARGIN,
+    STUDIES,
+    UNRANKED,
+    Figure,
+    axis,
+    escape,
+    lanes_height,
+    shade,
+)
 from ...profiling.knobs.knobs import SystemConfig, config_text
 from ...scheduler.model.study import number_of
-from ..common.text import count, number
-from .charts import LANE, MARGIN, STUDIES, UNRANKED, Figure, axis, escape, lanes_height, shade
 
 if TYPE_CHECKING:
     from ...profiling.similarity.service import Similarity
     from ...scheduler.model.events import Profiled
-    from ..views.system_configurations import TriedConfiguration
+    from .tried import TriedConfiguration
 
 
 def heat(profiles: Sequence[Profiled]) -> Figure | None:

@@ -2,7 +2,7 @@
 
 Theory of operation. The study's probing strategy decides. ``race`` and ``bandit`` enter all
 configurations at once and measure them in windows; they differ in how they judge
-(``profiling.knobs.racing``). ``bayesian`` races a few at a time. When these are decided, a model of
+(``racing``). ``bayesian`` races a few at a time. When these are decided, a model of
 the results is asked for the next ones. Like a sampler, the model is not part of the engine: it is
 asked (``AskConfigs``), and its answer is an event.
 
@@ -18,13 +18,14 @@ from math import prod
 from typing import cast
 
 from ...profiling.knobs.knobs import SlotClass, knob_values, system_configs
-from ...profiling.knobs.racing import PROBING, Race
 from ...profiling.similarity.history import machine_class
-from ...scheduler.model.decisions import AskConfigs, Member, Remember
+from ...scheduler.model.decisions import Member
 from ...scheduler.model.events import ConfigsProposed
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.state.core import Core, Refused
+from .decisions import AskConfigs, Remember
+from .racing import PROBING, Race
 from .workloads import WorkloadTuning, tuning_in, workload_of, workloads_in
 
 #: How many times a model is asked for configurations, for each race of a workload.

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...app.common.text import count, duration
+from ...app.drawings.charts import Figure
+from ...app.report.section import Section
 from ...profiling.knobs.knobs import SystemConfig, config_text
-from ...profiling.knobs.racing import PROBING, bound_alpha
 from ...profiling.similarity.history import machine_class, source_of
 from ...scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
-from ..common.text import count, duration
-from ..drawings.charts import Figure
-from ..drawings.system_figures import by_batch, clusters, heat, speedups
-from ..views.system_configurations import TriedConfiguration, crashed, tried, tried_by_epoch
+from .figures import by_batch, clusters, heat, speedups
+from .racing import PROBING, bound_alpha
+from .tried import TriedConfiguration, crashed, tried, tried_by_epoch
 
 if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import TrialRow
     from ...scheduler.model.study import StudySpec
-    from ..ledger.reader import Reader
-    from ..ledger.rows import TrialRow
-
-
-@dataclass(frozen=True, slots=True)
-class SystemSection:
-    """The section's HTML, and its charts by the name of their place in it."""
-
-    html: str = ""
-    charts: dict[str, Figure | None] = field(default_factory=dict)
 
 
 #: The section's charts, each with its caption.
@@ -42,7 +34,7 @@ CAPTIONS = {
 
 
 def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
-    """One line about the system configurations that trials ran with."""
+    """Return a line about the system configurations that trials ran with."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
     parts = [
         f"{config_text(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()
@@ -51,8 +43,8 @@ def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     return f"{how}: {'; '.join(parts) or 'no trial yet'}"
 
 
-def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> SystemSection:
-    """What was profiled and tried; if nothing was, a line that says so."""
+def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
+    """Return what was profiled and tried; if nothing was, a line that says so."""
     windows = [event for _, event in reader.of_trials(spec.id, WindowsMeasured)]
     profiles = [event for _, event in reader.of_trials(spec.id, Profiled)]
     failures = [event for _, event in reader.of_trials(spec.id, AttemptFailed)]
@@ -67,7 +59,7 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
             if spec.contract == "torch"
             else "the training loop is the user's own"
         )
-        return SystemSection(
+        return Section(
             _head("")
             + f'<p class="none">No epoch was profiled and nothing was tried: {why}.</p></section>'
         )
@@ -98,7 +90,7 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         if chart
     )
     table = _table(found, "epochs" if by_epoch else "windows")
-    return SystemSection(_head(lead) + shown + table + "</section>", charts)
+    return Section(_head(lead) + shown + table + "</section>", charts)
 
 
 def _head(lead: str) -> str:

@@ -3,7 +3,7 @@
 Theory of operation. Trials of one *workload* (code, batch bucket, shards, and the size of the
 architecture where models make choices; on one kind of slot) are peers: the fastest system
 configuration for one of them is the fastest for all. So each workload has one race
-(``profiling.knobs.racing``). A trial that begins may be given configurations to try. Its trainer
+(``racing``). A trial that begins may be given configurations to try. Its trainer
 measures windows of steps under each of them, between windows under the default, and reports the
 results. They are compared by the time of a step, its joules, or both, as the study says. Exact
 knobs are tried within the epoch. Others are tried before the first epoch, on a copy that is thrown
@@ -25,16 +25,17 @@ from collections.abc import Sequence
 from typing import cast
 
 from ...profiling.knobs.knobs import SystemConfig, merged, part
-from ...profiling.knobs.racing import PROBING, Race
-from ...scheduler.model.decisions import Consult, Decision, Member, Remember
+from ...scheduler.model.decisions import Decision, Member
 from ...scheduler.model.events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core, Refused
 from ...scheduler.state.extensions import SegmentValues
 from ...scheduler.state.state import StudyState
+from .decisions import Consult, Remember
 from .name import NAME
 from .probing import Probing
+from .racing import PROBING, Race
 from .workloads import Suspect, WorkloadTuning, tuning_in, workloads_in
 
 #: The part of a workload's seconds of training, known and expected, that may go to windows whose

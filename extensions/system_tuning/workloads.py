@@ -9,12 +9,12 @@ from math import log2
 from typing import Literal
 
 from ...profiling.knobs.knobs import KnobValues, SystemConfig, merged, part
-from ...profiling.knobs.racing import PROBING, Race
-from ...scheduler.model.decisions import AskConfigs, Consult
 from ...scheduler.model.study import Metrics, StudySpec, batch_of, shards_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
+from .decisions import AskConfigs, Consult
 from .name import NAME
+from .racing import PROBING, Race
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""System parameters, and how two settings of them are compared."""
+"""System parameters: which there are, and what turning them may change."""

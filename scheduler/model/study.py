@@ -203,7 +203,7 @@ class StudySpec:
     #: From 0 to 1: how much joules count, rather than time, when system configurations are
     #: compared.
     energy_weight: float = 0.0
-    #: How system configurations are tried, one of ``profiling.knobs.racing.PROBING``.
+    #: How system configurations are tried, one of ``race``, ``bandit``, ``bayesian`` and ``grid``.
     probing: str = "race"
     #: Bytes that the trainer of a trial may take; None for all there are.
     memory_limit: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from trainer_fixtures import (  # noqa: F401 - for the tests of this folder
     alone,
     lane,
@@ -10,3 +11,8 @@ from trainer_fixtures import (  # noqa: F401 - for the tests of this folder
     trainers,
     workspace,
 )
+
+
+@pytest.fixture
+def sqlite_url(tmp_path):
+    return f"sqlite:///{tmp_path / 'ledger.db'}"

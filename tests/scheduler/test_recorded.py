@@ -7,16 +7,10 @@ from collections import Counter
 import pytest
 from engine_record import Recorder, Sequence, read, themes
 from penstock.app.ledger.codec import KINDS
-from penstock.scheduler.model import decisions
+from penstock.scheduler.model.decisions import Decision
 from sequence_themes import THEMES
 
-DECISIONS = {
-    name
-    for name, found in vars(decisions).items()
-    if isinstance(found, type)
-    and issubclass(found, decisions.Decision)
-    and found is not decisions.Decision
-}
+DECISIONS = {kind.__name__ for kind in Decision.__subclasses__()}
 
 
 #: The extensions that have fields in every snapshot of 0.2. Without one of them such a snapshot

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 from patience import until
-from penstock.app.advice import advisor
-from penstock.app.advice.advisor import Advisor
+from penstock.extensions.system_tuning import advisor
+from penstock.extensions.system_tuning.advisor import Advisor
+from penstock.extensions.system_tuning.decisions import Consult
 from penstock.profiling.similarity.history import HistoryEntry
-from penstock.scheduler.model.decisions import Consult
 
 MACHINE = "cpu x 2 cores"
 FASTER = (("threads", 1),)

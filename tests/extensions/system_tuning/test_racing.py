@@ -6,8 +6,9 @@ from math import exp, inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from penstock.extensions.system_tuning.arm import MAX_WINDOWS, student_quantile
+from penstock.extensions.system_tuning.racing import PROBING, Race, check_probing
 from penstock.profiling.base.errors import UsageError
-from penstock.profiling.knobs.arm import MAX_WINDOWS, student_quantile
 from penstock.profiling.knobs.knobs import (
     KNOBS,
     MAX_CONFIGS,
@@ -20,7 +21,6 @@ from penstock.profiling.knobs.knobs import (
     part,
     system_configs,
 )
-from penstock.profiling.knobs.racing import PROBING, Race, check_probing
 from scipy.stats import t
 
 ONE, TWO = (("threads", 1),), (("memory_format", "channels_last"),)

@@ -4,13 +4,12 @@ from itertools import product
 
 import pytest
 from drive_world import spec
-from penstock.app.optuna_bridge import system_sampler
-from penstock.app.optuna_bridge.system_sampler import TOGETHER, propose
-from penstock.app.runner import answers
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.options import Resources, SystemTuning
+from penstock.extensions.system_tuning import sampler, server
+from penstock.extensions.system_tuning.decisions import AskConfigs
+from penstock.extensions.system_tuning.sampler import TOGETHER, propose
 from penstock.profiling.base.errors import UsageError
-from penstock.scheduler.model.decisions import AskConfigs
 
 CHOICES = (("threads", (1, 2, 4, 8)), ("memory_format", ("channels_last",)), ("compile", (True,)))
 ALL = {
@@ -57,8 +56,8 @@ def test_a_model_that_raises_proposes_nothing_and_the_study_goes_on(monkeypatch,
     def broken(_):
         raise RuntimeError("no model today")
 
-    monkeypatch.setattr(system_sampler, "propose", broken)
-    answer = answers.configs(ask(), 2.0)
+    monkeypatch.setattr(sampler, "propose", broken)
+    answer = server.configs(ask(), 2.0)
     assert (answer.cause, answer.workload, answer.configs) == ("c1", "w", ())
     assert "no model today" in caplog.text
 

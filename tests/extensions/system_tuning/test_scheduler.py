@@ -9,6 +9,7 @@ import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.extensions.system_tuning.decisions import AskConfigs, Consult, Remember
 from penstock.extensions.system_tuning.name import NAME
 from penstock.extensions.system_tuning.probing import PROPOSALS
 from penstock.extensions.system_tuning.tuning import (
@@ -20,7 +21,7 @@ from penstock.extensions.system_tuning.workloads import Suspect, workload_of, wo
 from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine, Refused
-from penstock.scheduler.model.decisions import AskConfigs, Consult, Dispatch, Remember
+from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import (
     Advised,
     AttemptFailed,

@@ -1,0 +1,15 @@
+"""A section of a study's report, as an extension makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..drawings.charts import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The section's HTML, and its charts by the names of their places in it."""
+
+    html: str = ""
+    charts: dict[str, Figure | None] = field(default_factory=dict)

@@ -1,0 +1,24 @@
+"""``penstock similar``: what earlier tuning found for workloads like a trial's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ...app.cli.terminal import Json, present, reader_of
+
+
+def similar(
+    trial: Annotated[
+        str, typer.Argument(metavar="STUDY/NUMBER", help="A trial, as digits-3f2a/7, or its id.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Show which known workloads a trial resembles, and which system parameters paid off."""
+    from ...app.stories.story import find_trial
+    from .similar import find_similar, similarity_facts, similarity_view
+
+    reader = reader_of()
+    study, found = find_trial(reader, trial)
+    present(find_similar(reader, study, found), as_json, similarity_view, similarity_facts)

@@ -1,0 +1,55 @@
+"""Decisions of the scheduler's end: questions to the history and to a model, and what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...profiling.knobs.knobs import KnobValues, SystemConfig
+from ...scheduler.model.decisions import Decision
+from ...scheduler.model.study import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consult(Decision):
+    """Ask the history which configuration ran best for workloads with a similar profile."""
+
+    workload: str
+    machine: str
+    profile: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskConfigs(Decision):
+    """Ask a model which system configurations to try next, given the results so far.
+
+    ``choices`` are the knobs and their values other than the default. ``seen`` holds, for each
+    configuration that was tried, the mean log ratio of its seconds a step to the default's (None:
+    it cannot be run). ``index`` counts the questions of this kind for the workload.
+    """
+
+    workload: str
+    choices: KnobValues
+    seen: tuple[tuple[SystemConfig, float | None], ...]
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remember(Decision):
+    """Write into the history the result of a workload's race, or a profile of its default."""
+
+    #: The id of the study that measured.
+    study: str
+    #: The key of the workload.
+    workload: str
+    #: The class of the device.
+    machine: str
+    #: The workload's profile under the default configuration.
+    profile: Metrics
+    #: The fastest configuration; empty for the default.
+    config: SystemConfig
+    #: Steps an hour under ``config``, divided by those under the default.
+    speedup: float
+    #: How many windows were measured.
+    windows: int
+    #: Configurations that cannot be run.
+    infeasible: tuple[SystemConfig, ...] = ()

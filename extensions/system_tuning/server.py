@@ -1,0 +1,126 @@
+"""Answers the questions of the scheduler's end, and reads what the trainer's end reports.
+
+None of this is part of the engine, so a replay needs none of it: answers are in the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any
+
+from ...app.runner.decision_collector import Turn
+from ...app.runner.reports import amount_of, attempt_of, config_of, whole_of
+from ...profiling.knobs.knobs import SystemConfig
+from ...profiling.similarity.history import HistoryEntry, source_of
+from ...scheduler.model.events import (
+    Advised,
+    ConfigsProposed,
+    Event,
+    Profiled,
+    Window,
+    WindowsMeasured,
+)
+from .advisor import Advisor
+from .decisions import AskConfigs, Consult, Remember
+
+if TYPE_CHECKING:
+    from ...app.ledger.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+
+class Carrier:
+    """Asks the history and the model, and adds what was found to the history."""
+
+    decisions = (AskConfigs, Consult, Remember)
+
+    def __init__(self) -> None:
+        self._advisor = Advisor()
+
+    def carry_out(
+        self, decision: AskConfigs | Consult | Remember, turn: Turn, at: float
+    ) -> Event | None:
+        """Add to ``turn`` what is asked for. A model answers at once."""
+        if isinstance(decision, AskConfigs):
+            return configs(decision, at)
+        if isinstance(decision, Remember):
+            turn.history += entries_of(decision, at)
+        else:
+            turn.after.append(partial(self._consult, decision))
+        return None
+
+    def _consult(self, question: Consult, ledger: Ledger) -> None:
+        self._advisor.consult(question, ledger.history(question.machine))
+
+    def answers(self, at: float) -> Iterator[Event]:
+        """Yield the history's answers since the last call."""
+        for each in self._advisor.answers():
+            yield Advised(
+                at=at, cause=each.consult, workload=each.workload, config=each.config, why=each.why
+            )
+
+
+def configs(ask: AskConfigs, at: float) -> Event:
+    """Return configurations to try: none if the model raises. The study then goes on without."""
+    from .sampler import propose  # here, since it brings Optuna and few studies ask
+
+    try:
+        found = propose(ask)
+    except Exception:  # anything Optuna may raise: system parameters never end a study
+        log.exception("no configurations were proposed for workload %s", ask.workload)
+        found = ()
+    return ConfigsProposed(at=at, cause=ask.id, workload=ask.workload, configs=found)
+
+
+def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:
+    """Return the outcome of a race as entries of the history, also what cannot be run."""
+    source = source_of(decision.study)
+
+    def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
+        return HistoryEntry(
+            workload=decision.workload,
+            machine=decision.machine,
+            source=source,
+            profile=decision.profile,
+            config=config,
+            speedup=speedup,
+            joules=None,
+            windows=max(1, decision.windows),
+            at=at,
+            infeasible=infeasible,
+        )
+
+    failed = [entry(config, 1.0, infeasible=True) for config in decision.infeasible]
+    return [entry(decision.config, decision.speedup), *failed]
+
+
+def _windows(body: Mapping[str, Any], at: float) -> Event:
+    windows = []
+    for config, ratio, wasted, joules in body["windows"]:
+        for each in (ratio, 1.0 if joules is None else joules):
+            if not 0 < float(each) < inf:
+                raise ValueError(f"ratio = {each}")
+        saved = None if joules is None else float(joules)
+        windows.append(Window(config_of(config), float(ratio), amount_of(wasted), saved))
+    return WindowsMeasured(
+        **attempt_of(body, at),
+        windows=tuple(windows),
+        failed=tuple((config_of(config), str(why)) for config, why in body["failed"]),
+    )
+
+
+def _profiled(body: Mapping[str, Any], at: float) -> Event:
+    values = tuple((str(name), float(value)) for name, value in body["values"].items())
+    if not all(isfinite(value) for _, value in values):
+        raise ValueError(f"values = {values}")
+    return Profiled(**attempt_of(body, at), epoch=whole_of(body, "epoch"), values=values)
+
+
+#: What reads the reports of the trainer's end, by their kinds.
+REPORTS: Mapping[str, Callable[[Mapping[str, Any], float], Event]] = {
+    "windows": _windows,
+    "profiled": _profiled,
+}

@@ -1,0 +1,60 @@
+"""Shows system configurations: in stories, and in the report of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...app.common.text import duration
+from ...profiling.knobs.knobs import config_text
+from ...scheduler.model.events import Profiled, WindowsMeasured
+from .tried import tried
+
+if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import TrialRow
+    from ...app.report.section import Section
+    from ...scheduler.model.events import Event
+    from ...scheduler.model.study import StudySpec
+
+
+def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
+    """Return the report's section on the system parameters of a study."""
+    from .section import system_section
+
+    return system_section(reader, spec, trials)
+
+
+def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a report on system parameters: their names, and words."""
+    if spec.contract == "torch":
+        from .section import configurations_line
+
+        yield "System parameters", configurations_line(spec, trials)
+
+
+def _profiled(event: Profiled) -> str:
+    return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
+
+
+def _measured(event: WindowsMeasured) -> str:
+    """Say how each system configuration did."""
+    found = tried([event])
+    parts = [
+        f"{config_text(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
+        + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
+        for each in found
+        if each.speed
+    ]
+    parts += [
+        f"{config_text(each.config)} cannot be run: {each.failed}" for each in found if each.failed
+    ]
+    wasted = sum(window.wasted for window in event.windows)
+    return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(parts)}"
+
+
+#: Sentences of a story about events, by the event's class.
+SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {
+    Profiled: _profiled,
+    WindowsMeasured: _measured,
+}

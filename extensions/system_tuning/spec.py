@@ -1,0 +1,43 @@
+"""Checks how a study's system parameters are to be tuned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...app.common.validation import finite
+from ...app.spec.amounts import ENERGY_ALLOWED, ENERGY_FIELD
+from ...profiling.base.errors import UsageError
+from ...profiling.knobs.knobs import check_knobs
+from .racing import PROBING, check_probing
+
+if TYPE_CHECKING:
+    from ...app.spec.options import SystemTuning
+
+
+def check_group(tuning: SystemTuning) -> dict[str, Any]:
+    """Return the fields of a group as they are kept. Raises UsageError."""
+    mode = tuning.mode
+    if check_probing(tuning.probing) != "race" and mode != "tune":
+        tried = "only what the history advises" if mode == "reuse" else "nothing"
+        allowed = f'race with mode="{mode}", which tries {tried}'
+        raise UsageError.refuse("system.probing", tuning.probing, allowed)
+    if mode == "off" and tuning.knobs is not None:
+        allowed = 'None with mode="off", which sets no knob'
+        raise UsageError.refuse("system.knobs", tuning.knobs, allowed)
+    weight = check_energy_weight(tuning.energy_weight, mode, tuning.probing)
+    knobs = check_knobs(tuning.knobs, weight, probes=mode == "tune")
+    return {"knobs": knobs, "energy_weight": weight}
+
+
+def check_energy_weight(weight: object, mode: str, probing: str) -> float:
+    """Return ``weight``, checked. Raises UsageError where no choice could depend on it."""
+    found = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED)
+    if not 0 <= found <= 1:
+        raise UsageError.refuse(ENERGY_FIELD, weight, ENERGY_ALLOWED)
+    if found and mode == "off":
+        raise UsageError.refuse(ENERGY_FIELD, weight, '0 with mode="off", which chooses nothing')
+    if found and PROBING[probing].by_epoch:
+        raise UsageError.refuse(
+            ENERGY_FIELD, weight, f'0 with probing="{probing}", which ignores energy'
+        )
+    return found
