@@ -277,7 +277,7 @@ THEMES = {
         devices=2,
         studies=2,
         events=(120, 300),
-        needs=("memory",),
+        needs=("memory", "system_tuning"),
     ),
     "memory": Theme(
         sized_study,
@@ -289,7 +289,7 @@ THEMES = {
         memory=True,
         sequences=30,
         events=(160, 320),
-        needs=("memory",),
+        needs=("memory", "system_tuning"),
     ),
     "models": Theme(
         choosing_study,
@@ -314,7 +314,7 @@ THEMES = {
         stretch=(1.0, 2.1, 3.4),
         studies=3,
         events=(100, 260),
-        needs=("memory",),
+        needs=("memory", "system_tuning"),
     ),
     "tuning": Theme(
         tuned_study,
@@ -348,7 +348,7 @@ THEMES = {
         {"lose": 12.0, "fail": 10.0, "train_oddly": 12.0, "undurable": 3.0, "tick": 10.0},
         slots=(1, 2),
         sequences=18,
-        needs=("memory",),
+        needs=("memory", "system_tuning"),
     ),
     "signatures": Theme(
         checked_study, {"train_oddly": 10.0, "lose": 6.0, "join": 4.0}, devices=4, sequences=15
