@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from penstock.extensions.simulation.simulator import simulate
 from penstock.extensions.simulation.workload import STEPS_PER_EPOCH, study_spec
-from penstock.extensions.system_tuning.racing import Race
+from penstock.extensions.system_tuning.races.racing import Race
 from penstock.extensions.system_tuning.tuning import MIN_PROBE_SECONDS, PROBE_SHARE
 from penstock.profiling.devices.device import Device
 from penstock.profiling.knobs.knobs import SystemConfig, config_text, merged

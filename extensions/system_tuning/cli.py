@@ -17,7 +17,7 @@ def similar(
 ) -> None:
     """Show which known workloads a trial resembles, and which system parameters paid off."""
     from ...app.stories.story import find_trial
-    from .similar import find_similar, similarity_facts, similarity_view
+    from .shown.similar import find_similar, similarity_facts, similarity_view
 
     reader = reader_of()
     study, found = find_trial(reader, trial)

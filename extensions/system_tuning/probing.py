@@ -25,7 +25,7 @@ from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.state.core import Core, Refused
 from .decisions import AskConfigs, Remember
-from .racing import PROBING, Race
+from .races.racing import PROBING, Race
 from .workloads import WorkloadTuning, tuning_in, workload_of, workloads_in
 
 #: How many times a model is asked for configurations, for each race of a workload.

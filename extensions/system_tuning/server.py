@@ -23,7 +23,7 @@ from ...scheduler.model.events import (
     Window,
     WindowsMeasured,
 )
-from .advisor import Advisor
+from .asked.advisor import Advisor
 from .decisions import AskConfigs, Consult, Remember
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Carrier:
 
 def configs(ask: AskConfigs, at: float) -> Event:
     """Return configurations to try: none if the model raises. The study then goes on without."""
-    from .sampler import propose  # here, since it brings Optuna and few studies ask
+    from .asked.sampler import propose  # here, since it brings Optuna and few studies ask
 
     try:
         found = propose(ask)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...app.common.text import duration
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model.events import Profiled, WindowsMeasured
-from .tried import tried
+from .shown.tried import tried
 
 if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
     """Return the report's section on the system parameters of a study."""
-    from .section import system_section
+    from .shown.section import system_section
 
     return system_section(reader, spec, trials)
 
@@ -28,7 +28,7 @@ def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
 def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[str, str]]:
     """Yield the facts of a report on system parameters: their names, and words."""
     if spec.contract == "torch":
-        from .section import configurations_line
+        from .shown.section import configurations_line
 
         yield "System parameters", configurations_line(spec, trials)
 

@@ -8,7 +8,7 @@ from ...app.common.validation import finite
 from ...app.spec.amounts import ENERGY_ALLOWED, ENERGY_FIELD
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_knobs
-from .racing import PROBING, check_probing
+from .races.racing import PROBING, check_probing
 
 if TYPE_CHECKING:
     from ...app.spec.options import SystemTuning

@@ -12,10 +12,10 @@ from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
 from ...tasks.training.data import by_rows, length
 from ...tasks.training.loop import Result, Tick
 from ...tasks.training.training import Training
-from . import windows
+from .measuring import windows
+from .measuring.probe import probe
+from .measuring.profiles import Profiles
 from .name import NAME
-from .probe import probe
-from .profiles import Profiles
 
 
 def hook(parts: Parts) -> Hook:

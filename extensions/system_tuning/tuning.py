@@ -35,7 +35,7 @@ from ...scheduler.state.state import StudyState
 from .decisions import Consult, Remember
 from .name import NAME
 from .probing import Probing
-from .racing import PROBING, Race
+from .races.racing import PROBING, Race
 from .workloads import Suspect, WorkloadTuning, tuning_in, workloads_in
 
 #: The part of a workload's seconds of training, known and expected, that may go to windows whose

@@ -14,7 +14,7 @@ from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
 from .decisions import AskConfigs, Consult
 from .name import NAME
-from .racing import PROBING, Race
+from .races.racing import PROBING, Race
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 from patience import until
-from penstock.extensions.system_tuning import advisor
-from penstock.extensions.system_tuning.advisor import Advisor
+from penstock.extensions.system_tuning.asked import advisor
+from penstock.extensions.system_tuning.asked.advisor import Advisor
 from penstock.extensions.system_tuning.decisions import Consult
 from penstock.profiling.similarity.history import HistoryEntry
 

@@ -6,8 +6,8 @@ from math import exp, inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.extensions.system_tuning.arm import MAX_WINDOWS, student_quantile
-from penstock.extensions.system_tuning.racing import PROBING, Race, check_probing
+from penstock.extensions.system_tuning.races.arm import MAX_WINDOWS, student_quantile
+from penstock.extensions.system_tuning.races.racing import PROBING, Race, check_probing
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.knobs.knobs import (
     KNOBS,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from drive_world import spec
 from penstock.app.ledger.rows import EpochRow, TrialRow
-from penstock.extensions.system_tuning.figures import by_batch, clusters, heat, speedups
-from penstock.extensions.system_tuning.section import configurations_line, system_section
-from penstock.extensions.system_tuning.tried import tried
+from penstock.extensions.system_tuning.shown.figures import by_batch, clusters, heat, speedups
+from penstock.extensions.system_tuning.shown.section import configurations_line, system_section
+from penstock.extensions.system_tuning.shown.tried import tried
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.features import principal
 from penstock.profiling.similarity.history import HistoryEntry, digest, machine_class

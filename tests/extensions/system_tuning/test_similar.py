@@ -12,7 +12,7 @@ import pytest
 from ledger_batches import first_batch
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.extensions.system_tuning.similar import (
+from penstock.extensions.system_tuning.shown.similar import (
     find_similar,
     profile_of_trial,
     similarity_facts,

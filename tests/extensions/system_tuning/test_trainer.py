@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 import trainees
+from penstock.extensions.system_tuning.measuring.probe import probe
+from penstock.extensions.system_tuning.measuring.windows import interleave, results
 from penstock.extensions.system_tuning.name import NAME
-from penstock.extensions.system_tuning.probe import probe
-from penstock.extensions.system_tuning.windows import interleave, results
 from penstock.profiling.knobs.knobs import merged
 from penstock.tasks.process.energy import MIN_METERED, Metering
 from penstock.tasks.process.pipe import Abandoned

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ...profiling.similarity.profile import profile_of
-from ...tasks.system.profiler import Profiler
-from ...tasks.training.data import length
-from ...tasks.training.loop import Result
-from ...tasks.training.training import Training
+from ....profiling.similarity.profile import profile_of
+from ....tasks.system.profiler import Profiler
+from ....tasks.training.data import length
+from ....tasks.training.loop import Result
+from ....tasks.training.training import Training
 
 if TYPE_CHECKING:
-    from ...profiling.similarity.history import Profile
+    from ....profiling.similarity.history import Profile
 
 
 class Profiles:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ...profiling.knobs.knobs import SystemConfig
-from ...tasks.process.pipe import Window
-from ...tasks.system.system import System
-from ...tasks.system.windows import MIN_STEPS, WARM_UP, StepWindow
+from ....profiling.knobs.knobs import SystemConfig
+from ....tasks.process.pipe import Window
+from ....tasks.system.system import System
+from ....tasks.system.windows import MIN_STEPS, WARM_UP, StepWindow
 
 #: The most windows of one epoch that run a candidate.
 MAX_WINDOWS = 12

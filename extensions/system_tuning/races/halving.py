@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, log2
 
-from ...profiling.knobs.knobs import SystemConfig
+from ....profiling.knobs.knobs import SystemConfig
 from .arm import MAX_WINDOWS, MIN_GAIN, MIN_WINDOWS, Arm
 
 _SLOWER, _NO_FASTER = "slower than another", "no faster than the default"

@@ -17,12 +17,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from subprocess import SubprocessError
 from typing import NamedTuple
 
-from ...app.ledger.history import entries_from_bodies, entries_to_bodies
-from ...profiling.base.errors import UsageError
-from ...profiling.knobs.knobs import KNOBS, SystemConfig
-from ...profiling.similarity.history import HistoryEntry, Profile
-from ...tasks.process.messages import Forged, parse
-from .decisions import Consult
+from ....app.ledger.history import entries_from_bodies, entries_to_bodies
+from ....profiling.base.errors import UsageError
+from ....profiling.knobs.knobs import KNOBS, SystemConfig
+from ....profiling.similarity.history import HistoryEntry, Profile
+from ....tasks.process.messages import Forged, parse
+from ..decisions import Consult
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
 def main() -> None:
     """The process: reads one question from standard input, writes one answer to its output."""
     os.nice(19)
-    from ...profiling.similarity.service import Similarity
+    from ....profiling.similarity.service import Similarity
 
     asked = json.load(sys.stdin)
     profile: Profile = tuple(sorted(asked["profile"].items()))

@@ -11,8 +11,8 @@ from math import log10
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
-from ...app.common.text import count, number
-from ...app.drawings.charts import (
+from ....app.common.text import count, number
+from ....app.drawings.charts import (
     LANE,
     MARGIN,
     STUDIES,
@@ -23,12 +23,12 @@ from ...app.drawings.charts import (
     lanes_height,
     shade,
 )
-from ...profiling.knobs.knobs import SystemConfig, config_text
-from ...scheduler.model.study import number_of
+from ....profiling.knobs.knobs import SystemConfig, config_text
+from ....scheduler.model.study import number_of
 
 if TYPE_CHECKING:
-    from ...profiling.similarity.service import Similarity
-    from ...scheduler.model.events import Profiled
+    from ....profiling.similarity.service import Similarity
+    from ....scheduler.model.events import Profiled
     from .tried import TriedConfiguration
 
 

@@ -9,12 +9,12 @@ from math import exp
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
-from ...profiling.knobs.knobs import SystemConfig
-from ...scheduler.model.events import AttemptFailed, Window, WindowsMeasured
-from .arm import MIN_WINDOWS, Arm
+from ....profiling.knobs.knobs import SystemConfig
+from ....scheduler.model.events import AttemptFailed, Window, WindowsMeasured
+from ..races.arm import MIN_WINDOWS, Arm
 
 if TYPE_CHECKING:
-    from ...app.ledger.rows import EpochRow
+    from ....app.ledger.rows import EpochRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...app.common.text import count, number
-from ...profiling.base.errors import UsageError
-from ...profiling.similarity.clusters import KMEANS
-from ...profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
-from ...profiling.similarity.service import Nearest, Neighbour, Similarity
-from ...scheduler.model.events import Described, Profiled
-from ...scheduler.model.study import number_of
+from ....app.common.text import count, number
+from ....profiling.base.errors import UsageError
+from ....profiling.similarity.clusters import KMEANS
+from ....profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
+from ....profiling.similarity.service import Nearest, Neighbour, Similarity
+from ....scheduler.model.events import Described, Profiled
+from ....scheduler.model.study import number_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ...app.ledger.reader import Reader
-    from ...app.ledger.rows import StudyRow, TrialRow
+    from ....app.ledger.reader import Reader
+    from ....app.ledger.rows import StudyRow, TrialRow
 
 #: The number of features shown of each similar workload, the most important ones.
 SHOWN = 3

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ...app.common.text import count, duration
-from ...app.drawings.charts import Figure
-from ...app.report.section import Section
-from ...profiling.knobs.knobs import SystemConfig, config_text
-from ...profiling.similarity.history import machine_class, source_of
-from ...scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
+from ....app.common.text import count, duration
+from ....app.drawings.charts import Figure
+from ....app.report.section import Section
+from ....profiling.knobs.knobs import SystemConfig, config_text
+from ....profiling.similarity.history import machine_class, source_of
+from ....scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
+from ..races.racing import PROBING, bound_alpha
 from .figures import by_batch, clusters, heat, speedups
-from .racing import PROBING, bound_alpha
 from .tried import TriedConfiguration, crashed, tried, tried_by_epoch
 
 if TYPE_CHECKING:
-    from ...app.ledger.reader import Reader
-    from ...app.ledger.rows import TrialRow
-    from ...scheduler.model.study import StudySpec
+    from ....app.ledger.reader import Reader
+    from ....app.ledger.rows import TrialRow
+    from ....scheduler.model.study import StudySpec
 
 
 #: The section's charts, each with its caption.
@@ -145,7 +145,7 @@ def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Fi
     if not used_devices:
         return None
     # Imported here because they import scikit-learn, which takes a second.
-    from ...profiling.similarity.service import Similarity
+    from ....profiling.similarity.service import Similarity
 
     entries = reader.history(machine_class(used_devices[0]))
     own = frozenset(entry.workload for entry in entries if entry.source == source_of(spec.id))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import cos, exp, inf, log, pi, sin, sqrt, tan
 
-from ...profiling.knobs.knobs import SystemConfig
+from ....profiling.knobs.knobs import SystemConfig
 
 #: A gain below this is not worth a configuration of its own.
 MIN_GAIN = 0.02

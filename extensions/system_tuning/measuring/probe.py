@@ -18,15 +18,15 @@ from typing import Any, Protocol
 
 import torch
 
-from ...profiling.knobs.knobs import SystemConfig
-from ...tasks.contracts.rng import key
-from ...tasks.process.energy import MIN_METERED
-from ...tasks.process.failure import failure_of
-from ...tasks.process.pipe import Window
-from ...tasks.system.system import System
-from ...tasks.training.backward import backward
-from ...tasks.training.data import length, read
-from ...tasks.training.training import Training
+from ....profiling.knobs.knobs import SystemConfig
+from ....tasks.contracts.rng import key
+from ....tasks.process.energy import MIN_METERED
+from ....tasks.process.failure import failure_of
+from ....tasks.process.pipe import Window
+from ....tasks.system.system import System
+from ....tasks.training.backward import backward
+from ....tasks.training.data import length, read
+from ....tasks.training.training import Training
 from .windows import relative
 
 #: Passes of a window: the first ones, which are not counted, and the counted ones.

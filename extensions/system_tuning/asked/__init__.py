@@ -1,0 +1,1 @@
+"""Who is asked which system configurations to try: the history, and a model."""

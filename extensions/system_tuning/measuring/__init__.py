@@ -1,0 +1,1 @@
+"""Measuring system configurations and profiles in a trainer."""

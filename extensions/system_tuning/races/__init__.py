@@ -1,0 +1,1 @@
+"""Races between system configurations, and the rules that judge them."""

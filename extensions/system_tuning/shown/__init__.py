@@ -1,0 +1,1 @@
+"""What is shown of system configurations: tables, charts, workloads alike."""
