@@ -10,7 +10,7 @@ import pytest
 from penstock import FullBudget, Limits, Share, Steps, create_study, storage
 from trainees import Stepped
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("prefixes")]
 
 #: No trial of these studies is a check.
 NAMES = ("first", "second", "third")
