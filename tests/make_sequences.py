@@ -29,7 +29,7 @@ from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.extensions.prefixes.between import earlier_trial, group_of
 from penstock.extensions.prefixes.chain import chain_of, has_prefixes, is_checked, link_at
-from penstock.extensions.system_tuning.decisions import AskConfigs, Consult
+from penstock.extensions.system_tuning.asked.decisions import AskConfigs, Consult
 from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.costs.width_window import widths_up_to

@@ -24,7 +24,7 @@ from ...scheduler.model.events import ConfigsProposed
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.state.core import Core, Refused
-from .decisions import AskConfigs, Remember
+from .asked.decisions import AskConfigs, Remember
 from .races.racing import PROBING, Race
 from .workloads import WorkloadTuning, tuning_in, workload_of, workloads_in
 

@@ -24,7 +24,7 @@ from ...scheduler.model.events import (
     WindowsMeasured,
 )
 from .asked.advisor import Advisor
-from .decisions import AskConfigs, Consult, Remember
+from .asked.decisions import AskConfigs, Consult, Remember
 
 if TYPE_CHECKING:
     from ...app.ledger.ledger import Ledger

@@ -32,7 +32,7 @@ from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core, Refused
 from ...scheduler.state.extensions import SegmentValues
 from ...scheduler.state.state import StudyState
-from .decisions import Consult, Remember
+from .asked.decisions import Consult, Remember
 from .name import NAME
 from .probing import Probing
 from .races.racing import PROBING, Race

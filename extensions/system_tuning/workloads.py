@@ -12,7 +12,7 @@ from ...profiling.knobs.knobs import KnobValues, SystemConfig, merged, part
 from ...scheduler.model.study import Metrics, StudySpec, batch_of, shards_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
-from .decisions import AskConfigs, Consult
+from .asked.decisions import AskConfigs, Consult
 from .name import NAME
 from .races.racing import PROBING, Race
 

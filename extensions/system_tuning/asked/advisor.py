@@ -22,7 +22,7 @@ from ....profiling.base.errors import UsageError
 from ....profiling.knobs.knobs import KNOBS, SystemConfig
 from ....profiling.similarity.history import HistoryEntry, Profile
 from ....tasks.process.messages import Forged, parse
-from ..decisions import Consult
+from .decisions import Consult
 
 log = logging.getLogger(__name__)
 

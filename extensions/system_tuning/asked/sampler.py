@@ -16,7 +16,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
 
 from ....profiling.knobs.knobs import SystemConfig
-from ..decisions import AskConfigs
+from .decisions import AskConfigs
 
 #: The most configurations in one answer: as many race at a time.
 TOGETHER = 4

@@ -7,7 +7,7 @@ import pytest
 from patience import until
 from penstock.extensions.system_tuning.asked import advisor
 from penstock.extensions.system_tuning.asked.advisor import Advisor
-from penstock.extensions.system_tuning.decisions import Consult
+from penstock.extensions.system_tuning.asked.decisions import Consult
 from penstock.profiling.similarity.history import HistoryEntry
 
 MACHINE = "cpu x 2 cores"

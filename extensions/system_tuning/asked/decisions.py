@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...profiling.knobs.knobs import KnobValues, SystemConfig
-from ...scheduler.model.decisions import Decision
-from ...scheduler.model.study import Metrics
+from ....profiling.knobs.knobs import KnobValues, SystemConfig
+from ....scheduler.model.decisions import Decision
+from ....scheduler.model.study import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
