@@ -9,7 +9,7 @@ import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
-from penstock.extensions.system_tuning.decisions import AskConfigs, Consult, Remember
+from penstock.extensions.system_tuning.asked.decisions import AskConfigs, Consult, Remember
 from penstock.extensions.system_tuning.name import NAME
 from penstock.extensions.system_tuning.probing import PROPOSALS
 from penstock.extensions.system_tuning.tuning import (
