@@ -84,6 +84,10 @@ GIVEN = {
     "money": 1.0,
     "deadline": 60.0,
     "at_limit": "pause",
+    "system": "tune",
+    "knobs": ("threads",),
+    "energy_weight": 0.5,
+    "probing": "bandit",
 }
 
 

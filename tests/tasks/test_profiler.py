@@ -52,15 +52,16 @@ def busy(until):
 
 def test_a_window_says_what_the_process_did_in_it(profiler):
     busy(time.thread_time() + 0.2)
-    began, spent = time.monotonic(), time.process_time()
+    began, before = time.monotonic(), time.process_time()
     profiler.mark()
-    marked = time.monotonic()
+    marked, spent = time.monotonic(), time.process_time()
     busy(time.thread_time() + 0.3)
-    ended = time.monotonic()
+    ended, used = time.monotonic(), time.process_time()
     taken = profiler.take()
     assert ended - marked <= taken.seconds <= time.monotonic() - began
     cpu = taken.values["user_share"] + taken.values["system_share"]
-    assert cpu * taken.seconds == pytest.approx(time.process_time() - spent, rel=0.1)
+    # On a busy machine other threads of the process may run between two of these lines.
+    assert 0.9 * (used - spent) <= cpu * taken.seconds <= 1.1 * (time.process_time() - before)
     assert taken.values.keys() <= UNITS.keys()
     assert taken.dropped == {}
 
