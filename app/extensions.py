@@ -61,10 +61,6 @@ FIELDS: Mapping[str, str] = {
 #: The extension that a strategy in a study's file needs.
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 
-#: The extension of the kinds of event that 0.2 had. Younger kinds have the name of the extension
-#: before a dot, as in ``limits.Reached``.
-KINDS: Mapping[str, str] = {}
-
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"
 _ENGINES = {"PLUGS": "plug", "CONVERSIONS": "convert"}
 
@@ -133,9 +129,9 @@ def check_extended(spec: StudySpec) -> None:
 
 
 def owner_of(kind: str) -> str | None:
-    """Return the extension of an event's kind; None if it is none that an extension has."""
+    """Return the extension of an event's kind, as in ``limits.Reached``; None: it is the core's."""
     name, dot, _ = kind.partition(".")
-    return KINDS.get(kind) or (name if dot else None)
+    return name if dot else None
 
 
 def needed_by(spec: StudySpec) -> tuple[str, ...]:

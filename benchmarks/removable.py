@@ -62,7 +62,7 @@ def _remove(root: Path, name: str) -> None:
 
 
 def failures(name: str) -> list[str]:
-    """What no longer works without an extension: tests by their names, and the quickstart."""
+    """Return what fails without an extension: tests by their names, and the quickstart."""
     with without(name) as copy:
         return [*_failed_tests(copy), *_failed_quickstart(copy)]
 
@@ -91,7 +91,7 @@ def _failed_quickstart(copy: Checkout) -> list[str]:
 
 
 def measure(names: Iterable[str]) -> dict[str, object]:
-    """What fails without each of the extensions; a line is printed for each."""
+    """Return what fails without each of the extensions, and print a line for each."""
     failed = {}
     for name in names:
         failed[name] = failures(name)

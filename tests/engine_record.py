@@ -124,7 +124,7 @@ def _shape(cls: type) -> _Shape:
 class Said(list[Any]):
     """Sentences that were said, and what has moved since the record was made."""
 
-    #: How trials failed with a configuration that was then left out, by trial.
+    #: Failures of trials with a configuration that was then left out, by trial.
     suspicions: dict[str, str]
     #: The sizes of their models by which trials were tuned, also of those that are gone.
     sizes: dict[str, str]
@@ -231,7 +231,7 @@ class Recorder:
         self.decisions: tuple[Any, ...] = ()
         #: Sentences since the last checkpoint.
         self.said = Said(self.engine, self._suspicions)
-        #: What extensions have known of each trial.
+        #: Knowledge of extensions, by trial.
         self.known: dict[str, Any] = {}
         self.at = 0.0
 

@@ -117,7 +117,7 @@ def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def epochs() -> int:
-    """How many epochs of the study that is not over are accepted."""
+    """Return how many epochs of the study that is not over are accepted."""
     with closing(sqlite3.connect(MADE_IN / "home" / "ledger.db")) as ledger:
         query = "SELECT count(*) FROM epoch WHERE trial LIKE 'halfway%'"
         return ledger.execute(query).fetchone()[0]

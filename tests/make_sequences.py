@@ -192,7 +192,7 @@ class World:
         return f"S{dispatch.shards};batch64;{threads};{kernels};float32;{machine}"
 
     def bits(self, name: str, epoch: int) -> str:
-        """What a trial's state comes out as: trials with a common prefix have it in common."""
+        """Return a trial's state: trials with a common prefix have it in common."""
         trial = self.trials.get(name)
         if self.theme.common and trial is not None and has_prefixes(self.specs[trial.study]):
             link = link_at(chain_of(self.specs[trial.study], trial), epoch)
@@ -309,7 +309,7 @@ class World:
         self.send(happened.EpochReported, **fields | changes)
 
     def process(self, number: int) -> int:
-        """What the process of a trial needs (bytes)."""
+        """Return what the process of a trial needs (bytes)."""
         return round((0.5 + number * 5 % 7 / 2) * 10**9)
 
     def footprint(self) -> None:

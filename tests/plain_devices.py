@@ -95,7 +95,7 @@ class PlainDevices:
 
     @staticmethod
     def state(dispatch, spec, epoch):
-        """What the state of a trial is called: the same where epochs are in common."""
+        """Return the name of a trial's state: the same where epochs are in common."""
         if spec.seeding != "shared":
             return dispatch.number
         begun = ((name, int(name.partition("@")[2] or 0)) for name, _ in dispatch.params)

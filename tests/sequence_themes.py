@@ -86,11 +86,11 @@ class Theme:
     stretch: tuple[float, ...] = (1.0, 1.1, 1.3)
     #: Prices of a device-hour, by kind. Where there are any, devices have meters, too.
     prices: tuple[tuple[str, float], ...] = ()
-    #: Whether trials draw schedules that begin alike, and so have epochs in common.
+    #: True if trials draw schedules that begin alike, and so have epochs in common.
     common: bool = False
-    #: Whether trials need memory that is estimated, and lanes may have several seats.
+    #: True if trials need memory that is estimated, and lanes may have several seats.
     memory: bool = False
-    #: Whether models make choices, and are counted before they are trained.
+    #: True if models make choices, and are counted before they are trained.
     models: bool = False
     #: The extensions that it needs: all sequences have profiles, also of studies not tuned.
     needs: tuple[str, ...] = ("system_tuning",)

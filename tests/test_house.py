@@ -43,9 +43,6 @@ PURE = {
     "typing",
 }
 
-#: The files that a room may have, ``__init__.py`` among them.
-ROOMY = 14
-
 #: Who reads a variable of the environment by its name, and what for. Handing the whole environment
 #: on to a child process is everyone's right.
 READERS_OF_THE_ENVIRONMENT = {
@@ -219,11 +216,6 @@ def test_the_core_and_the_values_it_stands_on_do_no_input_or_output(package):
 
 def test_no_files_import_each_other_in_a_circle(package):
     assert package.circles == [], "imports in functions and for types count too"
-
-
-def test_too_full_is_overfull(package):
-    overfull = {room for room, files in package.rooms.items() if len(files) > ROOMY}
-    assert overfull == set(), f"more than {ROOMY} files"
 
 
 def test_the_init_of_a_room_is_one_docstring(package):

@@ -20,13 +20,11 @@ from penstock.scheduler.model.study import StrategySpec
 from benchmarks._package import FLOORS
 
 ROOT = Path(__file__).parent.parent
-#: What is started as a program, runs as it is imported, needs a library that is optional, or moves
-#: to an extension (memory).
+#: Files that are programs, run as they are imported, or need a library that is optional.
 NOT_IMPORTED = (
     "__main__.py",
     "app/ledger/databases/migrations/",
     "tasks/adapters/",
-    "tasks/memory/",
 )
 
 PROGRAM = """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 FAILED, USAGE, BACKEND = 1, 2, 3
-#: What ``--help`` has above the commands for studies, and for this machine.
+#: Headings of ``--help``: above the commands for studies, and for this machine.
 STUDIES, MACHINE = "Studies", "This machine"
 #: A width that nothing reaches, in characters.
 UNCUT = 100_000

@@ -1,11 +1,11 @@
-"""How a trainer is started, as values."""
+"""The start of a trainer, as values."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: What Python runs as a trainer. Without ``-P`` it would look for modules in the working directory
-#: first.
+#: Python's arguments for a trainer. Without ``-P`` it would look for modules in the working
+#: directory first.
 ARGUMENTS = ("-P", "-m", "penstock.tasks.trainer")
 
 
@@ -14,11 +14,11 @@ class CannotStart(OSError):
 
 
 class Launch(NamedTuple):
-    """How a trainer is started."""
+    """The start of a trainer: its program, its environment, its folder."""
 
     #: The program and its arguments; empty: as the trainers of this worker are.
     command: tuple[str, ...]
     #: All environment variables.
     variables: dict[str, str]
-    #: Whether the program that is started is another one than the trainer, which runs below it.
+    #: True if another program is started than the trainer, which runs below it.
     wrapped: bool = False

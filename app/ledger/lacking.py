@@ -40,7 +40,7 @@ def hold_events(engine: Engine, broken: BrokenExtension, at: float) -> Iterator[
 
 
 def broken_words(name: str, why: str) -> str:
-    """Why a study is paused whose extension is there, but cannot be used."""
+    """Say why a study is paused whose extension is there, but cannot be used."""
     return (
         f"the extension {name}, which it needs, is broken ({why}): mend the folder"
         f" extensions/{name}; the study goes on as the scheduler starts again"

@@ -93,7 +93,7 @@ class StudyRow:
     #: Its share of the devices beside studies of equal priority (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
-    #: What its trainers run in (``extensions.environments``); empty: the workers' environment.
+    #: The environment that its trainers run in; empty: that of the workers.
     environment: str = ""
     #: What its user calls the values of its objectives, by ``set_metric_names``; empty where nobody
     #: has asked (``Reader.with_names``), or they have the names of the metrics.

@@ -48,7 +48,7 @@ class Turn:
     replies: list[tuple[str, str]] = field(default_factory=list)
     #: New entries of the history of tuned system parameters.
     history: list[HistoryEntry] = field(default_factory=list)
-    #: What extensions do once the ledger has the turn's events.
+    #: Functions of extensions to call once the ledger has the turn's events.
     after: list[Callable[[Ledger], None]] = field(default_factory=list)
     #: Questions to samplers of users' classes.
     asked: list[tuple[StudySpec, Ask]] = field(default_factory=list)

@@ -450,9 +450,9 @@ _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
     RecursionError,  # it is written as it was read, but deeper in the stack
 )
-#: What each epoch has; ``memory`` is that of the whole trainer.
+#: Fields of each epoch; ``memory`` is that of the whole trainer.
 _EPOCH_FIELDS = frozenset(
     {"epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules", "memory"}
 )
-#: What says which run a message is of. All else of an epoch's goes into its report.
+#: Fields that say which run a message is of. All else of an epoch's goes into its report.
 _OF_MESSAGE = frozenset({"op", "trial", "fence", "cause"})

@@ -4,7 +4,7 @@ A trainer speaks newline-delimited JSON over a socket pair; its output goes to a
 trainers reach it at its *identity*, ``address:port:token``. The worker makes the socket, so that
 the identity is known before the process runs: a member of a gang is claimed before its trainer has
 started. It is started by the launcher process (``app.launching.process``), in its study's
-environment if that has one (``extensions.environments``).
+environment if that has one.
 """
 
 from __future__ import annotations

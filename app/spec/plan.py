@@ -40,7 +40,7 @@ class StudyPlan:
     limits: Limits
     system: SystemTuning
     share: Share
-    #: The environment of the trainers (``extensions.environments``); empty: the workers'.
+    #: The environment of the trainers; empty: the workers'.
     environment: str = ""
     #: Set only by an Optuna ``GridSampler``, which brings its own space.
     space: Space | None = None

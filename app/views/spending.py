@@ -72,7 +72,7 @@ def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
 
 
 def spent_facts(study: StudyRow, now: float) -> Facts:
-    """What the study has had of devices at ``now`` (seconds), and what extensions say of that.
+    """Return what the study has had of devices at ``now`` (s), and what extensions say of that.
 
     Amounts of a study without limits are known once it is over; until then they are None.
     """

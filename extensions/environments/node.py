@@ -1,4 +1,4 @@
-"""What a node says of the environments that it can start."""
+"""The node's end: which environments it can start."""
 
 from __future__ import annotations
 

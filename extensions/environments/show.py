@@ -1,4 +1,4 @@
-"""What readers see of environments."""
+"""The readers' end: a study's environment, in words."""
 
 from __future__ import annotations
 

@@ -53,12 +53,12 @@ class Row:
 class Result(loop.Result):
     """An epoch's metrics and seconds, and how it was trained."""
 
-    #: What its seconds would have been alone, where it was trained with others and that is known;
+    #: Seconds that it would have taken alone, where it was trained with others and that is known;
     #: else 0.
     alone: float = 0.0
-    #: How many were trained together, itself included.
+    #: Number of trials that were trained together, itself included.
     together: int = 1
-    #: What an epoch of so many trials together is expected to take of each, over what it takes
+    #: Time that an epoch of so many trials together is expected to take of each, over what it takes
     #: alone.
     company: tuple[tuple[int, float], ...] = ()
 

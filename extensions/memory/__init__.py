@@ -1,1 +1,1 @@
-"""What memory trials need, before they run and as measured, and how many share a device."""
+"""Memory that trials need, before they run and as measured, and sharing of devices by it."""

@@ -46,11 +46,11 @@ class KnownTrial:
 class KnownStudy:
     """The memory of a study's trials, as far as it is known."""
 
-    #: How many of its trials in a row could not be traced (``footprints``).
+    #: Number of its trials in a row that could not be traced (``footprints``).
     untraced: int = 0
     #: What is known of its trials' processes, by kind of device.
     processes: dict[str, Processes] = field(default_factory=dict)
-    #: What is known of each of its trials, by id.
+    #: Its trials' memory, as far as known, by id.
     trials: dict[str, KnownTrial] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""What memory the residents of a lane need together.
+"""Memory that the residents of a lane need together.
 
 Theory of operation. A lane is one trainer. The trials in its seats take turns, so their steps never
 meet: besides what its process has without a trial, a lane needs what all residents keep between
@@ -56,7 +56,7 @@ def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
 
 
 def lane_too_full(state: EngineState, slot: Member, trial: Trial) -> str:
-    """Why ``trial`` has no room in the seat ``slot`` beside the residents; empty if it has."""
+    """Say why ``trial`` has no room in the seat ``slot`` beside the residents; empty if it has."""
     known = state.devices[slot.device]
     device, lane = known.device, known.device.lane(slot.slot)
     there = lane_trials(state, slot.device)
@@ -95,7 +95,7 @@ def left_in_lane(state: EngineState, slot: Member, trial: Trial) -> float:
 
 
 def lane_facts(state: EngineState, name: str, lane: int) -> dict[str, Any]:
-    """What memory the residents of a lane need, in words; None where that is not known."""
+    """Say in words what memory the residents of a lane need; None where that is not known."""
     device = state.devices[name].device
     trials = lane_trials(state, name)[lane]
     found = None if device.memory is None else lane_need(state, device, trials)

@@ -1,4 +1,4 @@
-"""How many trials a device with several slots may have at once, and what is learnt for that.
+"""The number of trials that a device with several slots may have, and what is learnt for it.
 
 Theory of operation. A device with several slots is given one trial, then one more if all of these
 hold: there are epochs of a trial there to compare with (``profiling.costs.interference``); the

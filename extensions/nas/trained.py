@@ -56,7 +56,7 @@ class TrainedModel:
     module: str
     folder: str
     name: str
-    #: What ``extensions.nas.rebuilt`` needs of the trial, and what people ask of it (JSON).
+    #: Facts of the trial that ``extensions.nas.rebuilt`` needs, and that people ask for (JSON).
     trained: dict[str, Any]
     #: The state after the trial's last epoch: its place, and its hash.
     uri: str

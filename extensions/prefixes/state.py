@@ -1,4 +1,4 @@
-"""What is known of studies whose trials have epochs in common: the state, and an index.
+"""State of studies whose trials have epochs in common, and an index of it.
 
 The index finds trials of a study whose bits are equal up to an epoch, by the links' keys. It is not
 stored: all of it follows from the parameters of the trials.
@@ -22,7 +22,7 @@ NAME = "prefixes"
 
 @dataclass(slots=True)
 class OfStudy:
-    """What is known of a study that is not over."""
+    """State of a study that is not over."""
 
     #: Waiting trials whose next epoch another one trains, in the order of their arrival.
     companions: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class OfStudy:
 
 @dataclass(slots=True)
 class State:
-    """What the extension keeps in ``EngineState.ext``."""
+    """State of the extension in ``EngineState.ext``."""
 
     version: int = 1
     #: By the ids of the studies that need the extension, in the order in which they began.

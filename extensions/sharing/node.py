@@ -1,4 +1,4 @@
-"""Where the trainers of a node have what they share in memory: the node's end of sharing."""
+"""The node's end of sharing: the folder in memory that its trainers share."""
 
 from __future__ import annotations
 

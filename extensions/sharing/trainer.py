@@ -1,4 +1,4 @@
-"""What trials of a trainer compute or read of their data once: the trainer's end of sharing.
+"""The trainer's end of sharing: what its trials compute or read of their data once.
 
 Theory of operation. A trial whose code has an encoder reads its data as that encodes them
 (``activations``). ``encoder()`` is called once for each distinct set of the parameters that it and
@@ -40,14 +40,14 @@ def hook(parts: Parts) -> Hook:
 
 
 class Sharing(Hook):
-    """What the trials of one trainer share."""
+    """Data that the trials of one trainer share."""
 
     def __init__(self, activations: Activations, streams: Streams, of_node: NodeTrials) -> None:
         self._activations = activations
         self._streams = streams
         self._of_node = of_node
         self._encoders = MadeOnce()
-        #: How many data sets had been encoded when a trial was resumed last.
+        #: Number of data sets that had been encoded when a trial was resumed last.
         self._encodings = 0
 
     def data(

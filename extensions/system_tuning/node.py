@@ -1,4 +1,4 @@
-"""What ``penstock doctor`` says of system parameters: which never ran on such hardware."""
+"""The node's end: which system parameters never ran on such hardware, for ``doctor``."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .workloads import TuningState
 #: The type of the extension's state, by which snapshots are read.
 STATE = TuningState
 
-#: Where 0.2 kept in a trial's record what is the extension's, each with its default.
+#: Fields of a trial's record in 0.2 that are the extension's, each with its default.
 _OF_TRIALS = {"suspect": [], "suspicion": "", "tuned_as": ""}
 
 

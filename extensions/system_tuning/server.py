@@ -119,7 +119,7 @@ def _profiled(body: Mapping[str, Any], at: float) -> Event:
     return Profiled(**attempt_of(body, at), epoch=whole_of(body, "epoch"), values=values)
 
 
-#: What reads the reports of the trainer's end, by their kinds.
+#: Readers of the reports of the trainer's end, by their kinds.
 REPORTS: Mapping[str, Callable[[Mapping[str, Any], float], Event]] = {
     "windows": _windows,
     "profiled": _profiled,

@@ -26,7 +26,7 @@ def hook(parts: Parts) -> Hook:
 class _Probing(Hook):
     def __init__(self) -> None:
         self._profiles = Profiles()
-        #: How long others had turns in the lane before the epoch that is profiled, by trial.
+        #: Seconds for which others had turns in the lane before the profiled epoch, by trial.
         self._away: dict[str, float] = {}
 
     def before(self, segment: Segment) -> None:

@@ -108,9 +108,9 @@ class Suspect:
 
 @dataclass(slots=True)
 class TuningState:
-    """What the extension keeps in the engine's state."""
+    """State of the extension in ``EngineState.ext``."""
 
-    #: What is known of workloads, by their keys; the least recently used is first.
+    #: Workloads by their keys; the least recently used is first.
     workloads: dict[str, WorkloadTuning] = field(default_factory=dict)
     #: The system configurations that trials failed with and now run without, by trial.
     suspects: dict[str, Suspect] = field(default_factory=dict)

@@ -218,7 +218,7 @@ class Dispatcher:
         return free_slots(self._state, self._core.extensions)
 
     def _may_join(self, trial: Trial, slot: Member) -> bool:
-        """Whether ``trial`` may go to the free slot, beside the trials at work there."""
+        """Tell whether ``trial`` may go to the free slot, beside the trials at work there."""
         if in_use(self._state, slot) and no_seat(self._state, slot, trial):
             return False
         return not self._core.extensions.too_full(trial, slot)

@@ -111,9 +111,9 @@ class Dispatch(Decision):
     durable: bool = False
     #: The system configuration that the segment runs with.
     system: SystemConfig = ()
-    #: What the measuring of widths may take at most, in epochs' worth of time.
+    #: Time that measuring widths may take at most, in epochs.
     width_epochs: float = 0.0
-    #: Whether it has its lane's time for itself, until an extension says otherwise.
+    #: True if it has its lane's time for itself, until an extension says otherwise.
     undivided: bool = False
     #: Trials of the study whose models are to be counted, if there is time.
     describe: tuple[TrialRef, ...] = ()
@@ -127,7 +127,7 @@ class Dispatch(Decision):
     until: float | None = None
     #: What was drawn beside its objective and accepted: no attempt draws it again.
     suggestions: tuple[Suggestion, ...] = ()
-    #: What extensions tell their ends in the trainer, by their names (``SegmentValues``).
+    #: Values of extensions for their ends in the trainer, by their names (``SegmentValues``).
     ext: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -27,7 +27,7 @@ SYSTEM = ("off", "reuse", "tune")
 SEEDING = ("trial", "shared")
 #: Whether trials of one structure may be trained together (``scheduler.state.fusing``).
 FUSE = ("auto", "off")
-#: What a study does when it reaches one of its limits (``Limits``).
+#: Actions of a study that reaches one of its limits (``Limits``).
 AT_LIMIT = ("stop", "pause", "finish_best")
 #: From so many seconds on a deadline is a point in time since 1970, below it counts from the
 #: submission.
@@ -165,7 +165,7 @@ class StudySpec:
     #: (``scheduler.state.configurations``); more than 1 with ``shared`` only.
     replicates: int = 1
     #: What the user calls the data. Studies with one token, one code and one seed may take epochs
-    #: over from each other (``extensions.prefixes``). None: they do not.
+    #: over from each other with the bits of their own. None: they do not.
     data_token: str | None = None
     #: One of ``FUSE``. Studies of older versions never were.
     fuse: str = "off"
@@ -203,7 +203,7 @@ class StudySpec:
     #: From 0 to 1: how much joules count, rather than time, when system configurations are
     #: compared.
     energy_weight: float = 0.0
-    #: How system configurations are tried, one of ``race``, ``bandit``, ``bayesian`` and ``grid``.
+    #: Way of trying system configurations: ``race``, ``bandit``, ``bayesian`` or ``grid``.
     probing: str = "race"
     #: Bytes that the trainer of a trial may take; None for all there are.
     memory_limit: int | None = None
@@ -226,8 +226,7 @@ class StudySpec:
     #: True: trials that failed alike end the study only if no parameter tells them from trials that
     #: may pass (``early_failure``). False: at once, as in ledgers of older versions.
     evidence: bool = False
-    #: The environment that its trainers run in (``extensions.environments``); empty: that of
-    #: the worker.
+    #: The environment that its trainers run in; empty: that of the worker.
     environment: str = ""
     #: The most device-hours of the study; None for no limit. So of the next two.
     device_hours: float | None = None

@@ -207,7 +207,7 @@ class Trial:
     values: dict[int, float] = field(default_factory=dict)
     #: The accepted state hash by epoch.
     hashes: dict[int, str] = field(default_factory=dict)
-    #: What was reported by epoch, where trials may have epochs in common.
+    #: Metrics by epoch, where trials may have epochs in common.
     reports: dict[int, Metrics] = field(default_factory=dict)
     #: By which trial epochs were trained that it took over.
     taken: dict[int, str] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def turns_beside(state: EngineState, slot: Member) -> float:
 
 
 def no_seat(state: EngineState, slot: Member, trial: Trial) -> str:
-    """Why ``trial`` may not take the seat ``slot`` beside the residents of its lane.
+    """Say why ``trial`` may not take the seat ``slot`` beside the residents of its lane.
 
     Empty if it may, as far as there is room.
     """

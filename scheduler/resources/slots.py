@@ -46,7 +46,7 @@ def _free_lane(device: DeviceState) -> int | None:
 
 
 def capacity(state: EngineState, extensions: Extensions, name: str) -> int:
-    """How many trials the device may have at once at present; at least one."""
+    """Return how many trials the device may have at once at present; at least one."""
     if state.devices[name].device.lanes == 1:
         return 1
     return max(at_once(state, name), slot_limit(state, extensions, name).slots)
@@ -88,7 +88,7 @@ def can_move(state: EngineState, trial: Trial) -> bool:
 
 
 def slot_limit(state: EngineState, extensions: Extensions, name: str) -> SlotLimit:
-    """How many trials the device ``name`` may have at once now.
+    """Return how many trials the device ``name`` may have at once now.
 
     Where lanes have several seats: how many lanes of it may be in use.
     """

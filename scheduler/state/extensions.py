@@ -42,11 +42,11 @@ class SegmentValues:
 
     #: The system configuration that it runs with.
     system: SystemConfig = ()
-    #: Whether it has one epoch, whatever its length would be.
+    #: True if it has one epoch, whatever its length would be.
     one_epoch: bool = False
-    #: Whether it has all turns of its lane, until an extension says otherwise.
+    #: True if it has all turns of its lane, until an extension says otherwise.
     undivided: bool = False
-    #: What the trainer's ends of extensions are told, by their names: values that JSON has.
+    #: Values for the trainer's ends of extensions, by their names, as JSON has them.
     ext: Mapping[str, Any] = field(default_factory=dict)
 
     def beside(self, other: SegmentValues) -> SegmentValues:
@@ -64,7 +64,7 @@ NO_VALUES = SegmentValues()
 
 
 class SlotLimit(NamedTuple):
-    """How many trials a device may have at once, and why.
+    """The number of trials that a device may have at once, and why.
 
     ``exploring``: this number is tried to measure whether it gains.
     """
@@ -124,7 +124,7 @@ class Extension:
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
     #: Return facts of a lane in use, by the device and the number of the lane, for who shows it.
     of_lane: Callable[[str, int], Mapping[str, Any]] | None = None
-    #: Whether trainers keep something for the study's trials until they hear that it is over.
+    #: True if trainers keep something for the study's trials until they hear that it is over.
     tells_trainers: bool = False
     #: Called when the study begins, or goes on with its trials after it was over.
     on_begun: Callable[[StudyState, Begins], None] | None = None
@@ -185,9 +185,11 @@ class Extensions:
         self._modules: dict[str, str] = {}
         #: Extensions that could not be plugged in, by name, each with the reason.
         self.unfit: dict[str, str] = {}
+        #: The names of extensions that any study has lacked since this engine was made.
+        self._lacked: set[str] = set()
         #: The extensions that a study needs, by its id. Studies that need none are not in it.
         self.by_study: dict[str, tuple[Extension, ...]] = {}
-        #: What those extensions that any study needs have for ``on_durable``; None: not known yet.
+        #: ``on_durable`` of the extensions that any study needs; None: not known yet.
         self._on_durable: tuple[Callable[[str, int, Sequence[Parent]], None], ...] | None = None
 
     def plug_in(self, extensions: Sequence[tuple[str, Extension]], state: EngineState) -> None:
@@ -205,7 +207,7 @@ class Extensions:
             self.study_begins(study)
 
     def _fits(self, extension: Extension, state: EngineState) -> bool:
-        """Whether an extension can be used; if not, the reason is noted."""
+        """Tell whether an extension can be used; if not, note the reason."""
         own = state.ext.get(extension.name)
         version = own.get("version", 1) if isinstance(own, dict) else getattr(own, "version", 1)
         if isinstance(own, Unreadable) or version != extension.version:
@@ -232,6 +234,7 @@ class Extensions:
         needed = [each for each in self._all if each.needed_by(study.spec)]
         kept = [name for name in study.needs if name not in there]
         study.needs = [*(each.name for each in needed), *kept]
+        self._lacked.update(study.lacks)
         called = tuple(each for each in needed if each.name not in study.lacks)
         if called:
             self.by_study[study.spec.id] = called
@@ -240,7 +243,9 @@ class Extensions:
         self._on_durable = None
 
     def is_off(self, name: str) -> bool:
-        """Whether studies lack an extension that is there, and none has it: it is broken."""
+        """Tell whether an extension is there and broken: some studies lack it, and none has it."""
+        if name not in self._lacked:
+            return False
         return any(name in study.lacks for study in self._studies.values()) and not any(
             each.name == name for called in self.by_study.values() for each in called
         )

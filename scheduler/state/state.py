@@ -263,7 +263,7 @@ class Attempt:
     lasts: bool = False
     #: Whether its trial then leaves the device to the others that share it.
     leaves: bool = False
-    #: Whether it has all turns of its lane for now (``SegmentValues.undivided``).
+    #: True if it has all turns of its lane for now (``SegmentValues.undivided``).
     undivided: bool = False
     #: How it began.
     start: SegmentStart = SegmentStart.NEW

@@ -1,4 +1,4 @@
-"""What the members of a gang agree on after an epoch."""
+"""Agreement of a gang's members after an epoch."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class RendezvousHandler:
         self.identity = identity
         parsed = Identity.parse(identity)
         self._address = parsed.address
-        #: What others say who may talk to this trainer.
+        #: Token of those who may talk to this trainer.
         self.token = parsed.token
         self._device = device
         self._lock = threading.Lock()

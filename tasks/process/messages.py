@@ -140,18 +140,17 @@ class SegmentTask(_Frozen):
     durable: bool = False
     #: The system configuration to run with: knobs of ``profiling.knobs.knobs`` with their values.
     system: SystemConfig = ()
-    #: Whether an extension measures it, and so it has its lane's time for itself.
+    #: True if an extension measures it, so that it has its lane's time for itself.
     measured: bool = False
     #: Widths to measure, in this order, instead of training (``profiling.costs.width_window``).
     widths: tuple[int, ...] = ()
     #: The most work that the measuring of widths may take, in epochs.
     width_epochs: float = Field(default=0.0, ge=0)
-    #: Trials whose models are to be counted, if the trainer has the time
-    #: (``extensions.nas.trainer``).
+    #: Trials whose models are to be counted, if the trainer has the time.
     describe: tuple[TrialRef, ...] = ()
     #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
     copies: tuple[int, ...] = ()
-    #: Whether it may be trained together with others of its structure.
+    #: True if it may be trained together with others of its structure.
     fuse: bool = False
     #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
     memory_limit: int | None = Field(default=None, gt=0)
@@ -165,8 +164,7 @@ class SegmentTask(_Frozen):
     on_signature_change: Literal["refuse", "record"] = "refuse"
     #: The URL of the checkpoint store.
     store: str = ""
-    #: The environment that the trainer runs in (``extensions.environments``); empty: that of
-    #: the worker.
+    #: The environment that the trainer runs in; empty: that of the worker.
     environment: str = ""
     #: Mean seconds between two losses of such an attempt. It decides how often states are saved.
     mtbf: float = Field(default=PRIOR, gt=0)
@@ -178,7 +176,7 @@ class SegmentTask(_Frozen):
     #: included; empty where a lane has one seat. A trial of weight 0 has turns only while no other
     #: one is ready.
     weights: tuple[tuple[str, float], ...] = ()
-    #: What extensions tell their ends in the trainer, by their names.
+    #: Values of extensions for their ends in the trainer, by their names.
     ext: dict[str, Any] = {}
 
     @property

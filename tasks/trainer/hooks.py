@@ -1,4 +1,4 @@
-"""Where extensions hook into a trainer's segments.
+"""Points at which extensions hook into a trainer's segments.
 
 An extension whose folder has a ``trainer`` module hooks in: ``hook(parts)`` there makes its
 ``Hook``, once for each trainer. ``Segments`` calls its methods at the points that they describe. A
@@ -85,7 +85,7 @@ class Epoch:
     number: int
     #: Is called before each step.
     tick: Tick
-    #: Whether something of it is measured, so that nobody else may be trained in its steps.
+    #: True if something of it is measured, so that no other trial may be trained in its steps.
     measured: bool = False
     #: Its metrics, its seconds of training and evaluation, and its joules (None: not measured).
     metrics: dict[str, float] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class Hooks:
 
     @property
     def form_data(self) -> bool:
-        """Whether there is one that may have trials read their data in another form."""
+        """Tell whether any hook may have trials read their data in another form."""
         return bool(self._data)
 
     def data(
@@ -176,51 +176,52 @@ class Hooks:
         in_memory: bool,
     ) -> Data | None:
         """Return the first form of the data that a hook has; None: they are read as they are."""
-        for each in self._data:
-            formed: Data | None = each(code, reads, data, device, kept=kept, in_memory=in_memory)
-            if formed is not None:
-                return formed
-        return None
+        formed: Data | None = _first_of(
+            self._data, code, reads, data, device, kept=kept, in_memory=in_memory
+        )
+        return formed
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
-        for each in self._made:
-            each(task, training, kept=kept)
+        _call_each(self._made, task, training, kept=kept)
 
     def resumed(self, segment: Segment) -> None:
-        for each in self._resumed:
-            each(segment)
+        _call_each(self._resumed, segment)
 
     def before(self, segment: Segment) -> None:
-        for each in self._before:
-            each(segment)
+        _call_each(self._before, segment)
 
     def before_epoch(self, epoch: Epoch) -> None:
-        for each in self._before_epoch:
-            each(epoch)
+        _call_each(self._before_epoch, epoch)
 
     def run_epoch(self, epoch: Epoch) -> Result | None:
         """Return the first result that a hook has; None: the usual loop is to train the epoch."""
-        for each in self._run_epoch:
-            result: Result | None = each(epoch)
-            if result is not None:
-                return result
-        return None
+        result: Result | None = _first_of(self._run_epoch, epoch)
+        return result
 
     def after_epoch(self, epoch: Epoch, result: Result) -> None:
-        for each in self._after_epoch:
-            each(epoch, result)
+        _call_each(self._after_epoch, epoch, result)
 
     def report(self, epoch: Epoch) -> None:
-        for each in self._report:
-            each(epoch)
+        _call_each(self._report, epoch)
 
     def forget(self, trial: str) -> None:
-        for each in self._forget:
-            each(trial)
+        _call_each(self._forget, trial)
 
     def study_over(self, study: str) -> None:
-        for each in self._study_over:
-            each(study)
+        _call_each(self._study_over, study)
+
+
+def _call_each(methods: Sequence[Callable[..., Any]], *given: Any, **named: Any) -> None:
+    for each in methods:
+        each(*given, **named)
+
+
+def _first_of(methods: Sequence[Callable[..., Any]], *given: Any, **named: Any) -> Any:
+    """Return the first value that is not None; None if there is none."""
+    for each in methods:
+        if (value := each(*given, **named)) is not None:
+            return value
+    return None
 
 
 def load(names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What methods of users' classes make once for all trials that would have read the same."""
+"""Values that methods of users' classes make once for all trials that read the same."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class _Made:
     read: dict[str, Any]
     made: Any
     left: dict[str, Any]
-    #: What it was made for.
+    #: The object that it was made for.
     of: Data | None = None
 
 
 class MadeOnce:
-    """What one method of users' classes has made, by the class and the parameters that it read."""
+    """Values of one method of users' classes, by the class and the parameters that it read."""
 
     def __init__(self, keep: int = 4) -> None:
         """``keep``: how many are kept, of which the least recently used one goes."""

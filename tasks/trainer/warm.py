@@ -32,7 +32,7 @@ class WarmTrial:
     state_hash: str = ""
     #: The machine parts of other members' signatures, where they differ from this machine's.
     beside: str = ""
-    #: What hooks have noted of it.
+    #: Notes of hooks.
     notes: dict[str, Any] = field(default_factory=dict)
 
     @cached_property

@@ -47,7 +47,7 @@ Item = tuple[int, "Tensor"]
 
 
 class Batches(Protocol):
-    """Where a trial finds batches that others have read (``extensions.sharing``)."""
+    """Batches that others have read, as a trial finds them."""
 
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]

@@ -23,7 +23,7 @@ class OpenChoice(NamedTuple):
     layers: Sequence[Choosing]
     #: The modules that each candidate alone has in all layers; empty where candidates have none.
     modules: Sequence[Sequence[nn.Module]] = ()
-    #: Whether each candidate has all that the one before it has.
+    #: True if each candidate has all that the one before it has.
     nested: bool = False
 
 

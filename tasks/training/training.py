@@ -36,7 +36,7 @@ class Meter(Protocol):
 
     @property
     def recording(self) -> bool:
-        """Whether what the whole process does is counted as the trial's now."""
+        """Tell whether all that the process does is counted as the trial's now."""
 
     def around(self, i: int) -> AbstractContextManager[None]:
         """Return the context of step or batch ``i``, from 0."""

@@ -22,7 +22,7 @@ NEEDS, FREE = (study_spec(name, id=f"{name}-1a2b", n_trials=40) for name in ("ne
 
 
 def helper(**points):
-    """What makes the extension *helper*, which the study *needs* needs."""
+    """Make the extension *helper*, which the study *needs* needs."""
 
     def plug(parts):
         return Extension(name="helper", needed_by=lambda spec: spec.name == "needs", **points)

@@ -89,9 +89,9 @@ def agree(label: str, before: Sequence[Any], now: Sequence[Any]) -> None:
 
 
 class Chosen(dict[str, Any]):
-    """What a model chose, by label."""
+    """Return what a model chose, by label."""
 
-    #: Whether models are alike is told by their parts, without it.
+    #: Models are compared by their parts, without it.
     told_by_parts = True
 
 

@@ -1,1 +1,1 @@
-"""Who is asked which system configurations to try: the history, and a model."""
+"""Questions for system configurations to try, and who answers: the history, and a model."""

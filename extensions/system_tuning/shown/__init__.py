@@ -1,1 +1,1 @@
-"""What is shown of system configurations: tables, charts, workloads alike."""
+"""Tables and charts of system configurations, and of workloads alike."""

@@ -48,7 +48,7 @@ def asked(dispatch):
 
 
 def estimates(dispatch):
-    """What the trainer is told of trials that are to be estimated."""
+    """Return what the trainer is told of trials that are to be estimated."""
     return dispatch.ext.get("memory", {}).get("estimate", ())
 
 

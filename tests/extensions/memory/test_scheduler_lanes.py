@@ -1,4 +1,4 @@
-"""What memory the residents of a lane need, and who takes a seat beside them."""
+"""The memory of a lane's residents, and who takes a seat beside them."""
 
 from __future__ import annotations
 

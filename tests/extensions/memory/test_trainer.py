@@ -34,7 +34,7 @@ from trainer_process import segment
 
 
 def told(*others):
-    """What a segment tells of trials that are to be estimated."""
+    """Return what a segment tells of trials that are to be estimated."""
     return {"memory": {"estimate": others}}
 
 

@@ -1,4 +1,4 @@
-"""What ``penstock --help`` says of the command, which it does not import."""
+"""``penstock --help`` lists the command, which it does not import."""
 
 from penstock.app.cli.of_extensions import COMMANDS
 from penstock.extensions.simulation.cli import simulate

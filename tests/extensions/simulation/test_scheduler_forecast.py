@@ -1,4 +1,4 @@
-"""Which study is in time for its deadline, on simulated devices."""
+"""Forecasts of which study is in time for its deadline, on simulated devices."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def now(at):
 
 
 class Told(NamedTuple):
-    """What the trainer is told: see ``system_tuning.tuning``."""
+    """Return what the trainer is told: see ``system_tuning.tuning``."""
 
     probe: tuple = ()
     epochs: float = 0.0

@@ -29,7 +29,7 @@ from trainer_here import Trainer
 
 
 def told(probe):
-    """What a segment says that tries these configurations, as long as it likes."""
+    """Return what a segment says that tries these configurations, as long as it likes."""
     return {NAME: {"probe": probe, "epochs": 1000.0, "energy": False, "profile": False}}
 
 
