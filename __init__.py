@@ -128,8 +128,14 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module, _, attribute = where.partition(":")
+    folder, _, rest = module.partition(".")
     try:
-        found = import_module(f".{module}", __name__)
+        if folder == "extensions":  # refused by its name where it is not there
+            extension, _, end = rest.partition(".")
+            extensions = import_module(".app.extensions", __name__)
+            found = extensions.end_of(extension, end, f"{__name__}.{name}")
+        else:
+            found = import_module(f".{module}", __name__)
         value = getattr(found, attribute) if attribute else found
     except (ImportError, AttributeError) as error:
         # A file beside the user's script may hide a library.

@@ -47,6 +47,10 @@ for name in EXTENSIONS:
         end_of(name, "scheduler", "this")
     except UsageError as error:
         print(error)
+try:
+    from penstock import nas
+except UsageError as error:
+    print(error)
 """
 
 
@@ -65,6 +69,7 @@ def test_all_of_the_core_can_be_imported_where_no_extension_is_there():
     for name in EXTENSIONS:
         words = f"this needs the extension {name}, which this installation of Penstock does not"
         assert words in ran.stdout
+    assert "penstock.nas needs the extension nas, which this" in ran.stdout
 
 
 @pytest.fixture
