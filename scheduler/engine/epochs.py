@@ -88,7 +88,7 @@ class Epochs:
         machine_known = bool(study.signature)
         self._signatures.record(study, trial, event.epoch, event.signature)
         capacity_changed = self._accept(study, trial, event, value)
-        if not machine_known:
+        if study.signature and not machine_known:
             self._core.extensions.machine_known(study)
         if event.closes:
             if trial.epoch < trial.target:
