@@ -16,6 +16,7 @@ as they are not when a trial moves.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -53,16 +54,29 @@ _LAST = 32
 class NodeBatches:
     """The batches of one trial, some read by trials in other trainers of the node."""
 
-    def __init__(self, cache: NodeCache, study: str, source: str) -> None:
-        """``source``: what decides the data of this trial of ``study``, but for their content."""
+    def __init__(
+        self,
+        cache: NodeCache,
+        study: str,
+        source: str,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``source``: what decides the data of this trial of ``study``, but for their content.
+
+        ``clock`` has seconds, and ``sleep`` waits for so many.
+        """
         self._cache = cache
+        self._clock = clock
+        self._sleep = sleep
         self._study = token(study)
         self._source = self._study + _short(source)
         #: The first part of its batches' names, by the ``id`` of their data set.
         self._groups: dict[int, str] = {}
         self._reads: deque[float] = deque(maxlen=_LAST)
         self._handled: deque[float] = deque(maxlen=_LAST)
-        self._looked = -LOOK_EVERY
+        self._looked = -math.inf
         self._company = False
         self._possible = True
         #: Why it reads each batch itself though others read the same, or did so for a while.
@@ -81,9 +95,9 @@ class NodeBatches:
         """The batch ``items[i]`` of ``data``, which ``read`` would read. More may be read ahead."""
         if not self._pays(data, read):
             return self._timed(read, items[i])
-        began = time.perf_counter()
+        began = self._clock()
         found = self._shared(self._groups[id(data)], items, i, read)
-        self._judge(time.perf_counter() - began)
+        self._judge(self._clock() - began)
         return found
 
     def found(self) -> bool:
@@ -95,12 +109,12 @@ class NodeBatches:
         self, group: str, items: Sequence[Item], i: int, read: Callable[[Item], Any]
     ) -> Any:
         name = _name(group, items[i])
-        until = time.perf_counter() + PATIENCE * median(self._reads)
+        until = self._clock() + PATIENCE * median(self._reads)
         while (found := self._find(name)) is None:
-            if self._cache.claim(name) or time.perf_counter() > until:
+            if self._cache.claim(name) or self._clock() > until:
                 return self._read_for_all(read, items[i], name)
             if not self._read_ahead(group, items[i + 1 : i + 1 + AHEAD], read):
-                time.sleep(PAUSE)
+                self._sleep(PAUSE)
         self._found = self._found or name not in self._ahead
         self._ahead.discard(name)
         return found[0]
@@ -124,7 +138,7 @@ class NodeBatches:
         if self._alone:
             self._alone -= 1
             return False
-        if (now := time.monotonic()) - self._looked >= LOOK_EVERY:
+        if (now := self._clock()) - self._looked >= LOOK_EVERY:
             self._looked = now
             self._possible = self._cache.open()
             self._company = self._possible and self._cache.others(self._source)
@@ -158,10 +172,10 @@ class NodeBatches:
             self.apart = "they are not plain tensors, texts and numbers"
 
     def _find(self, name: str) -> tuple[Any] | None:
-        began = time.perf_counter()
+        began = self._clock()
         found = self._cache.find(name)
         if found is not None:
-            self._handled.append(time.perf_counter() - began)
+            self._handled.append(self._clock() - began)
         return found
 
     def _read_for_all(self, read: Callable[[Item], Any], item: Item, name: str) -> Any:
@@ -169,9 +183,9 @@ class NodeBatches:
             made = self._timed(read, item)
             self._check(made)
             if self._possible:
-                began = time.perf_counter()
+                began = self._clock()
                 self._cache.put(name, made)
-                self._handled.append(time.perf_counter() - began)
+                self._handled.append(self._clock() - began)
         finally:
             self._cache.release(name)
         return made
@@ -187,9 +201,9 @@ class NodeBatches:
         return False
 
     def _timed(self, read: Callable[[Item], Any], item: Item) -> Any:
-        began = time.perf_counter()
+        began = self._clock()
         made = read(item)
-        self._reads.append(time.perf_counter() - began)
+        self._reads.append(self._clock() - began)
         return made
 
 

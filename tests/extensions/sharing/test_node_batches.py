@@ -96,11 +96,34 @@ def test_what_says_that_it_is_other_data_is_read_apart(tmp_path, kept):
     assert other.stat().st_size in {EPOCHS * 90, EPOCHS * 90 + 2}
 
 
+class Clock:
+    """A clock that nobody else's work moves: every look takes a microsecond, sleep as long as said.
+
+    It is ``beside``'s, so a busy machine makes no way of reading look slower than it is.
+    """
+
+    now = 0.0
+
+    def __call__(self):
+        self.now += 1e-6
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
 @pytest.fixture
-def beside(tmp_path):
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def beside(tmp_path, clock):
     """A trial's batches, where another trainer says that it reads the same, and what was read."""
     caches = [NodeCache(tmp_path / "memory", lambda: 1 << 24, reader) for reader in ("1", "2")]
-    batches = [NodeBatches(cache, "study", "source") for cache in caches]
+    batches = [
+        NodeBatches(cache, "study", "source", clock=clock, sleep=clock.sleep) for cache in caches
+    ]
     for cache, each in zip(caches, batches, strict=True):
         assert cache.open()
         cache.others(each._source)
@@ -112,7 +135,7 @@ def got(batches, count, seconds, first=0, made=lambda number: torch.full((4,), n
     items = [(first + n, torch.tensor([n])) for n in range(count)]
 
     def read(item):
-        time.sleep(seconds)
+        batches._sleep(seconds)
         return made(item[0])
 
     data = range(100)
