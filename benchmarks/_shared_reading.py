@@ -364,6 +364,6 @@ def task(
             "queues": ["cpu.s0"],
             "store": "memory://checkpoints",
             "lease_ms": 5000,
-            "fuse": fuse,
+            "ext": {"fusion": {}} if fuse else {},
         }
     )

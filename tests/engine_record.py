@@ -37,8 +37,8 @@ from penstock.profiling.base.errors import IllegalTransition
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.study import DELETED
 from penstock.scheduler.outlook.autoscale import device_demand
+from penstock.scheduler.outlook.drain_choice import choose_devices, drainable
 from penstock.scheduler.outlook.outlook import outlook
-from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 from penstock.scheduler.state.epoch_times import next_epochs
 from penstock.scheduler.state.state import EngineState
 from penstock.scheduler.strategies.base import UNBOUNDED
@@ -285,7 +285,7 @@ class Recorder:
             engine.outstanding(),
             *([q for q in engine.questions() if type(q).__name__ == kind] for kind in _QUESTIONS),
             _known_then(engine, outlook(engine, at)),
-            choose_devices(engine.state, len(drainable(engine.state)) // 2, at=at, within=1.0),
+            choose_devices(engine, len(drainable(engine.state)) // 2, at=at, within=1.0),
             device_demand(engine),  # which uses it up
         ]
         return canonical(views, [])
@@ -304,6 +304,8 @@ def _with_moved(state: dict[str, Any], known: EngineState) -> dict[str, Any]:
         # Trials of a study that is not over any more were not kept.
         over = [t for t in its.earlier if known.finished.get(t.study, DELETED) != DELETED]
         studies.setdefault(name, {}).update(_fields_of(replace(its, earlier=over)))
+    for name, its in ext["fusion"].studies.items() if "fusion" in ext else ():
+        studies.setdefault(name, {}).update(_fields_of(its))
     for name, power in (ext["limits"]["watts"] if "limits" in ext else {}).items():
         if power:
             studies.setdefault(name, {})["power"] = canonical(power, [])
@@ -354,7 +356,7 @@ def _foretold_then(engine: Engine, row: dict[str, Any]) -> dict[str, Any]:
     if row["target"] < UNBOUNDED or row["ends"] is not None:
         return row
     with engine.state.costs.read_only():
-        seconds = next_epochs(engine.state, engine.state.attempts[row["fence"]])
+        seconds = next_epochs(engine.state, engine.extensions, engine.state.attempts[row["fence"]])
     if seconds is None or row["epoch_ends"] is None:
         return row
     return row | {"ends": row["epoch_ends"] + (row["target"] - row["epoch"]) * seconds}

@@ -35,6 +35,10 @@ class Laned(World):
     def state(self):
         return self.engine.state
 
+    @property
+    def company(self):
+        return self.engine.extensions.company
+
     def trial(self, name):
         return self.state.trials[name if name in self.state.trials else f"{name}-0000"]
 

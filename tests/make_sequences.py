@@ -26,6 +26,7 @@ from typing import Any
 
 from drive_world import spec
 from engine_record import FOLDER, Recorder, Sequence, read
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.extensions.prefixes.between import earlier_trial, group_of
 from penstock.extensions.prefixes.chain import chain_of, has_prefixes, is_checked, link_at
@@ -35,6 +36,7 @@ from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.costs.width_window import widths_up_to
 from penstock.profiling.devices.device import Device
 from penstock.profiling.knobs.knobs import SystemConfig
+from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model import events as happened
 from penstock.scheduler.model.decisions import (
     Ask,
@@ -49,7 +51,7 @@ from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.snapshot import Plan, Snapshot, WindowPlan
 from penstock.scheduler.model.study import DELETED, OVER, Code, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
-from penstock.scheduler.resources.drain_choice import choose_devices, drainable
+from penstock.scheduler.outlook.drain_choice import choose_devices, drainable
 from sequence_themes import PLUGIN, THEMES, WEIGHTS
 
 #: Events between two checkpoints, and sequences of a theme that hold a snapshot.
@@ -849,9 +851,8 @@ class World:
         chosen = tuple(dict.fromkeys(names))
         if self.rng.random() < 0.5:
             n = self.rng.randint(0, min(2, len(drainable(self.state))))
-            chosen = choose_devices(
-                deepcopy(self.state), n, at=self.at, within=1.0
-            )  # it works out costs
+            copied = Engine(deepcopy(self.state), plugs=PLUGS)  # it works out costs
+            chosen = choose_devices(copied, n, at=self.at, within=1.0)
         if chosen:
             self.send(happened.DevicesTakenOut, devices=chosen, deadline=deadline)
 

@@ -148,7 +148,7 @@ class Here:
     def take_in(self, archive):
         """What the scheduler does with the command of ``penstock import``."""
         body = {"kind": "import", "imported": encode(to_event(archive))[1]}
-        self.runner.start(command_to_event(body, self.engine.state, START + 1e6, {}.__getitem__))
+        self.runner.start(command_to_event(body, self.engine, START + 1e6, {}.__getitem__))
 
     def run(self, spec):
         self.runner.start(StudySubmitted(at=START + 1e6, study=spec))

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from ...scheduler.model import decisions
 from ...scheduler.model.decisions import Dispatch
 from ...scheduler.model.study import Code, Scalar, StudySpec, SuperNet, replicate_of
-from ...scheduler.state.fusing import may_fuse
 from ...tasks.process.messages import (
     CodeRef,
     ParentRef,
@@ -108,7 +107,6 @@ def _dispatched(
             widths=segment.widths,
             width_epochs=dispatch.width_epochs,
             describe=_refs(dispatch.describe) if rank == 0 else (),
-            fuse=may_fuse(spec),
             memory_limit=spec.memory_limit,
             environment=spec.environment,
             epoch_timeout=spec.epoch_timeout,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...scheduler.resources.drain_choice import MAX_WITHIN
+from ...scheduler.outlook.drain_choice import MAX_WITHIN
 from .terminal import (
     Application,
     Json,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...profiling.base.errors import PenstockError, UsageError
+from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import (
     CallbacksCalled,
     DevicesGivenBack,
@@ -40,7 +41,7 @@ from ...scheduler.model.study import (
     forks,
 )
 from ...scheduler.model.trial import TrialState
-from ...scheduler.resources.drain_choice import MAX_WITHIN, choose_devices, drainable
+from ...scheduler.outlook.drain_choice import MAX_WITHIN, choose_devices, drainable
 from ...scheduler.state.state import EngineState, StudyState
 from ...scheduler.strategies.registry import make_strategy
 from ...tasks.contracts.by_value import is_by_value
@@ -81,10 +82,10 @@ def refusal(kind: str, why: str) -> str:
 
 
 def to_event(
-    body: Mapping[str, Any], state: EngineState, at: float, past: user_commands.FindPast
+    body: Mapping[str, Any], engine: Engine, at: float, past: user_commands.FindPast
 ) -> Event:
     """The event that a command asks for. UsageError says what is wrong with the command."""
-    kind = body.get("kind")
+    kind, state = body.get("kind"), engine.state
     try:
         if kind == "submit":
             return _submitted(body, state, at)
@@ -93,7 +94,7 @@ def to_event(
         if kind == "extend":
             return _extended(body, state, at, past)
         if kind in ("drain", "undrain", "free"):
-            return _of_devices(body, state, at)
+            return _of_devices(body, engine, at)
         if kind in user_commands.KINDS:
             return user_commands.to_event(body, state, at, past)
         return _of_study(body, state, at)
@@ -113,11 +114,12 @@ def answer(event: Event, state: EngineState) -> dict[str, Any]:
     return user_commands.answer(event, state)
 
 
-def _of_devices(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+def _of_devices(body: Mapping[str, Any], engine: Engine, at: float) -> Event:
+    state = engine.state
     if body["kind"] == "drain":
         return _drained(body, state, at)
     if body["kind"] == "free":
-        return _freed(body, state, at)
+        return _freed(body, engine, at)
     names = _devices(body["devices"], state.held, "drained device")
     return DevicesGivenBack(at=at, devices=names)
 
@@ -129,15 +131,15 @@ def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     return DevicesTakenOut(at=at, devices=names, deadline=deadline)
 
 
-def _freed(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
-    limit, within = len(drainable(state)), _seconds(body["within"])
+def _freed(body: Mapping[str, Any], engine: Engine, at: float) -> Event:
+    limit, within = len(drainable(engine.state)), _seconds(body["within"])
     if not limit:
         raise UsageError("there is no device to free")
     n = whole("N", body["n"], low=1)
     if n > limit:
         raise UsageError.refuse("N", n, f"1 to {limit}, the devices that are not drained yet")
     return DevicesTakenOut(
-        at=at, devices=choose_devices(state, n, at=at, within=within), deadline=at + within
+        at=at, devices=choose_devices(engine, n, at=at, within=within), deadline=at + within
     )
 
 

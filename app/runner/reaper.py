@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft, Event
-from ...scheduler.state.epoch_times import epoch_ends
 from ...scheduler.state.state import Attempt, EngineState
 from ..common.ports import DRAIN_GRACE
 
@@ -57,13 +57,14 @@ class Reaper:
         self._draining_since: dict[str, float] = {}
 
     def findings(
-        self, survey: Survey, state: EngineState, at: float, *, blind: bool = False
+        self, survey: Survey, engine: Engine, at: float, *, blind: bool = False
     ) -> Iterator[Event]:
         """Events for the differences between the broker and the engine's state.
 
         ``blind``: the broker was away just now, so silence proves nothing yet, because what expires
         there could not be renewed. What never expires and is missing is lost nevertheless.
         """
+        state = engine.state
         yield from _devices(survey, state, at, blind=blind)
         self._done_since = {f: t for f, t in self._done_since.items() if f in state.attempts}
         draining = {name for name, known in state.devices.items() if known.draining}
@@ -74,7 +75,7 @@ class Reaper:
             reason, ranks = _unpublished(seen, fence, age), tuple[int, ...]()
             if reason is None and seen is not None and seen.fence == fence and not blind:
                 reason, ranks = self._timed_out(seen, attempt, fence, at, survey), seen.absent
-            if reason is None and self._endless(attempt, state, at):
+            if reason is None and self._endless(attempt, engine, at):
                 reason = ENDLESS
             if reason is not None:
                 yield AttemptLost(
@@ -98,14 +99,14 @@ class Reaper:
         since = self._done_since.setdefault(fence, at)
         return "its last report was lost" if at - since > REPORT_TIMEOUT else None
 
-    def _endless(self, attempt: Attempt, state: EngineState, at: float) -> bool:
+    def _endless(self, attempt: Attempt, engine: Engine, at: float) -> bool:
         """Whether its worker was told to stop, and it will not end before the worker must."""
         told_at = [
             self._draining_since.get(member.device, at) for member in attempt.segment.members
         ]
         if at - min(told_at) <= ENDLESS_GRACE:
             return False
-        ends = epoch_ends(state, attempt)
+        ends = engine.epoch_ends(attempt)
         if ends is None or ends > min(told_at) + DRAIN_GRACE:
             return True
         return at > ends + max(ENDLESS_GRACE, ends - attempt.began)

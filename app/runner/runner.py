@@ -295,7 +295,7 @@ class Runner:
 
     def _take_in(self, body: dict[str, Any], now: float) -> dict[str, Any]:
         """Apply the event of a command on a study that the engine has."""
-        event = commands.to_event(body, self.engine.state, now, self._ledger.past)
+        event = commands.to_event(body, self.engine, now, self._ledger.past)
         if isinstance(event, StudySubmitted) or (isinstance(event, StudyExtended) and event.past):
             event = replace(event, earlier=self._ledger.earlier(event.study))
         if self._code is not None:
@@ -355,7 +355,7 @@ class Runner:
             self._transport.open()
             self._broadcast.repeat(self.engine.state)
         blind = now < self._blind_until
-        for event in list(self._reaper.findings(survey, state, now, blind=blind)):
+        for event in list(self._reaper.findings(survey, self.engine, now, blind=blind)):
             self._apply(event)
         scripts = self._transport.scripts
         for ended in self._listeners.findings(state, scripts, now, blind=blind):

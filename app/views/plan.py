@@ -169,14 +169,15 @@ def _study(row: Facts, unlisted: int) -> str:
         words.append(f"{count(row['to_propose'], 'trial')} to be proposed")
     if row["paused_trials"]:
         words.append(f"{count(row['paused_trials'], 'trial')} at a rung, to be promoted or not")
-    if row["together"] > 1:
+    if row.get("together", 1) > 1:
         words.append(f"up to {row['together']} trials are trained together")
-    if row["apart"]:
+    if row.get("apart"):
         words.append(f"its trials are trained apart: {row['apart']}")
-    if row["readers"] > 1:
+    readers = row.get("readers", 0)
+    if readers > 1:
         part = f"{row['readers_take']:.0%} of what it takes alone"
-        words.append(f"batches are read once for up to {row['readers']} of them: each takes {part}")
-    elif row["readers"]:
+        words.append(f"batches are read once for up to {readers} of them: each takes {part}")
+    elif readers:
         words.append("batches would be read once for those in one lane, which pays")
     if row["share"] is not None:
         how = f"weight {row['weight']:g}, priority {row['priority']}"

@@ -1,4 +1,4 @@
-"""Fusing: which trials are seated beside others of their study, to be trained together with them.
+"""Which trials are seated beside others of their study, to be trained together with them.
 
 Theory of operation. Trials of one structure in one lane meet at each epoch, and their steps are
 computed together, where their trainer can: for small networks that is several times faster, and
@@ -18,157 +18,201 @@ read once for them: two at first, since that cannot be rehearsed.
 
 from __future__ import annotations
 
-from ..model.events import EpochReported
-from ..model.study import StudySpec
-from ..strategies.base import rungs_of
-from .lane_time import residents
-from .state import Attempt, EngineState, StudyState
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...scheduler.model.events import EpochReported
+from ...scheduler.model.study import StudySpec
+from ...scheduler.state.company import Company
+from ...scheduler.state.lane_time import residents
+from ...scheduler.state.state import Attempt, EngineState, StudyState
+from ...scheduler.strategies.base import rungs_of
+from .name import NAME
 
 #: After so many epochs in a row that were trained alone beside others of the study, its trials are
 #: taken to have no structure or batch in common, or not to be faster together.
 MAX_SINGLES = 32
 
 
+@dataclass(slots=True)
+class KnownStudy:
+    """How trials of a study that were beside each other were trained."""
+
+    #: How many of its trials were trained together at most.
+    together: int = 1
+    #: True if its trials cannot be trained together, as their trainer said.
+    unlike: bool = False
+    #: For how many of them batches were read once at most; 0: that does not pay.
+    readers: int = 0
+    #: Epochs in a row that were trained alone beside others of the study.
+    singles: int = 0
+
+
+@dataclass(slots=True)
+class Known:
+    """How trials beside each other were trained, by study. One of which nothing was heard is not
+    in it.
+    """
+
+    studies: dict[str, KnownStudy] = field(default_factory=dict)
+
+
+_NOTHING, _NO_STUDY = Known(), KnownStudy()
+
+
 def may_fuse(spec: StudySpec) -> bool:
-    """Whether trials of the study may be trained together, as far as the study says."""
+    """Tell whether trials of the study may be trained together, as far as the study says."""
     limited = spec.memory_limit is not None or spec.epoch_timeout is not None
     fits = spec.contract == "torch" and spec.exactness == "bitwise"
     return spec.fuse == "auto" and fits and not limited
 
 
-def fuses(study: StudyState) -> bool:
-    """Whether trials of the study are seated together.
+class Seating(Company):
+    """Which trials are seated together, and what that comes to."""
 
-    They are to be trained together. Where they cannot be, their trainer may find that it pays to
-    read each batch once for those in a lane.
-    """
-    gains = not study.unlike or study.readers > 0
-    return gains and study.singles < MAX_SINGLES and may_fuse(study.spec)
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
 
+    def known(self, study: StudyState) -> KnownStudy:
+        """Return what is known of a study, to be read only."""
+        known: Known = self._state.ext.get(NAME, _NOTHING)
+        return known.studies.get(study.spec.id, _NO_STUDY)
 
-def steps_together(study: StudyState) -> bool:
-    """Whether trials of the study that are seated together step at once."""
-    return fuses(study) and not study.unlike
+    def forget(self, study: str) -> None:
+        """Drop what is known of a study that is over."""
+        known: Known = self._state.ext.get(NAME, _NOTHING)
+        known.studies.pop(study, None)
 
+    def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
+        """Learn from an accepted epoch that had company, or whose report tells of it.
 
-def observe_company(
-    state: EngineState, study: StudyState, attempt: Attempt, event: EpochReported
-) -> bool:
-    """An attempt of the study has ended an epoch, with the company that the report tells of.
+        What trials gain that read once depends on how close together they stay. So it is measured
+        over all their epochs, by how many sit beside each other.
+        """
+        state, costs, name = self._state, self._state.costs, study.spec.id
+        together, readers, before = event.together, event.readers, self.most(study)
+        beside = self._beside(attempt) if attempt.accompanied else 1
+        ratio = event.seconds / event.alone if event.alone else None
+        all_known: Known = state.ext.setdefault(NAME, Known())
+        known = all_known.studies.setdefault(name, KnownStudy())
+        if together != 1:
+            known.unlike = not together
+            known.readers = max(known.readers, readers) if readers else 0
+        for trials, expected in event.company:
+            costs.rehearse_company(name, trials, expected)
+        known.together = max(known.together, together)
+        if together > 1 and ratio is not None:
+            costs.observe_company(name, together, ratio)
+        elif not together and readers and beside > 1:
+            costs.observe_company(name, beside, 1.0 if ratio is None else ratio)
+        if (together or readers) != 1:
+            known.singles = 0
+        elif self.gains(study):
+            known.singles += beside > 1
+        return self.most(study) != before
 
-    Returns whether another number of its trials may be in one lane from now on. What trials gain
-    that read once depends on how close together they stay. So it is measured over all their epochs,
-    by how many sit beside each other.
-    """
-    together, readers, before = event.together, event.readers, worthwhile(state, study)
-    beside = _beside(state, study, attempt) if attempt.accompanied else 1
-    ratio = event.seconds / event.alone if event.alone else None
-    if together != 1:
-        study.unlike = not together
-        study.readers = max(study.readers, readers) if readers else 0
-    for trials, expected in event.company:
-        state.costs.rehearse_company(study.spec.id, trials, expected)
-    study.together = max(study.together, together)
-    if together > 1 and ratio is not None:
-        state.costs.observe_company(study.spec.id, together, ratio)
-    elif not together and readers and beside > 1:
-        state.costs.observe_company(study.spec.id, beside, 1.0 if ratio is None else ratio)
-    if (together or readers) != 1:
-        study.singles = 0
-    elif fuses(study):
-        study.singles += beside > 1
-    return worthwhile(state, study) != before
+    def gains(self, study: StudyState) -> bool:
+        """Tell whether trials of the study are seated together.
 
+        They are to be trained together. Where they cannot be, their trainer may find that it pays
+        to read each batch once for those in a lane.
+        """
+        known = self.known(study)
+        pays = not known.unlike or known.readers > 0
+        return pays and known.singles < MAX_SINGLES and may_fuse(study.spec)
 
-def company_ratio(state: EngineState, attempt: Attempt) -> float:
-    """What an epoch of the attempt is expected to take, over what it would take alone."""
-    study = state.studies[attempt.study]
-    if not attempt.accompanied or not fuses(study):
-        return 1.0
-    return state.costs.company_ratio(attempt.study, _beside(state, study, attempt))
+    def steps_at_once(self, study: StudyState) -> bool:
+        return self.gains(study) and not self.known(study).unlike
 
+    def most(self, study: StudyState) -> int:
+        costs, name = self._state.costs, study.spec.id
+        if not self.gains(study):
+            return 1
+        if self.steps_at_once(study) and not costs.company_is_known(name):
+            return 1
+        return costs.worthwhile(name)
 
-def planned_ratio(state: EngineState, study: StudyState, trials: int) -> float:
-    """The same for ``trials`` trials of the study, if they are spread over all lanes."""
-    if not fuses(study):
-        return 1.0
-    usable = [each.device for name, each in state.devices.items() if state.usable(name)]
-    lanes = max(1, sum(each.lanes for each in usable))
-    seats = max((each.seats for each in usable), default=1)
-    together = min(seats, -(-trials // lanes), worthwhile(state, study))
-    return state.costs.company_ratio(study.spec.id, max(1, together))
+    def pace(self, attempt: Attempt) -> float:
+        if not attempt.accompanied or not self.gains(self._state.studies[attempt.study]):
+            return 1.0
+        return self._state.costs.company_ratio(attempt.study, self._beside(attempt))
 
+    def planned_pace(self, study: StudyState, trials: int) -> float:
+        if not self.gains(study):
+            return 1.0
+        state = self._state
+        usable = [each.device for name, each in state.devices.items() if state.usable(name)]
+        lanes = max(1, sum(each.lanes for each in usable))
+        seats = max((each.seats for each in usable), default=1)
+        together = min(seats, -(-trials // lanes), self.most(study))
+        return state.costs.company_ratio(study.spec.id, max(1, together))
 
-def worthwhile(state: EngineState, study: StudyState) -> int:
-    """How many trials of the study pay in one lane, as far as is known; 1: one."""
-    if not fuses(study) or (
-        steps_together(study) and not state.costs.company_is_known(study.spec.id)
-    ):
-        return 1
-    return state.costs.worthwhile(study.spec.id)
+    def _beside(self, attempt: Attempt) -> int:
+        """Return how many attempts of its study are in the lane of one of them."""
+        member = attempt.segment.members[0]
+        device = self._state.devices[member.device]
+        there = residents(self._state, device, device.device.lane(member.slot))
+        return sum(each.study == attempt.study for each in there)
 
+    def more(self, study: StudyState) -> int:
+        """Return for how many free seats beside trials of the study more of it would pay."""
+        if not self.gains(study):
+            return 0
+        state, name = self._state, study.spec.id
+        found, most = 0, self.most(study)
+        for each, device in state.devices.items():
+            if device.device.seats == 1 or not state.usable(each) or each in study.refused:
+                continue
+            for lane in device.lanes_in_use():
+                there = sum(other.study == name for other in residents(state, device, lane))
+                if there:
+                    free = sum(not device.fences[slot] for slot in device.seats_of(lane))
+                    found += max(0, min(free, most - there))
+        return found
 
-def _beside(state: EngineState, study: StudyState, attempt: Attempt) -> int:
-    """How many attempts of the study are in the lane of one of them."""
-    member = attempt.segment.members[0]
-    device = state.devices[member.device]
-    there = residents(state, device, device.device.lane(member.slot))
-    return sum(each.study == study.spec.id for each in there)
+    def promoted(self, study: StudyState) -> int:
+        """Return for how many of the lanes that trials of the study are in none is at work that was
+        promoted, or waits for a seat.
+        """
+        state = self._state
+        first = next(iter(rungs_of(study.spec.strategy)), None)
+        if first is None:
+            return 0
+        lanes, promoted = set[tuple[str, int]](), 0
+        for attempt in state.attempts.values():
+            if attempt.study == study.spec.id:
+                member = attempt.segment.members[0]
+                lanes.add((member.device, state.devices[member.device].device.lane(member.slot)))
+                promoted += state.trials[attempt.segment.trial].target > first
+        waiting = (state.trials[name] for name in state.ready)
+        promoted += sum(each.study == study.spec.id and each.target > first for each in waiting)
+        return max(0, len(lanes) - promoted)
 
+    def why_not(self, study: StudyState) -> str:
+        """Say why trials of the study are not trained together; empty if they may be."""
+        spec, known = study.spec, self.known(study)
+        limit = "a limit of memory or of an epoch's time holds for each trial alone"
+        measured = self._state.costs.company_is_known(spec.id)
+        unlike = "those beside each other had different structures or batches, or were no faster so"
+        obstacles = (
+            (spec.fuse == "off", 'the study says fuse="off"'),
+            (spec.contract != "torch", "only the steps of a TorchTrainable are Penstock's"),
+            (spec.exactness != "bitwise", "only bitwise studies are"),
+            (not may_fuse(spec), limit),
+            (known.singles >= MAX_SINGLES, unlike),
+            (known.unlike, "their trainer could not (penstock story says why)"),
+            (not measured, "what they would gain is not measured yet"),
+            (self.most(study) == 1, "too little would be gained"),
+        )
+        return next((why for holds, why in obstacles if holds), "")
 
-def why_not(state: EngineState, study: StudyState) -> str:
-    """Why trials of the study are not trained together, for people; empty if they may be."""
-    spec = study.spec
-    limit = "a limit of memory or of an epoch's time holds for each trial alone"
-    known = state.costs.company_is_known(spec.id)
-    unlike = "those beside each other had different structures or batches, or were no faster so"
-    obstacles = (
-        (spec.fuse == "off", 'the study says fuse="off"'),
-        (spec.contract != "torch", "only the steps of a TorchTrainable are Penstock's"),
-        (spec.exactness != "bitwise", "only bitwise studies are"),
-        (not may_fuse(spec), limit),
-        (study.singles >= MAX_SINGLES, unlike),
-        (study.unlike, "their trainer could not (penstock story says why)"),
-        (not known, "what they would gain is not measured yet"),
-        (worthwhile(state, study) == 1, "too little would be gained"),
-    )
-    return next((why for holds, why in obstacles if holds), "")
-
-
-def any_seats(state: EngineState) -> bool:
-    """Whether any lane has several seats."""
-    return any(device.device.seats > 1 for device in state.devices.values())
-
-
-def seats_to_fill(state: EngineState, study: StudyState) -> int:
-    """For how many free seats beside trials of the study more of it would pay."""
-    if not fuses(study):
-        return 0
-    found, most = 0, worthwhile(state, study)
-    for name, device in state.devices.items():
-        if device.device.seats == 1 or not state.usable(name) or name in study.refused:
-            continue
-        for lane in device.lanes_in_use():
-            there = sum(each.study == study.spec.id for each in residents(state, device, lane))
-            if there:
-                free = sum(not device.fences[slot] for slot in device.seats_of(lane))
-                found += max(0, min(free, most - there))
-    return found
-
-
-def promotions_left(state: EngineState, study: StudyState) -> int:
-    """For how many of the lanes that trials of the study are in none is at work that was promoted,
-    or waits for a seat.
-    """
-    first = next(iter(rungs_of(study.spec.strategy)), None)
-    if first is None:
-        return 0
-    lanes, promoted = set[tuple[str, int]](), 0
-    for attempt in state.attempts.values():
-        if attempt.study == study.spec.id:
-            member = attempt.segment.members[0]
-            lanes.add((member.device, state.devices[member.device].device.lane(member.slot)))
-            promoted += state.trials[attempt.segment.trial].target > first
-    waiting = (state.trials[name] for name in state.ready)
-    promoted += sum(each.study == study.spec.id and each.target > first for each in waiting)
-    return max(0, len(lanes) - promoted)
+    def facts(self, study: StudyState) -> Mapping[str, Any]:
+        known = self.known(study)
+        any_seats = any(each.device.seats > 1 for each in self._state.devices.values())
+        return {
+            "together": known.together,
+            "apart": self.why_not(study) if any_seats else "",
+            "readers": known.readers if self.most(study) > 1 else 0,
+            "readers_take": self._state.costs.company_ratio(study.spec.id, known.readers),
+        }

@@ -24,6 +24,7 @@ from ...tasks.training import loop
 from ...tasks.training.training import Training
 from .epoch import Outcome, Result, Row
 from .fusion import Fusion
+from .name import NAME
 from .structure import Structure
 
 #: Notes why the trial is not trained together with others, as was said of it.
@@ -83,7 +84,7 @@ class Lockstep(Hook):
         Raises whatever this trial's own code raises, and ``Abandoned`` if it is fenced off.
         """
         run, training = epoch.segment.run, epoch.segment.training
-        if not run.task.fuse or epoch.measured or run.turn is None or run.turn.alone:
+        if NAME not in run.task.ext or epoch.measured or run.turn is None or run.turn.alone:
             return None
         structure = self._fusion.structure(training)
         if structure is None:

@@ -17,6 +17,7 @@ from ...scheduler.model.events import EpochReported
 from ...scheduler.model.trial import Trial
 from ...scheduler.resources import slots
 from ...scheduler.resources.slots import at_once
+from ...scheduler.state.company import Company
 from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import SlotLimit
 from ...scheduler.state.state import Attempt, EngineState
@@ -25,7 +26,9 @@ from .known import known_study, known_trial, note_trial
 from .lanes import group_need, lane_trials
 
 
-def slot_limit(state: EngineState, name: str, newcomer: Trial | None = None) -> SlotLimit:
+def slot_limit(
+    state: EngineState, company: Company, name: str, newcomer: Trial | None = None
+) -> SlotLimit:
     """How many trials the device ``name`` may hold: those at work there, and ``newcomer``.
 
     Where lanes have several seats: how many lanes of it may be in use, one of them for
@@ -40,27 +43,29 @@ def slot_limit(state: EngineState, name: str, newcomer: Trial | None = None) -> 
         if known_trial(state, trial).alone:
             return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
     if state.packed:
-        return _packed_limit(state, name, trials, newcomer)
-    return _gaining_limit(state, name, trials, newcomer)
+        return _packed_limit(state, company, name, trials, newcomer)
+    return _gaining_limit(state, company, name, trials, newcomer)
 
 
-def _fit(state: EngineState, name: str, trials: Sequence[Trial], newcomer: Trial | None) -> Fit:
+def _fit(
+    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
+) -> Fit:
     """How many trials, or lanes with their residents, the device's memory holds."""
     device = state.devices[name].device
     if device.seats == 1:
         return fit(state, device, trials)
     groups = [*lane_trials(state, name).values(), *([[newcomer]] if newcomer else [])]
-    return fit_needs(state, device, [group_need(state, device, each) for each in groups])
+    return fit_needs(state, device, [group_need(state, company, device, each) for each in groups])
 
 
 def _gaining_limit(
-    state: EngineState, name: str, trials: Sequence[Trial], newcomer: Trial | None
+    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
 ) -> SlotLimit:
     """How many trials the device may hold so that each of them gains total speed."""
     device = state.devices[name].device
     max_slots = device.lanes
     if device.memory is not None and trials:
-        memory = _fit(state, name, trials, newcomer)
+        memory = _fit(state, company, name, trials, newcomer)
         max_slots = min(max_slots, memory.trials)
         if max_slots < max(2, at_once(state, name) + (newcomer is not None)):
             return SlotLimit(max(1, max_slots), memory.why)
@@ -75,13 +80,13 @@ def _gaining_limit(
 
 
 def _packed_limit(
-    state: EngineState, name: str, trials: Sequence[Trial], newcomer: Trial | None
+    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
 ) -> SlotLimit:
     """How many of ``trials`` the device's memory holds, or more if it holds them all."""
     device = state.devices[name].device
     if device.memory is None:
         return SlotLimit(device.lanes, "its slots are filled, and its memory is not known")
-    memory = _fit(state, name, trials, newcomer)
+    memory = _fit(state, company, name, trials, newcomer)
     fits = memory.trials >= at_once(state, name) + (newcomer is not None)
     return SlotLimit(device.lanes if fits else max(1, memory.trials), memory.why)
 

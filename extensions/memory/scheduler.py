@@ -8,8 +8,8 @@ from ...scheduler.model.events import FootprintReported
 from ...scheduler.model.trial import Trial
 from ...scheduler.resources.lanes import in_use
 from ...scheduler.resources.slots import at_once
+from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import Extension
-from ...scheduler.state.state import EngineState
 from .fit import is_too_small, left
 from .footprints import Footprints
 from .known import NAME, Known, convert, footprints_of, forget_study, known_of
@@ -32,32 +32,34 @@ def plug(parts: Parts) -> Extension:
         needed_by=lambda spec: spec.contract == "torch",
         handlers={FootprintReported: footprints.on_footprint_reported},
         segment=footprints.next_segment,
-        too_full=lambda trial, slot: _too_full(state, trial, slot),
-        limit=lambda name: slot_limit(state, name),
-        left_free=lambda trial, slot: _left_free(state, trial, slot),
-        overfull=lambda device, trials: lane_is_too_small(state, device, trials),
+        too_full=lambda trial, slot: _too_full(core, trial, slot),
+        limit=lambda name: slot_limit(state, core.extensions.company, name),
+        left_free=lambda trial, slot: _left_free(core, trial, slot),
+        overfull=lambda device, trials: lane_is_too_small(
+            state, core.extensions.company, device, trials
+        ),
         foresees=lambda: any(study.processes for study in known_of(state).studies.values()),
         forgives=Shortages(core).forgives,
         on_shared=Learner(core).on_shared,
         footprints=lambda trial: footprints_of(state, trial),
         forget=lambda study: forget_study(state, study),
-        of_lane=lambda name, lane: lane_facts(state, name, lane),
+        of_lane=lambda name, lane: lane_facts(state, core.extensions.company, name, lane),
     )
 
 
-def _too_full(state: EngineState, trial: Trial, slot: Member) -> str:
+def _too_full(core: Core, trial: Trial, slot: Member) -> str:
     """Return why a free slot is too full for the trial; empty if it is not."""
-    name = slot.device
+    state, company, name = core.state, core.extensions.company, slot.device
     if state.is_free(name):
         return "it ran out of all memory of the device" if is_too_small(state, name, trial) else ""
     if in_use(state, slot):
-        return lane_too_full(state, slot, trial)
-    limit = slot_limit(state, name, trial)
+        return lane_too_full(state, company, slot, trial)
+    limit = slot_limit(state, company, name, trial)
     return "" if at_once(state, name) < limit.slots else limit.why
 
 
-def _left_free(state: EngineState, trial: Trial, slot: Member) -> float:
+def _left_free(core: Core, trial: Trial, slot: Member) -> float:
     """Return the bytes that stay free if the trial takes a slot beside others."""
-    if in_use(state, slot):
-        return left_in_lane(state, slot, trial)
-    return left(state, slot.device, trial)
+    if in_use(core.state, slot):
+        return left_in_lane(core.state, core.extensions.company, slot, trial)
+    return left(core.state, slot.device, trial)

@@ -29,7 +29,6 @@ from ..resources.turn_weights import TurnWeights
 from ..state.architectures import Architectures
 from ..state.core import Core
 from ..state.extensions import SegmentValues
-from ..state.fusing import promotions_left, seats_to_fill
 from ..state.state import Attempt, StudyState
 from .checkpoints import Checkpoints
 from .proposals import Proposals
@@ -138,20 +137,19 @@ class Dispatcher:
         return empty + min(len(free) - empty, ahead)
 
     def _draw_for_seats(self) -> bool:
-        """Ask the strategies of studies whose trials are trained together for their lanes' seats.
+        """Ask the strategies of studies whose trials gain by company for their lanes' seats.
 
         Returns whether any trial was entered.
         """
-        entered = False
+        company, entered = self._core.extensions.company, False
         for study in list(self._state.studies.values()):
-            seats = seats_to_fill(self._state, study) if study.runnable else 0
+            seats = company.more(study) if study.runnable else 0
             if not seats:
                 continue
             missing = seats - sum(ask.n for ask in study.asks.values())
             missing -= sum(self._state.trials[n].study == study.spec.id for n in self._state.ready)
             if missing > 0:
-                early = promotions_left(self._state, study)
-                pull = self._proposals.pull_study(study, missing, early)
+                pull = self._proposals.pull_study(study, missing, company.promoted(study))
                 entered = bool(pull.group) or entered
         return entered
 
@@ -169,7 +167,9 @@ class Dispatcher:
         seatable = self._giving_way.seatable(len(free)) if seats else ()
         shared = self._state.shared_at is not None
         # By study: of the trials that wait most are of few studies.
-        open_to = cache(partial(seats_open_to, self._state, tuple(seats)))
+        open_to = cache(
+            partial(seats_open_to, self._state, self._core.extensions.company, tuple(seats))
+        )
         for name in self._shares.in_order() if shared else list(self._state.ready):
             if not (free or seats):
                 break
@@ -219,7 +219,8 @@ class Dispatcher:
 
     def _may_join(self, trial: Trial, slot: Member) -> bool:
         """Tell whether ``trial`` may go to the free slot, beside the trials at work there."""
-        if in_use(self._state, slot) and no_seat(self._state, slot, trial):
+        company = self._core.extensions.company
+        if in_use(self._state, slot) and no_seat(self._state, company, slot, trial):
             return False
         return not self._core.extensions.too_full(trial, slot)
 

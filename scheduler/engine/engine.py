@@ -76,8 +76,9 @@ from ..resources.packing import Packing
 from ..resources.turn_weights import TurnWeights
 from ..state.architectures import Architectures
 from ..state.core import Core, Refused, Unfit
+from ..state.epoch_times import epoch_ends
 from ..state.extensions import Extension, Extensions
-from ..state.state import Changes, EngineState
+from ..state.state import Attempt, Changes, EngineState
 from ..strategies.base import Strategy
 from ..strategies.registry import make_strategy
 from .ask_tell import AskTell
@@ -244,6 +245,10 @@ class Engine:
             name = next(iter(moved))
             del moved[name]
             self._core.extensions.moved(name)
+
+    def epoch_ends(self, attempt: Attempt) -> float | None:
+        """Return when the attempt's current epoch is expected to end; None if not known."""
+        return epoch_ends(self.state, self._core.extensions, attempt)
 
     def take_changes(self) -> Changes:
         """What changed since the last call. The ledger's tables for readers follow it."""

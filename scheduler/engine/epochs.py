@@ -21,7 +21,6 @@ from ..planning.planning import Planning
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..state.core import Core, Refused
-from ..state.fusing import observe_company
 from ..state.lane_time import settle
 from ..state.state import ERA, Attempt, StudyState
 from .attempts import Attempts
@@ -137,8 +136,9 @@ class Epochs:
         attempt.trained += event.seconds
         began = None if attempt.counted_at is None else attempt.began
         attempt.began = self._core.at
-        if observe_company(self._state, study, attempt, event):
-            capacity_changed = True
+        if attempt.accompanied or event.together != 1 or event.readers or event.company:
+            learnt = self._core.extensions.company.observe(study, attempt, event)
+            capacity_changed = capacity_changed or learnt
         settle(self._state, attempt, self._core.at)
         attempt.epoch_from = attempt.in_turn
         self._core.charge(attempt, event.joules or 0.0)

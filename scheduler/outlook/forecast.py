@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from ..model.study import ENDLESS, deadline_of
 from ..model.trial import Trial, TrialState
 from ..resources.slots import capacity
-from ..state.epoch_times import epoch_ends
 from ..state.state import EngineState, StudyState
 from ..strategies.base import RULES, UNBOUNDED, comparison_epochs, rungs_of
 from ..strategies.expected import expected_epochs, least_promoted
@@ -70,7 +69,7 @@ def study_end(engine: Engine, study: StudyState, at: float) -> float | None:
     on_their_way = [trial for trial in trials if not _rests(study, trial)]
     on_their_way.sort(key=lambda trial: not trial.fence)  # what runs goes on where it is
     chains = [
-        _left(state, trial, seconds, _last_epoch(study, trial, whole, goes_on), at)
+        _left(engine, trial, seconds, _last_epoch(study, trial, whole, goes_on), at)
         for trial in on_their_way
     ]
     unproposed = max(0, spec.n_trials - sum(trial.origin is None for trial in trials))
@@ -160,11 +159,11 @@ def _last_epoch(study: StudyState, trial: Trial, whole: int, goes_on: Mapping[in
     return trial.target
 
 
-def _left(state: EngineState, trial: Trial, mean: float, target: float, at: float) -> float:
+def _left(engine: Engine, trial: Trial, mean: float, target: float, at: float) -> float:
     """Expected seconds up to ``target``."""
-    seconds = _seconds(state, trial) or mean
-    attempt = state.attempts.get(trial.fence)
-    ends = None if attempt is None else epoch_ends(state, attempt)
+    seconds = _seconds(engine.state, trial) or mean
+    attempt = engine.state.attempts.get(trial.fence)
+    ends = None if attempt is None else engine.epoch_ends(attempt)
     if ends is None:
         return (target - trial.epoch) * seconds
     return max(0.0, ends - at) + (target - trial.epoch - 1) * seconds

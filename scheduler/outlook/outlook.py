@@ -14,8 +14,7 @@ from ..model.trial import TrialState
 from ..resources.lanes import free_seats, no_seat
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
 from ..resources.turn_weights import who_measures, why_without_turns
-from ..state.epoch_times import epoch_ends, next_epochs
-from ..state.fusing import any_seats, why_not, worthwhile
+from ..state.epoch_times import next_epochs
 from ..state.lane_time import residents
 from ..state.state import Attempt, EngineState
 from ..strategies.base import UNBOUNDED
@@ -41,7 +40,7 @@ def outlook(engine: Engine, at: float) -> Facts:
 
 def _outlook(engine: Engine, at: float) -> Facts:
     state = engine.state
-    running = [_running(state, fence, attempt, at) for fence, attempt in state.attempts.items()]
+    running = [_running(engine, fence, attempt, at) for fence, attempt in state.attempts.items()]
     return {
         "policy": state.policy,
         "rule": state.rule,
@@ -61,15 +60,15 @@ def _outlook(engine: Engine, at: float) -> Facts:
     }
 
 
-def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Facts:
+def _running(engine: Engine, fence: int, attempt: Attempt, at: float) -> Facts:
     """A running trial. It keeps its slots until its target, or until its objective returns.
 
     One that is cut or gives way keeps them until its epoch ends.
     """
-    segment = attempt.segment
+    state, segment = engine.state, attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
-    seconds = next_epochs(state, attempt)
-    this_ends, ends = epoch_ends(state, attempt), None
+    seconds = next_epochs(state, engine.extensions, attempt)
+    this_ends, ends = engine.epoch_ends(attempt), None
     gives_way = trial.id in state.hold and can_move(state, trial)
     leaves, is_open = attempt.cut or gives_way, trial.target >= UNBOUNDED
     if this_ends is not None and seconds is not None:
@@ -130,7 +129,9 @@ def _waiting(engine: Engine, at: float) -> list[Facts]:
                 f"first in line: what becomes free is kept for it until it has {needed} devices"
             )
         elif position == 0 and (seats := free_seats(state)):
-            why = no_seat(state, seats[0], trial) or engine.extensions.too_full(trial, seats[0])
+            why = no_seat(
+                state, engine.extensions.company, seats[0], trial
+            ) or engine.extensions.too_full(trial, seats[0])
             reason += f"; no seat beside others: {why}" if why else ""
         position += study.runnable
         found.append(_waits(state, name, at, reason))
@@ -221,10 +222,7 @@ def _study(engine: Engine, name: str, at: float) -> Facts:
         "weight": study.spec.weight,
         "priority": study.spec.priority,
         "share": study.share,
-        "together": study.together,
-        "apart": why_not(state, study) if any_seats(state) else "",
-        "readers": study.readers if worthwhile(state, study) > 1 else 0,
-        "readers_take": state.costs.company_ratio(name, study.readers),
+        **engine.extensions.company.facts(study),
         "ends": None if ends is None else max(0.0, ends - at),
         "deadline": None if deadline is None else deadline - at,
         "misses": late_by(study, ends),

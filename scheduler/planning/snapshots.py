@@ -2,7 +2,7 @@
 
 Theory of operation. Without shares there is one snapshot of all trials. With shares each study has
 one of its own, of its trials and its part of the devices. A trial's costs on one device are those
-in company, where its study's trials are trained together: as if those that wait and run were spread
+in company, where its study's trials gain by that: as if those that wait and run were spread
 over all lanes. On several devices it is alone, so it gains less there the more trials there are.
 """
 
@@ -25,7 +25,6 @@ from ..resources.lanes import seats_beside
 from ..resources.slots import can_move
 from ..state.core import Core
 from ..state.epoch_times import to_boundary
-from ..state.fusing import planned_ratio
 from ..state.lane_time import waited_in_seat
 from ..state.state import Attempt, EngineState, StudyState
 from ..strategies.base import rungs_of, staged
@@ -104,7 +103,8 @@ class Snapshots:
             k: v for study in studies for k, v in self._promotion_probabilities(study).items()
         }
         trials = Counter(self._state.trials[name].study for name in (*waiting, *running))
-        ratios = {s.spec.id: planned_ratio(self._state, s, trials[s.spec.id]) for s in studies}
+        pace = self._core.extensions.company.planned_pace
+        ratios = {s.spec.id: pace(s, trials[s.spec.id]) for s in studies}
         return Snapshot(
             self._core.at,
             self._candidates(waiting, probabilities, ratios),
@@ -189,7 +189,7 @@ class Snapshots:
             level=_times(found.level, ratio),
             shape=_beside_together(found.shape, ratio),
             deviation=found.deviation,
-            boundary=0.0 if attempt is None else to_boundary(self._state, attempt, self._core.at),
+            boundary=0.0 if attempt is None else self._to_boundary(attempt),
             course=self._state.courses.get(trial.id),
             promise=probability,
             hope=_beside_together(found.hope, ratio),
@@ -202,6 +202,9 @@ class Snapshots:
             measurable=study.vain_windows < MAX_VAIN_WINDOWS,
             **self._among_studies(study, trial, attempt),
         )
+
+    def _to_boundary(self, attempt: Attempt) -> float:
+        return to_boundary(self._state, self._core.extensions, attempt, self._core.at)
 
     def _among_studies(
         self, study: StudyState, trial: Trial, attempt: Attempt | None

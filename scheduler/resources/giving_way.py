@@ -17,7 +17,6 @@ from collections.abc import Set
 from ..model.decisions import Cut
 from ..model.trial import Trial
 from ..state.core import Core
-from ..state.fusing import fuses
 from .lanes import lanes_that_give_way
 from .slots import can_move
 
@@ -41,15 +40,16 @@ class GivingWay:
         """The waiting trials that may take a seat beside others.
 
         Where the policy orders the trials of all studies, they are the first ones: as many as there
-        are ``free`` slots, and lanes whose residents all give way; and those that may be trained
-        together with others of their study.
+        are ``free`` slots, and lanes whose residents all give way; and those that gain by
+        being beside others of their study.
         """
         ready, state = self._core.ready(), self._state
         if not state.cross_study or state.packed:
             return frozenset(ready)
         first = ready[: free + lanes_that_give_way(state)] if state.hold else []
-        fused = (name for name in ready if fuses(state.studies[state.trials[name].study]))
-        return frozenset((*first, *fused))
+        gains = self._core.extensions.company.gains
+        beside = (name for name in ready if gains(state.studies[state.trials[name].study]))
+        return frozenset((*first, *beside))
 
     def give_way(self, trial: Trial) -> None:
         """Put ``trial`` at the end of the queue."""

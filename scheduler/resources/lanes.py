@@ -10,7 +10,7 @@ give way, or beside those of its study that it is trained with; otherwise where 
 higher priority. Trials of one study would only slow
 each other down, and take the memory that a newcomer needs: a lane has one trial of each study,
 unless the plan fills devices (``Plan.packed``) or they are trained together, for speed
-(``scheduler.state.fusing``).
+(``Extension.company``).
 
 What holds for a whole process must be the same for all residents, else they need two lanes: whether
 kernels are deterministic, the environment, and a limit of memory, with which a trial is alone. A
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from ..model.decisions import Member
 from ..model.study import StudySpec
 from ..model.trial import Trial
-from ..state.fusing import steps_together, worthwhile
+from ..state.company import Company
 from ..state.lane_time import residents
 from ..state.state import Attempt, EngineState
 
@@ -88,30 +88,32 @@ def turns_beside(state: EngineState, slot: Member) -> float:
     return sum(each.weight for each in there if each.segment.trial not in state.hold)
 
 
-def no_seat(state: EngineState, slot: Member, trial: Trial) -> str:
+def no_seat(state: EngineState, company: Company, slot: Member, trial: Trial) -> str:
     """Say why ``trial`` may not take the seat ``slot`` beside the residents of its lane.
 
     Empty if it may, as far as there is room.
     """
-    if why := _crowded(state, slot, trial.study):
+    if why := _crowded(state, company, slot, trial.study):
         return why
     device = state.devices[slot.device]
     there = residents(state, device, device.device.lane(slot.slot))
     return _difference(state, trial, [state.trials[each.segment.trial] for each in there])
 
 
-def seats_open_to(state: EngineState, seats: Sequence[Member], study: str) -> list[Member]:
+def seats_open_to(
+    state: EngineState, company: Company, seats: Sequence[Member], study: str
+) -> list[Member]:
     """Those of the ``seats`` that a trial of the study may take, if it is like the residents."""
-    return [slot for slot in seats if not _crowded(state, slot, study)]
+    return [slot for slot in seats if not _crowded(state, company, slot, study)]
 
 
-def _crowded(state: EngineState, slot: Member, study: str) -> str:
+def _crowded(state: EngineState, company: Company, slot: Member, study: str) -> str:
     """Why no trial of the study takes the seat ``slot``, whichever it is; empty if one may."""
     device = state.devices[slot.device]
     lane = device.device.lane(slot.slot)
     there = residents(state, device, lane)
     alike = sum(each.study == study for each in there)
-    fused = alike < worthwhile(state, state.studies[study])
+    fused = alike < company.most(state.studies[study])
     if fused and alike == len(there):
         return ""  # it takes nobody's turns
     if state.cross_study and not state.packed:
@@ -120,26 +122,24 @@ def _crowded(state: EngineState, slot: Member, study: str) -> str:
     if any(state.studies[each.study].spec.priority > priority for each in there):
         return f"a trial of a higher priority is in lane {lane}"
     if alike and not (state.packed or fused):
-        return f"a trial of its study is in lane {lane}{_unmeasured(state, study)}"
+        return f"a trial of its study is in lane {lane}{_unmeasured(state, company, study)}"
     return ""
 
 
-def _unmeasured(state: EngineState, study: str) -> str:
+def _unmeasured(state: EngineState, company: Company, study: str) -> str:
     """That nobody knows yet what trials of the study gain together; empty where it is known."""
-    if steps_together(state.studies[study]) and not state.costs.company_is_known(study):
+    if company.steps_at_once(state.studies[study]) and not state.costs.company_is_known(study):
         return ", and what they would gain together is not measured yet"
     return ""
 
 
-def without_gain(state: EngineState, there: Sequence[Attempt]) -> Attempt | None:
+def without_gain(state: EngineState, company: Company, there: Sequence[Attempt]) -> Attempt | None:
     """The youngest of the residents of a lane that gains nothing beside others of its study."""
     if state.cross_study:
         return None  # it sits there in the place of those that give way
     by_study = Counter(each.study for each in there)
     idle = {
-        study
-        for study, n in by_study.items()
-        if n > 1 and worthwhile(state, state.studies[study]) == 1
+        study for study, n in by_study.items() if n > 1 and company.most(state.studies[study]) == 1
     }
     return next((each for each in reversed(there) if each.study in idle), None)
 

@@ -74,6 +74,9 @@ class Packing:
                 excess -= 1
                 empty = empty[1:]
 
+    def _without_gain(self, there: Sequence[Attempt]) -> Attempt | None:
+        return without_gain(self._state, self._extensions.company, there)
+
     def _limit(self, name: str) -> int:
         return slot_limit(self._state, self._extensions, name).slots
 
@@ -90,7 +93,7 @@ class Packing:
             trials = [self._state.trials[each.segment.trial] for each in there]
             if len(there) > 1 and self._extensions.overfull(device.device, trials):
                 self._leave_if_it_can(there[-1])
-            elif (gains_nothing := without_gain(self._state, there)) is not None:
+            elif (gains_nothing := self._without_gain(there)) is not None:
                 self._leave_if_it_can(gains_nothing)
 
     def _use_free_lanes(self, free: Sequence[Member]) -> None:

@@ -2,23 +2,23 @@
 
 Theory of operation. The cost table has what an epoch takes of its trial alone. It takes longer
 where several lanes of its device are at work (``EngineState.slowdown``), and less time in turn
-where it is trained together with others (``fusing.company_ratio``).
+where it has company (``Company.pace``).
 """
 
 from __future__ import annotations
 
-from .fusing import company_ratio
+from .extensions import Extensions
 from .lane_time import lane_seconds
 from .state import Attempt, EngineState
 
 
-def epoch_ends(state: EngineState, attempt: Attempt) -> float | None:
+def epoch_ends(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
     """When its current epoch is expected to end (the runner's clock).
 
     None if that is not known, if it measures widths, or if it has no turn for now.
     """
     if attempt.counted_at is not None:
-        left = epoch_left(state, attempt)
+        left = epoch_left(state, extensions, attempt)
         ends = None if left is None or not attempt.part else left / attempt.part
         return None if ends is None else attempt.counted_at + ends
     trial = state.trials[attempt.segment.trial]
@@ -30,7 +30,7 @@ def epoch_ends(state: EngineState, attempt: Attempt) -> float | None:
     return begun + state.costs.resize if just_resized else begun
 
 
-def next_epochs(state: EngineState, attempt: Attempt) -> float | None:
+def next_epochs(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
     """How long each of its next epochs is expected to take by the clock (seconds), as things are.
 
     None if that is not known, or if it has no turn for now.
@@ -40,10 +40,10 @@ def next_epochs(state: EngineState, attempt: Attempt) -> float | None:
     if seconds is None or not attempt.part:
         return None
     part = 1.0 if attempt.counted_at is None else attempt.part
-    return seconds * state.slowdown(attempt) * company_ratio(state, attempt) / part
+    return seconds * state.slowdown(attempt) * extensions.company.pace(attempt) / part
 
 
-def epoch_left(state: EngineState, attempt: Attempt) -> float | None:
+def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
     """The time in turn that its current epoch still needs (seconds, from ``counted_at`` on).
 
     For attempts whose time in turn is counted; None if not known.
@@ -52,18 +52,18 @@ def epoch_left(state: EngineState, attempt: Attempt) -> float | None:
     if seconds is None or attempt.segment.widths:
         return None
     had = attempt.in_turn - attempt.epoch_from
-    seconds *= state.slowdown(attempt) * company_ratio(state, attempt)
+    seconds *= state.slowdown(attempt) * extensions.company.pace(attempt)
     return max(0.0, seconds - had)
 
 
-def to_boundary(state: EngineState, attempt: Attempt, at: float) -> float:
+def to_boundary(state: EngineState, extensions: Extensions, attempt: Attempt, at: float) -> float:
     """Expected seconds until the current epoch ends; of turns, where those are counted.
 
     0 if that is not known.
     """
     if attempt.counted_at is None:
-        ends = epoch_ends(state, attempt)
+        ends = epoch_ends(state, extensions, attempt)
         return 0.0 if ends is None else max(0.0, ends - at)
-    left = epoch_left(state, attempt)
+    left = epoch_left(state, extensions, attempt)
     since = lane_seconds(attempt, at) - attempt.in_turn
     return 0.0 if left is None else max(0.0, left - since)

@@ -31,6 +31,7 @@ from ..model.events import (
 )
 from ..model.study import StudySpec
 from ..model.trial import Trial
+from .company import NO_COMPANY, Company
 
 if TYPE_CHECKING:
     from .state import Attempt, EngineState, StudyState
@@ -120,6 +121,8 @@ class Extension:
     #: Called when an epoch was accepted that a device with several slots trained by itself, before
     #: its costs are counted. It returns whether the device may have another number of trials now.
     on_shared: Callable[[Trial, Attempt, EpochReported], bool] | None = None
+    #: How trials of a study gain by being in one lane. One extension at most may have it.
+    company: Company | None = None
     #: Return what the tensors of a trial were found to need, as far as that is known.
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
     #: Return facts of a lane in use, by the device and the number of the lane, for who shows it.
@@ -181,6 +184,8 @@ class Extensions:
         self._limit: tuple[Callable[[str], SlotLimit], ...] = ()
         self._left_free: tuple[Callable[[Trial, Member], float], ...] = ()
         self._on_shared: tuple[Callable[[Trial, Attempt, EpochReported], bool], ...] = ()
+        #: How trials of a study gain by being in one lane.
+        self.company = NO_COMPANY
         #: The module that made an extension, by the extension's name.
         self._modules: dict[str, str] = {}
         #: Extensions that could not be plugged in, by name, each with the reason.
@@ -203,6 +208,8 @@ class Extensions:
         self._limit = self._point("limit")
         self._left_free = self._point("left_free")
         self._on_shared = self._point("on_shared")
+        found = (each.company for each in self._all if each.company is not None)
+        self.company = next(found, NO_COMPANY)
         for study in state.studies.values():
             self.study_begins(study)
 

@@ -97,14 +97,6 @@ class StudyState:
     handed_out: list[str] = field(default_factory=list)
     #: The trials that calls of objectives have added, by call (``TrialAdded.call``).
     calls: dict[str, str] = field(default_factory=dict)
-    #: How many of its trials were trained together at most.
-    together: int = 1
-    #: Whether its trials cannot be trained together, as their trainer said.
-    unlike: bool = False
-    #: For how many of them batches were read once at most; 0: that does not pay.
-    readers: int = 0
-    #: Epochs in a row that were trained alone beside others of the study.
-    singles: int = 0
     #: What it has had of devices (``scheduler.state.spending``).
     spent: Spent = NOTHING_SPENT
     #: Whether a script calls callbacks for its trials, which may stop it.

@@ -150,8 +150,6 @@ class SegmentTask(_Frozen):
     describe: tuple[TrialRef, ...] = ()
     #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
     copies: tuple[int, ...] = ()
-    #: True if it may be trained together with others of its structure.
-    fuse: bool = False
     #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
     memory_limit: int | None = Field(default=None, gt=0)
     #: The state hash after epoch ``first`` - 1; empty where none is known.

@@ -177,9 +177,9 @@ def test_the_scheduler_refuses_least_energy_where_no_device_measures_it(unmetere
     body = command(1, "submit", study=json.loads(spec_to_json(made)), enqueued=[]).body
     if refused:
         with pytest.raises(UsageError, match=r"\(cpu\.a\.0: no zones; cpu\.a\.1: only root\)"):
-            commands.to_event(body, world.engine.state, 1.0, past=None)
+            commands.to_event(body, world.engine, 1.0, past=None)
     else:
-        assert commands.to_event(body, world.engine.state, 1.0, past=None).study == made
+        assert commands.to_event(body, world.engine, 1.0, past=None).study == made
 
 
 FULL = spec(StrategySpec("full", max_epochs=2), n_trials=4, sampler="random")
@@ -205,7 +205,7 @@ def test_a_study_that_cannot_grow_is_not_extended(changes, by, words):
     world.submit(replace(FULL, **changes))
     body = command(1, "extend", study="s-1", by=by, to=None).body
     with pytest.raises(UsageError, match=words):
-        commands.to_event(body, world.engine.state, 1.0, past=None)
+        commands.to_event(body, world.engine, 1.0, past=None)
 
 
 def test_where_no_trial_is_feasible_the_constraint_is_what_is_said(tmp_path):

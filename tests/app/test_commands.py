@@ -21,7 +21,7 @@ def world():
 
 
 def event(world, **body):
-    return to_event(body, world.engine.state, 10.0, {}.__getitem__)
+    return to_event(body, world.engine, 10.0, {}.__getitem__)
 
 
 def test_devices_are_named_by_unique_prefixes_each_once(world):

@@ -82,7 +82,7 @@ def test_a_study_that_lacks_its_extension_is_paused_until_it_is_there_again(begi
     assert shown(tmp_path)["free"] == ("running", "")
     with pytest.raises(UsageError, match="needs is paused: it needs the extension helper"):
         commands.to_event(
-            {"kind": "resume", "study": NEEDS.id}, runner.engine.state, START, {}.__getitem__
+            {"kind": "resume", "study": NEEDS.id}, runner.engine, START, {}.__getitem__
         )
 
     runner = begin(turns=1)
@@ -95,9 +95,8 @@ def test_a_study_that_lacks_its_extension_is_paused_until_it_is_there_again(begi
 
 def test_a_study_that_its_user_had_paused_stays_so(begin, tmp_path):
     runner = begin(helper(), specs=(NEEDS,))
-    state = runner.engine.state
     body = {"kind": "pause", "study": NEEDS.id}
-    runner._apply(commands.to_event(body, state, START, {}.__getitem__))
+    runner._apply(commands.to_event(body, runner.engine, START, {}.__getitem__))
     runner._write(())
     begin(turns=1)
     assert "extension helper" in shown(tmp_path)["needs"][1]

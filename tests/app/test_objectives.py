@@ -19,8 +19,8 @@ from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.objectives import parse_constraints, parse_objectives
 from penstock.app.spec.plan import StudyPlan
 from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.study import Objective
-from penstock.scheduler.state.state import EngineState
 
 GOOD = {
     "direction": None,
@@ -137,7 +137,7 @@ def test_a_study_of_several_objectives_is_the_same_after_a_reload_and_over_the_w
     again = make_spec(StudyPlan.of(made), "s-1", "s", Net, SPACE, 9)
     assert again == made
     body = {"kind": "submit", "study": json.loads(json.dumps(_plain(made)))}
-    assert to_event(body, EngineState(), 1.0, {}.__getitem__).study == made
+    assert to_event(body, Engine(), 1.0, {}.__getitem__).study == made
 
 
 def _plain(made):
@@ -154,9 +154,7 @@ def test_the_scheduler_refuses_what_a_client_of_another_version_lets_through():
         ({"further": [{"metric": "b", "direction": "up"}]}, "direction = 'up'"),
     ]:
         with pytest.raises(UsageError, match=words):
-            to_event(
-                {"kind": "submit", "study": made | changes}, EngineState(), 1.0, {}.__getitem__
-            )
+            to_event({"kind": "submit", "study": made | changes}, Engine(), 1.0, {}.__getitem__)
 
 
 def test_an_objective_needs_no_names_for_its_values():

@@ -37,7 +37,7 @@ def survey(world, seen=None, *, devices=None, incarnation="i1", draining=False):
 def findings(world, seen=None, at=AT, reaper=None, blind=False, **fields):
     reaper = reaper or Reaper(claim_timeout=6.0)
     shown = survey(world, seen, **fields)
-    return list(reaper.findings(shown, world.engine.state, at, blind=blind))
+    return list(reaper.findings(shown, world.engine, at, blind=blind))
 
 
 def fence(world):
@@ -106,10 +106,10 @@ def test_a_worker_far_from_the_broker_has_longer_to_claim(world):
     far = LiveDevice(device("cpu.a.0"), "i1", draining=False, round_trip=0.5)
     shown = replace(survey(world, dispatched), devices={"cpu.a.0": far})
     limit = 6.0 + CLAIM_TRIPS * 0.5
-    reaper, state = Reaper(claim_timeout=6.0), world.engine.state
-    [sent] = [attempt.dispatched_at for attempt in state.attempts.values()]
-    assert list(reaper.findings(shown, state, sent + limit - 0.1)) == []
-    [event] = reaper.findings(shown, state, sent + limit + 0.1)
+    reaper, engine = Reaper(claim_timeout=6.0), world.engine
+    [sent] = [attempt.dispatched_at for attempt in engine.state.attempts.values()]
+    assert list(reaper.findings(shown, engine, sent + limit - 0.1)) == []
+    [event] = reaper.findings(shown, engine, sent + limit + 0.1)
     assert event.reason == f"no worker claimed it in {limit:g} s"
 
 
@@ -134,7 +134,7 @@ def test_a_device_that_drained_before_it_left_was_stopped(world):
 def test_a_device_whose_draining_was_too_short_to_be_seen_was_stopped_too(world):
     """An idle worker is gone within the time between two looks."""
     shown = replace(survey(world, devices=[]), stopped=frozenset({"cpu.a.0"}))
-    left, *_ = Reaper(claim_timeout=6.0).findings(shown, world.engine.state, AT)
+    left, *_ = Reaper(claim_timeout=6.0).findings(shown, world.engine, AT)
     assert left.reason == "its worker was stopped"
 
 

@@ -87,7 +87,7 @@ def test_a_study_is_extended_by_whole_configurations():
 
     def extended(by):
         body = {"kind": "extend", "study": "digits-1a2b", "by": by}
-        return to_event(body, world.engine.state, 0.0, {}.__getitem__).study.n_trials
+        return to_event(body, world.engine, 0.0, {}.__getitem__).study.n_trials
 
     assert extended(2) == 6
     with pytest.raises(UsageError, match="n_trials = 5 is refused: allowed is a multiple of the 2"):

@@ -138,7 +138,7 @@ def world():
     found = World()
     found.submit(spec(n_trials=2))
     found.submit(spec(id="a-1", name="a", contract="ask", sampler="optuna"))
-    found.send(commands.to_event(ADDED, found.engine.state, 1.0, {}.get))
+    found.send(commands.to_event(ADDED, found.engine, 1.0, {}.get))
     found.join("cpu.a.0")
     return found
 
@@ -197,7 +197,7 @@ def test_a_command_is_an_event_that_the_engine_takes_or_is_refused(body):
     here = world()
     with in_time():
         try:
-            event = commands.to_event(body, here.engine.state, 5.0, {}.__getitem__)
+            event = commands.to_event(body, here.engine, 5.0, {}.__getitem__)
             here.engine.handle(event)
             commands.answer(event, here.engine.state)
         except (UsageError, BackendError, Refused):

@@ -52,8 +52,8 @@ from penstock.scheduler.model.study import (
     trial_id,
 )
 from penstock.scheduler.model.trial import AcceptedEpoch, Trial, TrialState
+from penstock.scheduler.outlook.drain_choice import choose_devices, drainable
 from penstock.scheduler.policies.names import POLICIES
-from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 
 NAMES = [f"cpu.a.{n}" for n in range(4)]
 PLANS = [
@@ -214,7 +214,7 @@ class EngineMachine(RuleBasedStateMachine):
     def free(self, data, within):
         state = self.world.engine.state
         n = data.draw(st.integers(0, len(drainable(state))))
-        chosen = choose_devices(state, n, at=self.world.at, within=within)
+        chosen = choose_devices(self.world.engine, n, at=self.world.at, within=within)
         assert len(set(chosen)) == n
         assert set(chosen) <= set(drainable(state))
         busy = {name for name in drainable(state) if any(state.devices[name].fences)}

@@ -18,7 +18,7 @@ from trainer_process import (
 
 
 def task(n, code=trainees.Small, epochs=6, **changes):
-    fields = {"fence": n + 1, "seed": n, "fuse": True, **changes}
+    fields = {"fence": n + 1, "seed": n, "ext": {"fusion": {}}, **changes}
     return segment(code, 1, epochs, trial=f"s-{n:04}", **fields)
 
 

@@ -36,7 +36,7 @@ def tasks_of(code, epochs, **params):
             *(code, 1, epochs),
             trial=f"s-{n:04}",
             fence=n + 1,
-            fuse=True,
+            ext={"fusion": {}},
             replicate=0,
             params=own | params,
         )

@@ -72,7 +72,7 @@ def test_limits_may_be_given_on_the_command_line():
 def submitted(world, at=2e9, **limits):
     study = spec(StrategySpec("full", max_epochs=3), **limits)
     body = command(1, "submit", study=json.loads(spec_to_json(study)), enqueued=[]).body
-    return commands.to_event(body, world.engine.state, at, {}.__getitem__)
+    return commands.to_event(body, world.engine, at, {}.__getitem__)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,10 @@ class TestMemory:
             at.study(name)
             at.told(name, 1.0, 5.0)
         found = lane_need(
-            at.state, at.state.devices["d0"].device, [at.trial(name) for name in "abcde"]
+            at.state,
+            at.company,
+            at.state.devices["d0"].device,
+            [at.trial(name) for name in "abcde"],
         )
         assert (found.persistent, found.ephemeral) == (5 * GIB, 5 * GIB)
         assert set(at.places()) == set("abcde"), "5 x 1 + 5 of 10"
@@ -103,7 +106,12 @@ class TestMemory:
         at.end_epoch("a", 1.0, memory=5 * GIB)
         at.study("b")
         at.told("b", 2.0, 1.0)
-        found = lane_need(at.state, at.state.devices["d0"].device, [at.trial("a"), at.trial("b")])
+        found = lane_need(
+            at.state,
+            at.company,
+            at.state.devices["d0"].device,
+            [at.trial("a"), at.trial("b")],
+        )
         assert (found.persistent, found.ephemeral, found.beside) == (3 * GIB, GIB, 3 * GIB)
 
     def test_where_only_processes_are_known_they_count_as_persistent(self):
@@ -146,7 +154,7 @@ class TestMemory:
         device = at.state.devices["d0"].device
         at.at += 1.0
         at.end_epoch("a", 1.0, together=0, readers=2, alone=2.0)
-        need = lane_need(at.state, device, trials)
+        need = lane_need(at.state, at.company, device, trials)
         assert need is not None
         assert need.ephemeral < 2.5 * GIB, "that of one step"
 
@@ -158,7 +166,7 @@ class TestMemory:
         assert len(at.state.attempts) == 4, "a seat's part each"
         at.told("a", 1.0, 2.0)
         trials = [at.state.trials[f"a-000{n}"] for n in range(2)]
-        need = lane_need(at.state, at.state.devices["d0"].device, trials)
+        need = lane_need(at.state, at.company, at.state.devices["d0"].device, trials)
         assert need is not None
         assert 2 * GIB < need.persistent < 2.2 * GIB, "the other one as large, with a margin"
         assert need.ephemeral == pytest.approx(3 * need.persistent)

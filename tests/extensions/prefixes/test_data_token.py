@@ -90,7 +90,7 @@ def test_the_scheduler_refuses_it_as_well():
     forged = study_spec(data_token="points", contract="torch")
     body = command(1, "submit", study=json.loads(spec_to_json(forged)), enqueued=[]).body
     with pytest.raises(UsageError, match="data_token = 'points' is refused"):
-        commands.to_event(body, world.engine.state, 1.0, past=None)
+        commands.to_event(body, world.engine, 1.0, past=None)
 
 
 def test_with_a_token_the_digest_is_of_all_imports_and_an_edit_is_a_difference():

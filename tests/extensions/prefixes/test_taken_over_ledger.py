@@ -43,7 +43,7 @@ class Site:
         self.runner = Runner(self.engine, self.ledger, transport, SamplerHost(), clock)
 
     def tell(self, **body):
-        event = command_to_event(body, self.engine.state, START + 1e6, self.ledger.past)
+        event = command_to_event(body, self.engine, START + 1e6, self.ledger.past)
         self.runner.start(event)
         return event
 

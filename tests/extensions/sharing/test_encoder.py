@@ -206,7 +206,9 @@ def epochs(heard):
 
 def test_trials_in_seats_are_trained_together_on_activations(alone, lane):
     tasks = [
-        segment(OnActivations, 1, ENDLESS, trial=f"s-{n:04}", fence=n + 1, seed=n, fuse=True)
+        segment(
+            OnActivations, 1, ENDLESS, trial=f"s-{n:04}", fence=n + 1, seed=n, ext={"fusion": {}}
+        )
         for n in range(4)
     ]
     heard = train_until(lane, tasks, lambda heard: any(m["together"] > 1 for m in epochs(heard)))

@@ -237,7 +237,7 @@ def test_a_batch_of_other_examples_or_data_is_not_given_whatever_the_key():
 
 
 def tasks_of(code, count, epochs=6, **fields):
-    made = {"fuse": True, "replicate": 0, **fields}
+    made = {"ext": {"fusion": {}}, "replicate": 0, **fields}
     return [segment(code, 1, epochs, trial=f"s-{n:04}", fence=n + 1, **made) for n in range(count)]
 
 
@@ -272,7 +272,7 @@ def test_trials_that_read_once_say_what_each_takes_alone(lane):
 
 @pytest.mark.parametrize(
     ("code", "fields"),
-    [(StepsSlowly, {}), (ReadSlowly, {"replicate": None}), (ReadSlowly, {"fuse": False})],
+    [(StepsSlowly, {}), (ReadSlowly, {"replicate": None}), (ReadSlowly, {"ext": {}})],
     ids=["steps", "keys", "off"],
 )
 def test_where_reading_once_does_not_pay_or_cannot_be_nothing_is_said_of_it(lane, code, fields):

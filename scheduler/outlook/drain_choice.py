@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..engine.engine import Engine
     from ..state.state import Attempt, EngineState
 
 #: The longest time that an operator may give devices to become free (seconds).
@@ -21,23 +22,24 @@ def drainable(state: EngineState) -> list[str]:
     return sorted(name for name in state.devices if not state.cordoned(name))
 
 
-def choose_devices(state: EngineState, n: int, *, at: float, within: float) -> tuple[str, ...]:
+def choose_devices(engine: Engine, n: int, *, at: float, within: float) -> tuple[str, ...]:
     """The ``n`` of the ``drainable`` devices to drain, to be free ``within`` seconds from ``at``.
 
     Idle devices come first, then those with the least to lose; ties are broken by name. A gang is
     lost only once, so its other devices cost nothing more.
     """
-    with state.costs.read_only():
-        return _choose_devices(state, n, at, within)
+    with engine.state.costs.read_only():
+        return _choose_devices(engine, n, at, within)
 
 
-def _choose_devices(state: EngineState, n: int, at: float, within: float) -> tuple[str, ...]:
+def _choose_devices(engine: Engine, n: int, at: float, within: float) -> tuple[str, ...]:
+    state = engine.state
     remaining, chosen = drainable(state), list[str]()
     counted = {0}
 
     def price(name: str) -> tuple[bool, float, str]:
         attempts = [state.attempts[f] for f in set(state.devices[name].fences) - counted]
-        loss = sum(_loss(state, attempt, at, within) for attempt in attempts)
+        loss = sum(_loss(engine, attempt, at, within) for attempt in attempts)
         return bool(attempts), loss, name
 
     for _ in range(n):
@@ -48,12 +50,10 @@ def _choose_devices(state: EngineState, n: int, at: float, within: float) -> tup
     return tuple(chosen)
 
 
-def _loss(state: EngineState, attempt: Attempt, at: float, within: float) -> float:
+def _loss(engine: Engine, attempt: Attempt, at: float, within: float) -> float:
     """Seconds of training, summed over members, that are lost if the attempt must stop in time."""
-    from ..state.epoch_times import epoch_ends  # with NumPy, which the command line can do without
-
     segment = attempt.segment
-    ends = epoch_ends(state, attempt)
+    ends = engine.epoch_ends(attempt)
     if ends is not None and ends - at <= within:
         return 0.0
     spent = max(0.0, at - attempt.began)
