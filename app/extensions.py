@@ -11,7 +11,7 @@ its state, where that is no plain JSON; ``EVENTS``, its kinds of event by their 
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``node``: what a node announces with its devices, and what ``penstock doctor`` finds there.
 ``ledger``: what it reads of the ledger for events.
-``cli``: commands, which ``app.cli.of_extensions`` lists.
+``cli``: ``commands``, an ``Application`` of them.
 ``trainer``: for the trainer, which imports it by itself.
 
 A folder that is not there is left out, and what needs it is refused by its name.
@@ -49,7 +49,11 @@ EXTENSIONS = (
     "fusion",
     "nas",
     "simulation",
+    "report",
+    "pages",
 )
+#: The extensions that another one cannot do without. Where they are not there, it is not either.
+NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}
 #: The extension that a field of ``StudySpec`` needs where it is not as by default.
 FIELDS: Mapping[str, str] = {
     # Without it trials of equal keys would be dispatched otherwise than when they are replayed.
@@ -60,6 +64,16 @@ FIELDS: Mapping[str, str] = {
 }
 #: The extension that a strategy in a study's file needs.
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
+#: The extension that a command needs.
+COMMANDS: Mapping[str, str] = {
+    "env": "environments",
+    "memory": "memory",
+    "prefixes": "prefixes",
+    "report": "report",
+    "similar": "system_tuning",
+    "simulate": "simulation",
+    "ui": "pages",
+}
 
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"
 _ENGINES = {"PLUGS": "plug", "CONVERSIONS": "convert"}
@@ -75,7 +89,7 @@ def __getattr__(name: str) -> Any:
 @cache
 def names(end: str) -> tuple[str, ...]:
     """Return the extensions that are there and have this end, in order."""
-    return tuple(name for name in EXTENSIONS if _has(name, end))
+    return tuple(name for name in EXTENSIONS if _has(name, end) and _lacking(name) is None)
 
 
 def end_of(name: str, end: str, what: str) -> ModuleType:
@@ -84,9 +98,10 @@ def end_of(name: str, end: str, what: str) -> ModuleType:
     Raises UsageError if the folder is not there: ``what``, which the user asked for, needs it.
     """
     if name not in names(end):
+        missing = _lacking(name) or name
         raise UsageError(
-            f"{what} needs the extension {name}, which this installation of Penstock does not have:"
-            f" the folder extensions/{name} is missing. Install Penstock with it, or leave"
+            f"{what} needs the extension {missing}, which this installation of Penstock does not"
+            f" have: the folder extensions/{missing} is missing. Install Penstock with it, or leave"
             f" {what} out"
         )
     return import_module(f"{_PACKAGE}.{name}.{end}")
@@ -128,6 +143,11 @@ def check_extended(spec: StudySpec) -> None:
         check(spec)
 
 
+def has_command(name: str) -> bool:
+    """Tell whether a command of ``COMMANDS`` is there."""
+    return COMMANDS[name] in names("cli")
+
+
 def owner_of(kind: str) -> str | None:
     """Return the extension of an event's kind, as in ``limits.Reached``; None: it is the core's."""
     name, dot, _ = kind.partition(".")
@@ -159,6 +179,12 @@ def _defaults() -> Mapping[str, Any]:
     from ..scheduler.model.study import StudySpec
 
     return {each.name: each.default for each in fields(StudySpec) if each.default is not MISSING}
+
+
+def _lacking(name: str) -> str | None:
+    """Return the first folder that is not there of an extension and those that it needs."""
+    needed = (name, *NEEDS.get(name, ()))
+    return next((each for each in needed if not _has(each, "__init__")), None)
 
 
 def _has(name: str, end: str) -> bool:

@@ -1,7 +1,7 @@
 """``penstock ui``, and open pages of it without a browser.
 
 Each open page has a stream of events, and asks for itself again when told of a change, as the
-script ``app/page/page.js`` does in a browser.
+script ``extensions/pages/page.js`` does in a browser.
 """
 
 from __future__ import annotations

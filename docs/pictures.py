@@ -21,10 +21,10 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 from penstock.app.broker.client import Client
+from penstock.app.drawings.page import picture_of_mark
 from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
 from penstock.app.optuna_bridge.storage import LedgerStorage
-from penstock.app.report.page import picture_of_mark
 from penstock.app.views.live import Watcher
 from penstock.app.views.plan import plan_view
 from penstock.app.views.progress import View

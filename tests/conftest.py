@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from invariants import is_invariant
+from penstock.app.extensions import NEEDS
 
 TESTS = Path(__file__).parent
 #: The folder of the extensions, and that of their tests.
@@ -55,4 +56,5 @@ def extension_of(path: Path) -> str | None:
 
 
 def is_there(name: str) -> bool:
-    return (EXTENSIONS / name / "__init__.py").exists()
+    needed = (name, *NEEDS.get(name, ()))
+    return all((EXTENSIONS / each / "__init__.py").exists() for each in needed)

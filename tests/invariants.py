@@ -44,6 +44,7 @@ FILES = frozenset(
         "integration/test_upgrade.py",
         "integration/test_width_windows.py",
         "tasks/test_checkpoint.py",
+        "extensions/pages/test_fuzzed.py",
         "extensions/prefixes/test_data_token.py",
         "extensions/prefixes/test_taken_over_ledger.py",
         "extensions/sharing/test_encoder.py",

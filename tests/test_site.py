@@ -11,7 +11,7 @@ from pathlib import Path
 import penstock
 import pytest
 from patience import PATIENCE
-from penstock.app.report.page import picture_of_mark
+from penstock.app.drawings.page import picture_of_mark
 from penstock.extensions.nas import names as nas
 from system import missing
 

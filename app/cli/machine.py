@@ -209,25 +209,3 @@ def dashboard(
     with serving(reader, port) as server:
         say(f"http://{ADDRESS}:{port}/dashboard")
         server.serve_forever()
-
-
-def ui(
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="PORT", help="A port; 0 is any free one.")
-    ] = 8765,
-    proxy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="The address at which a proxy shows it, as https://example.org/penstock.",
-        ),
-    ] = None,
-) -> None:
-    """Show studies, trials and devices live in the browser, and control them, until Ctrl-C.
-
-    It listens on this machine only. The address that it prints lets in who opens it.
-    """
-    from ..page.server import serve
-
-    settings = settings_of()
-    serve(settings, reader_of(settings), port, proxy, say)

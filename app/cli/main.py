@@ -30,7 +30,6 @@ from .machine import (
     metrics,
     plan,
     restore,
-    ui,
     up,
     worker,
 )
@@ -43,11 +42,9 @@ from .terminal import (
     Application,
     Json,
     Name,
-    Names,
     TrialName,
     present,
     reader_of,
-    report_path,
     say,
     scheduler_runs,
     settings_of,
@@ -178,31 +175,6 @@ def story(
     present(found, as_json, render, asdict)
 
 
-@app.command(rich_help_panel=STUDIES)
-def report(
-    names: Names = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The file to write; by default one in the state folder.",
-        ),
-    ] = None,
-) -> None:
-    """Write a study's report to an HTML file. Several studies are compared in one."""
-    from ..report.compare import write_comparison
-    from ..report.report import write_report
-
-    settings = settings_of()
-    reader = reader_of(settings)
-    ids = [study_of(reader, name).id for name in names or ()] or [study_of(reader, None).id]
-    path = output or report_path(settings, "-and-".join(ids)[:200])
-    several = len(ids) > 1
-    say(write_comparison(reader, ids, path) if several else write_report(reader, ids[0], path))
-
-
 for command, does in (
     ("best", best),
     ("logs", logs),
@@ -218,7 +190,6 @@ for command, does in (
 
 
 for of_machine in (
-    ui,
     doctor,
     plan,
     gc,

@@ -1,70 +1,38 @@
-"""Commands of extensions: listed without importing them, and imported where one is run."""
+"""Commands of extensions: an end is imported to list its commands, or to run one of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-import typer
+from typer.main import get_group
 
-from .terminal import MACHINE, STUDIES, Application, Command, Commands
-
-
-class ExtensionCommand(Command):
-    """A command, or a group of them, that an extension has in its end ``cli`` under its name."""
-
-    def __init__(self, name: str, extension: str, help: str, panel: str = STUDIES) -> None:  # noqa: A002
-        super().__init__(name, help=help, rich_help_panel=panel)
-        self.extension = extension
-
-    def load(self) -> Any:
-        """Return the command itself. Raises UsageError if the extension is not there."""
-        from ..extensions import end_of
-
-        found = getattr(end_of(self.extension, "cli", f"penstock {self.name}"), str(self.name))
-        if isinstance(found, Application):
-            group = typer.main.get_command(found)
-            group.name = self.name
-            return group
-        alone = Application()
-        alone.command(self.name)(found)
-        return typer.main.get_command(alone)
-
-
-#: The commands of extensions: name, extension, the line that ``--help`` has of it, and the panel.
-COMMANDS = (
-    (
-        "memory",
-        "memory",
-        "Show what memory a study's trials need: estimated before they ran, and measured.",
-    ),
-    (
-        "prefixes",
-        "prefixes",
-        "Show which epochs a study's trials have in common, what that saved, and the tree of them.",
-    ),
-    (
-        "similar",
-        "system_tuning",
-        "Show which known workloads a trial resembles, and which system parameters paid off.",
-    ),
-    (
-        "simulate",
-        "simulation",
-        "Simulate a workload on other devices and under other policies, and compare them.",
-    ),
-    ("env", "environments", "Make environments for studies, and list them.", MACHINE),
-)
+from .terminal import Commands
 
 
 class AllCommands(Commands):
     """The commands of the core and those of extensions."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        for each in COMMANDS:
-            self.add_command(ExtensionCommand(*each))
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands that are there."""
+        from ..extensions import names
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that is to be run."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command.load() if isinstance(command, ExtensionCommand) else command, rest
+        self._add(names("cli"), "penstock --help")
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Find a command. Raises UsageError if its extension is not there."""
+        if cmd_name not in self.commands:
+            from ..extensions import COMMANDS, names
+
+            owner = COMMANDS.get(cmd_name)
+            self._add(names("cli") if owner is None else [owner], f"penstock {cmd_name}")
+        return super().get_command(ctx, cmd_name)
+
+    def _add(self, extensions: Iterable[str], what: str) -> None:
+        from ..extensions import end_of
+
+        for name in extensions:
+            commands = getattr(end_of(name, "cli", what), "commands", None)
+            if commands is not None:
+                self.commands.update(get_group(commands).commands)

@@ -139,12 +139,14 @@ def import_study(
     that Optuna's own code wrote, only those that are known to be plain data are kept.
     """
     from ..exports.archive import read_archive, to_event
+    from ..extensions import has_command
     from ..optuna_bridge.plain_attributes import only_listed
 
     event, dropped = only_listed(to_event(read_archive(file)))
     client_of().import_study(event)
     spec = event.record.spec
-    say(f"imported {spec.name}: penstock report {in_shell(spec.name, spec.id)}")
+    shows = "report" if has_command("report") else "status"
+    say(f"imported {spec.name}: penstock {shows} {in_shell(spec.name, spec.id)}")
     if dropped:
         say(
             f"{count(dropped, 'system attribute')} left out: only those that are known to be plain"

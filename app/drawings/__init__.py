@@ -1,1 +1,1 @@
-"""Rows of the ledger as figures: plain JSON values, which report and pages draw."""
+"""What pages of HTML are made of: their frame, style and script, and what charts share."""

@@ -1,4 +1,4 @@
-"""Puts the body of a page into the common frame: style, charts and footer.
+"""Puts the body of a page into the common frame (style, charts and footer), and its pieces.
 
 A page contains its style, its code and, for charts, plotly.js, and forbids all network access.
 Users' text enters it in two ways only: through ``html.escape`` into the page, and as JSON into the
@@ -11,18 +11,36 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from ..common.plain import encodable
-from ..drawings.charts import SCALE, shade
+from ..common.text import number
+from .charts import SCALE, shade
 
 
-def page(
-    template: str | Path, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime
-) -> str:
-    """Return the page whose header and main are in a file: a name is one next to this module.
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Names and values as a definition list."""
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{_html(v)}</dd>" for name, v in values.items())
+    return f"<dl>{rows}</dl>"
+
+
+def _html(value: object) -> str:
+    if isinstance(value, Markup):
+        return value
+    return escape(number(value)).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def page(template: Path, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:
+    """Return the page whose header and main are in a file.
 
     ``parts`` are HTML by the name of their placeholder. Without ``charts`` it has no plotly.js.
     """
@@ -43,7 +61,7 @@ def page(
         "footer": f"Made by Penstock on {moment(now.timestamp())}.{size}",
         **parts,
     }
-    frame, body = _beside("frame.html"), _beside(template)
+    frame, body = _beside("frame.html"), template.read_text(encoding="utf-8")
     # One pass: inserted text is never searched for placeholders.
     whole = frame.replace("{{body}}", body)
     return encodable(re.sub(r"\{\{(\w+)\}\}", lambda match: known[match[1]], whole))
@@ -82,9 +100,8 @@ def plotly_script() -> str:
     return str(get_plotlyjs())
 
 
-def _beside(name: str | Path) -> str:
-    """Return the text of a file next to this module, or of one whose whole path is given."""
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+def _beside(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def script_json(value: Any) -> str:

@@ -21,6 +21,7 @@ from ...profiling.base.extras import import_hint
 from ...scheduler.model.trial import TrialState
 from ..common.console import PlainConsole
 from ..common.text import count, duration, label, number
+from ..extensions import of_ends
 from ..stories.failures import failures_view
 from ..stories.sentences import planless
 from ..views.progress import (
@@ -115,8 +116,8 @@ class Outcome:
     metrics: dict[str, float]
     #: The failed trials.
     failed: tuple[TrialRow, ...]
-    #: The file of its report.
-    report: Path
+    #: The file of its report; None: nothing writes reports here.
+    report: Path | None
     #: Time until the first epoch's training began or, if trials returned values without epochs,
     #: until the first trial was created. None if nothing was trained.
     start_up: float | None
@@ -131,22 +132,19 @@ class Outcome:
 def outcome(
     reader: Reader, study_id: str, report: Path, began: float, start: float | None
 ) -> Outcome:
-    """Write the report of a study and summarise what one run of a script did for it.
+    """Write the report of a study, where one can, and summarise what a run of a script did for it.
 
     The run ``began`` then, and the start-up of the study's trials at ``start`` (seconds of the
     clock; None where only its first dispatch tells). Trials of before (of earlier runs, copied, or
     added by their user) are results like any other, but they took no time of this run, and failed
     in none of it.
     """
-    # Imported here because they import NumPy: what is read before the script would hold it up.
-    from ..report.report import write_report
-
     study = reader.with_names(reader.study(study_id))
     trials: Sequence[TrialRow] = reader.trials(study_id)
     epochs: Sequence[EpochRow] = reader.epochs(study_id)
     progress = study_progress(study, trials, epochs)
     writing = monotonic()
-    written = write_report(reader, study_id, report)
+    written = [write(reader, study_id, report) for write in of_ends("show", "write_report")]
     reporting = monotonic() - writing
     own = [each for each in trials if _is_of_run(each, began)]
     trained = _trained(study, own, epochs, began)
@@ -162,7 +160,7 @@ def outcome(
         progress=replace(progress, counts=states) if own else progress,
         metrics=final_metrics(progress.best, epochs) if progress.best else {},
         failed=tuple(each for each in own or trials if each.state == TrialState.FAILED),
-        report=written,
+        report=next(iter(written), None),
         start_up=start_up,
         training=training,
         reporting=reporting,
@@ -225,8 +223,9 @@ def show(console: PlainConsole, result: Outcome) -> None:
     if result.failed:
         shown = failures_view(study, result.failed, result.progress.done)
         console.print(shown, soft_wrap=True)
-    # soft_wrap: users copy the path, so it stays on one line however narrow the terminal.
-    console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
+    if result.report is not None:
+        # soft_wrap: users copy the path, so it stays on one line however narrow the terminal.
+        console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
     if result.planless:
         times = count(len(result.planless), "time")
         words = f"your policy gave no plan {times}, last: {result.planless[-1]}"
@@ -256,13 +255,11 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
 
 
 def _times(result: Outcome) -> str:
+    parts = [] if result.report is None else [("report", result.reporting)]
     if result.start_up is None:
-        return f"nothing was trained, report {duration(result.reporting)}"
+        return ", ".join(("nothing was trained", *(f"{n} {duration(s)}" for n, s in parts)))
     trials = f"{count(result.progress.done, 'trial')} in"
-    parts = (
-        ("start-up", result.start_up),
-        ("training" if result.progress.epochs else trials, result.training),
-        ("report", result.reporting),
-    )
+    training = ("training" if result.progress.epochs else trials, result.training)
+    parts = [("start-up", result.start_up), training, *parts]
     total = sum(seconds for _, seconds in parts)
     return f"{', '.join(f'{n} {duration(s)}' for n, s in parts)}, {duration(total)} in all"

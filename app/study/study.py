@@ -23,6 +23,7 @@ from ...tasks.contracts.code import is_imported
 from ...tasks.objectives.log_records import plan_of_script
 from ..common.text import in_shell
 from ..common.validation import seconds, whole
+from ..extensions import has_command
 from ..host.tracebacks import to_the_user
 from ..mirroring.late_trials import keep
 from ..script_objects.changed import Changed
@@ -176,7 +177,9 @@ class Study(ReadableStudy):
             raise failure_of(self._handle, row)
         if show_progress and SUBMITTED.get() is None:  # otherwise the command line says it
             show_failures(self._handle.reader(), row, ended)
-            sys.stderr.write(f"The report: penstock report {in_shell(self.study_name, self.id)}\n")
+            if has_command("report"):
+                typed = in_shell(self.study_name, self.id)
+                sys.stderr.write(f"The report: penstock report {typed}\n")
 
     @to_the_user
     @space_second

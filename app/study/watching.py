@@ -12,6 +12,7 @@ from ...profiling.base.errors import BackendError, TrialFailed, UsageError
 from ...scheduler.model.retry import ENDS_STUDY
 from ...scheduler.model.trial import FINAL, TrialState
 from ..common.text import in_shell
+from ..extensions import has_command
 from .handle import SUBMITTED, StudyHandle
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def watch(
     from ..views.live import follow
 
     reader, settings = handle.reader(), handle.settings
-    if options.get("show", True) and SUBMITTED.get() == [handle]:
+    if options.get("show", True) and SUBMITTED.get() == [handle] and has_command("ui"):
         from rich.text import Text
 
         from ..common.console import PlainConsole
@@ -245,10 +246,11 @@ def open_message(study_name: str) -> str:
 def asked_message(study_name: str, study_id: str) -> str:
     """The message about a study of Optuna's that has ended with the script that asked and told."""
     typed = in_shell(study_name, study_id)
+    shows = "report" if has_command("report") else "status"
     return (
         f"{study_name} did not run on Penstock's devices: the script, or a library in it, asked for"
         f" its trials and ran them itself. It has ended; a script that loads it may ask for more."
-        f" penstock report {typed}"
+        f" penstock {shows} {typed}"
     )
 
 

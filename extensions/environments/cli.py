@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...app.cli.terminal import Application, Json, note, present, say, settings_of
+from ...app.cli.terminal import MACHINE, Application, Json, note, present, say, settings_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .virtual_environments import VirtualEnvironment
 
 env = Application(help="Make environments for studies, and list them.")
+commands = Application()
+commands.add_typer(env, name="env", rich_help_panel=MACHINE)
 
 
 @env.command("create")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ...app.cli.terminal import Json, Name, present, reader_of, study_of
+from ...app.cli.terminal import STUDIES, Application, Json, Name, present, reader_of, study_of
+
+commands = Application()
 
 
+@commands.command(rich_help_panel=STUDIES)
 def memory(name: Name = None, as_json: Json = False) -> None:
     """Show what memory a study's trials need: estimated before they ran, and measured."""
     from .show import memory_facts, memory_of, memory_view

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .model_folder import write_model
-from .trained import trained_model
-
 if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import StudyRow
@@ -26,5 +23,8 @@ def write_trained(
 
     Raises UsageError and BackendError as ``trained_model`` and ``write_model``.
     """
+    from .model_folder import write_model
+    from .trained import trained_model
+
     found = trained_model(reader, study, trial, code_is_named=code is not None, store=store)
     write_model(found if code is None else found.of_code(code), folder)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...app.ledger.codec import spec_from_json
+from ...app.spec.space import Categorical, Parameter, parameter
+from ...app.study.control import Control, drain, undrain
 from ...profiling.base.errors import UsageError
-from ..ledger.codec import spec_from_json
-from ..spec.space import Categorical, Parameter, parameter
-from ..study.control import Control, drain, undrain
 from .forms import PARAM
 
 if TYPE_CHECKING:

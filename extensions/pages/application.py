@@ -32,8 +32,8 @@ from .trials import trial_page
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ..host.settings import Settings
-    from ..ledger.reader import Reader
+    from ...app.host.settings import Settings
+    from ...app.ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...app.broker.client import Client
+from ...app.study.control import no_scheduler
+from ...app.views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
+from ...app.views.plan import COLUMNS as PLANNED
+from ...app.views.plan import detail_words, head_words, plan_rows
 from ...profiling.base.errors import PenstockError
 from ...scheduler.model.study import study_of_trial
-from ..broker.client import Client
-from ..drawings.timeline import holdings, study_colours
 from ..report import company
-from ..study.control import no_scheduler
-from ..views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
-from ..views.plan import COLUMNS as PLANNED
-from ..views.plan import detail_words, head_words, plan_rows
+from ..report.timeline import holdings, study_colours
 from .forms import drain_form
 from .frame import Content, Page
 from .pieces import cells, chart, link, live, table
 
 if TYPE_CHECKING:
-    from ..ledger.rows import EpochRow, Work
-    from ..views.devices import Facts
+    from ...app.ledger.rows import EpochRow, Work
+    from ...app.views.devices import Facts
     from .site import Site
 
 #: Of how many of the newest epochs of all studies it is shown which device held which trial.

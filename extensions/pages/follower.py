@@ -30,7 +30,7 @@ from starlette.concurrency import run_in_threadpool
 from ...profiling.base.errors import PenstockError
 
 if TYPE_CHECKING:
-    from ..ledger.reader import Reader
+    from ...app.ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,17 @@
-"""The forms that control studies and devices. What they ask for is done by ``app.page.actions``."""
+"""The forms that control studies and devices. ``actions`` does what they ask for."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..spec.amounts import HIGHEST, LOWEST, MAX_PRIORITY
-from ..spec.space import Categorical, parameter
+from ...app.spec.amounts import HIGHEST, LOWEST, MAX_PRIORITY
+from ...app.spec.space import Categorical, parameter
 
 if TYPE_CHECKING:
+    from ...app.ledger.rows import StudyRow
+    from ...app.views.devices import Facts
     from ...scheduler.model.study import StudySpec
-    from ..ledger.rows import StudyRow
-    from ..views.devices import Facts
 
 #: Before the name of a parameter in the form that enqueues a configuration.
 PARAM = "param."

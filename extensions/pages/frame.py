@@ -17,8 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..common.plain import encodable
-from ..report.page import charts_script, icon, mark, plotly_script, script_json, style_sheet
+from ...app.common.plain import encodable
+from ...app.drawings.page import charts_script, icon, mark, plotly_script, script_json, style_sheet
 
 SCRIPT, STYLE = "text/javascript", "text/css"
 #: Where a page's main part is in the frame.
@@ -39,7 +39,7 @@ class Page:
     title: str
     head: str
     draw: Callable[[], Content]
-    #: What it shows (``app.page.follower``); None: it changes with anything.
+    #: What it shows (``extensions.pages.follower``); None: it changes with anything.
     topics: tuple[str, ...] | None = None
     #: Whether it may have charts.
     charts: bool = False

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...app.optuna_bridge.dashboard import ADDRESS
 from ...profiling.base.errors import UsageError
-from ..optuna_bridge.dashboard import ADDRESS
 from .application import application
 from .gate import CONNECTION, Gate, Proxy
 
 if TYPE_CHECKING:
-    from ..host.settings import Settings
-    from ..ledger.reader import Reader
+    from ...app.host.settings import Settings
+    from ...app.ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 

@@ -6,18 +6,18 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...app.host import locks
+from ...app.ledger.forecast import Forecasts
+from ...app.services.services import scheduler_answers
+from ...app.study.control import Control
+from ...app.views.live import Watcher
 from ...profiling.base.errors import PenstockError
-from ..host import locks
-from ..ledger.forecast import Forecasts
-from ..services.services import scheduler_answers
-from ..study.control import Control
-from ..views.live import Watcher
 
 if TYPE_CHECKING:
-    from ..host.settings import Settings
-    from ..ledger.reader import Reader
-    from ..ledger.rows import EpochRow
-    from ..views.progress import View
+    from ...app.host.settings import Settings
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow
+    from ...app.views.progress import View
 
 #: How many studies are kept as they were read last.
 KEPT = 16
@@ -26,7 +26,7 @@ KEPT = 16
 class Site:
     """The installation of ``settings``, whose ledger is that of ``reader``.
 
-    Pages are drawn by one thread at a time (``app.page.follower``).
+    Pages are drawn by one thread at a time (``extensions.pages.follower``).
     """
 
     def __init__(self, settings: Settings, reader: Reader) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ..common.text import number, share_words, status_word
-from ..ledger.listed import Listed, read_listed
-from ..status.listing import view_facts
-from ..status.study_list import done_words, started_words, took_words
+from ...app.common.text import number, share_words, status_word
+from ...app.ledger.listed import Listed, read_listed
+from ...app.status.listing import view_facts
+from ...app.status.study_list import done_words, started_words, took_words
 from .frame import Content, Page
 from .pieces import cells, link, live, page_of, pager, table
 

@@ -9,21 +9,20 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ...app.common.console import text_of
+from ...app.common.text import count
+from ...app.extensions import of_ends
+from ...app.ledger.codec import spec_from_json
+from ...app.ledger.summary import ranked
+from ...app.status.stall_monitor import StallMonitor
+from ...app.views.progress import best_words
+from ...app.views.screen import progress_words
+from ...app.views.spending import energy_words, late_words
+from ...app.views.utilisation import usage_of
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.trial import TrialState
-from ..common.console import text_of
-from ..common.text import count
-from ..drawings import figures, lineage
-from ..drawings.timeline import timeline
-from ..extensions import of_ends
-from ..ledger.codec import spec_from_json
-from ..ledger.summary import ranked
-from ..report import company, device_sharing, report
-from ..status.stall_monitor import StallMonitor
-from ..views.progress import best_words
-from ..views.screen import progress_words
-from ..views.spending import energy_words, late_words
-from ..views.utilisation import usage_of
+from ..report import company, device_sharing, figures, lineage, report
+from ..report.timeline import timeline
 from .follower import TIME, topic_of
 from .forms import study_forms
 from .frame import Content, Page
@@ -32,8 +31,8 @@ from .studies import status
 from .trials import trials_part
 
 if TYPE_CHECKING:
-    from ..ledger.rows import EpochRow, StudyRow, TrialRow
-    from ..views.progress import View
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...app.views.progress import View
     from .site import Site
 
 #: How many trials have a curve and how many a dot, at least; of more, the best and the newest.

@@ -7,20 +7,21 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...app.common.text import count, duration
+from ...app.drawings.page import pairs
+from ...app.ledger.summary import front_of, ranked
+from ...app.stories.story import find_trial, trial_story
 from ...scheduler.model.trial import FINAL, TrialState
-from ..common.text import count, duration
-from ..drawings import figures
-from ..drawings.timeline import timeline
-from ..ledger.summary import front_of, ranked
-from ..report.html import pairs, table_row, trial_columns
-from ..stories.story import find_trial, trial_story
+from ..report import figures
+from ..report.table import table_row, trial_columns
+from ..report.timeline import timeline
 from .follower import TIME, topic_of
 from .frame import Content, Page
 from .pieces import chart, link, live, page_of, pager, table
 
 if TYPE_CHECKING:
-    from ..ledger.rows import EpochRow, StudyRow, TrialRow
-    from ..stories.story import Story
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...app.stories.story import Story
     from .site import Site
 
 #: How many trials a page lists.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ...app.cli.terminal import Json, Name, present, reader_of, study_of
+from ...app.cli.terminal import STUDIES, Application, Json, Name, present, reader_of, study_of
+
+commands = Application()
 
 
+@commands.command(rich_help_panel=STUDIES)
 def prefixes(name: Name = None, as_json: Json = False) -> None:
     """Show which epochs a study's trials have in common, what that saved, and the tree of them."""
     from .common import prefix_facts, prefixes_of

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ...scheduler.model.study import study_of_trial
 
 if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import Work
     from ...scheduler.model.events import EpochReported
     from ...scheduler.state.state import DeviceRecord
-    from ..ledger.reader import Reader
-    from ..ledger.rows import Work
 
 #: The most lanes that are listed.
 LISTED = 32

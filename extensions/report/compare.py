@@ -14,23 +14,23 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...app.common.atomic_file import write_atomic
+from ...app.common.text import duration, number
+from ...app.drawings.charts import STUDIES
+from ...app.drawings.page import moment, page
+from ...app.ledger.codec import spec_from_json
+from ...app.spec.space import parameter
+from ...app.views.progress import StudyProgress, final_metrics, numbers_of, reached, study_progress
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import TrialState
-from ..common.atomic_file import write_atomic
-from ..common.text import duration, number
-from ..drawings import figures
-from ..drawings.charts import STUDIES
-from ..ledger.codec import spec_from_json
-from ..spec.space import parameter
-from ..views.progress import StudyProgress, final_metrics, numbers_of, reached, study_progress
-from .html import NOTHING
-from .page import moment, page
+from . import figures
 from .report import code_name, sampler_words, strategy_words
+from .table import NOTHING
 
 if TYPE_CHECKING:
-    from ..ledger.reader import Reader
-    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
 
 #: Fields that are not settings, or that are shown in another form.
 _NOT_SETTINGS = {"id", "name", "code", "space", "strategy", "sampler"}
@@ -102,7 +102,7 @@ def render(studies: Sequence[Compared], now: datetime) -> str:
         "epochs": figures.best_so_far(curves, by="epochs"),
         "time": figures.best_so_far(curves, by="time"),
     }
-    return page("compare.html", parts, charts, now)
+    return page(Path(__file__).with_name("compare.html"), parts, charts, now)
 
 
 def _progress(of: Compared) -> list[tuple[int, float, float]]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...app.common.text import count, duration
 from ...scheduler.model.study import number_of
-from ..common.text import count, duration
 
 if TYPE_CHECKING:
+    from ...app.ledger.rows import EpochRow, StudyRow
     from ...scheduler.model.events import EpochReported
-    from ..ledger.rows import EpochRow, StudyRow
 
 #: Device, slot, and the trial there.
 TrialSlot = tuple[str, int, str]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..ledger.summary import front_of, ranked, sign
-from ..views.progress import best_of, scores
-from .charts import Figure, axis, colours, escape, is_log, summary, unit_of
+from ...app.drawings.charts import Figure, axis, colours, escape, is_log, summary, unit_of
+from ...app.ledger.summary import front_of, ranked, sign
+from ...app.views.progress import best_of, scores
 
 if TYPE_CHECKING:
-    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
 
 #: The most trials of a front that are named in the chart.
 NAMED = 40

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...app.drawings.charts import Figure, colours, lanes_height, summary
 from ...scheduler.model.study import number_of
-from .charts import Figure, colours, lanes_height, summary
 
 if TYPE_CHECKING:
-    from ..ledger.rows import StudyRow, TrialRow
+    from ...app.ledger.rows import StudyRow, TrialRow
 
 SECTION = (
     '<section id="lineage"><div class="head"><h2>Lineage</h2>'

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..common.text import number
-from ..ledger.summary import ranked
-from .charts import LANE, MARGIN, SCALE, Figure, axis, escape, is_log, shade
+from ...app.common.text import number
+from ...app.drawings.charts import LANE, MARGIN, SCALE, Figure, axis, escape, is_log, shade
+from ...app.ledger.summary import ranked
 
 if TYPE_CHECKING:
-    from ..ledger.rows import StudyRow, TrialRow
-    from ..optuna_bridge.importances import Importances
+    from ...app.ledger.rows import StudyRow, TrialRow
+    from ...app.optuna_bridge.importances import Importances
 
 #: Up to this many different numbers are drawn evenly spaced, as choices are (32, 64, 128, 256).
 MAX_EVEN_TICKS = 6

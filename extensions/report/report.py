@@ -12,21 +12,16 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...scheduler.model.events import EpochReported
-from ...scheduler.model.study import ENDLESS
-from ...scheduler.model.trial import TrialState
-from ...scheduler.strategies.base import RULES
-from ...tasks.contracts.by_value import PREFIX, is_by_value
-from ..common.atomic_file import write_atomic
-from ..common.text import count, duration, label, number
-from ..drawings import figures, lineage, parameter_figures
-from ..drawings.timeline import timeline
-from ..extensions import of_ends
-from ..ledger.codec import spec_from_json
-from ..ledger.forecast import Forecast, forecast_of
-from ..optuna_bridge.importances import LEAST, Importances, importances
-from ..views.delays import delay_words, delays_of, summary
-from ..views.progress import (
+from ...app.common.atomic_file import write_atomic
+from ...app.common.text import count, duration, label, number
+from ...app.drawings.page import Markup, moment, page, pairs
+from ...app.drawings.section import Section
+from ...app.extensions import of_ends
+from ...app.ledger.codec import spec_from_json
+from ...app.ledger.forecast import Forecast, forecast_of
+from ...app.optuna_bridge.importances import LEAST, Importances, importances
+from ...app.views.delays import delay_words, delays_of, summary
+from ...app.views.progress import (
     StudyProgress,
     best_who,
     best_words,
@@ -39,18 +34,22 @@ from ..views.progress import (
     study_progress,
     tools_words,
 )
-from ..views.spending import energy_words, spent_words
-from ..views.utilisation import beside, usage_of, words
-from . import device_sharing
-from .html import Markup, pairs, table
-from .page import moment, page
-from .section import Section
+from ...app.views.spending import energy_words, spent_words
+from ...app.views.utilisation import beside, usage_of, words
+from ...scheduler.model.events import EpochReported
+from ...scheduler.model.study import ENDLESS
+from ...scheduler.model.trial import TrialState
+from ...scheduler.strategies.base import RULES
+from ...tasks.contracts.by_value import PREFIX, is_by_value
+from . import device_sharing, figures, lineage, parameter_figures
+from .table import table
+from .timeline import timeline
 
 if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...app.views.utilisation import Usage
     from ...scheduler.model.study import StrategySpec, StudySpec
-    from ..ledger.reader import Reader
-    from ..ledger.rows import EpochRow, StudyRow, TrialRow
-    from ..views.utilisation import Usage
 
 
 #: The number of trials of a front that are listed; the table has all.
@@ -142,7 +141,7 @@ def _importances(
     if len(trials) < LEAST:
         return None
     # Imported here because it imports Optuna, which takes a second.
-    from ..optuna_bridge.frozen_trials import Results
+    from ...app.optuna_bridge.frozen_trials import Results
 
     return importances(Results(reader, study.id).frozen(trials, epochs), study.plan)
 
@@ -199,7 +198,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "sections": "".join((common, *(each.html for each in sections), sharing)),
         "table": table(study, trials, epochs),
     }
-    return page("report.html", parts, charts, now)
+    return page(Path(__file__).with_name("report.html"), parts, charts, now)
 
 
 def lead(study: StudyRow, spec: StudySpec) -> str:
@@ -367,8 +366,8 @@ def _expected(forecast: Forecast) -> str:
 def _attributes(reader: Reader, study: StudyRow) -> str:
     """The note of optuna-dashboard, and the attributes that the study's users wrote."""
     # Imported here because it imports Optuna.
+    from ...app.optuna_bridge.updates import LedgerUpdates, study_attributes
     from ...tasks.objectives.objects import value_of
-    from ..optuna_bridge.updates import LedgerUpdates, study_attributes
 
     user, system = study_attributes(LedgerUpdates(reader, study.id).read_written())
     parts = {key: json.loads(value) for key, value in system.items() if key.startswith(NOTE)}

@@ -7,13 +7,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ...app.common.text import duration
+from ...app.drawings.charts import (
+    STUDIES,
+    Figure,
+    axis,
+    colours,
+    escape,
+    lanes_height,
+    summary,
+    unit_of,
+)
 from ...profiling.devices.device import slot_name
 from ...scheduler.model.study import number_of, study_of_trial
-from ..common.text import duration
-from .charts import STUDIES, Figure, axis, colours, escape, lanes_height, summary, unit_of
 
 if TYPE_CHECKING:
-    from ..ledger.rows import EpochRow, StudyRow, TrialRow, Work
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow, Work
 
 #: The most bars with the number of their trial in them: the longest ones. To fit a number in costs
 #: a browser as much as several bars.

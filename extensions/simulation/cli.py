@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...app.cli.terminal import Json, present, reader_of
+from ...app.cli.terminal import STUDIES, Application, Json, present, reader_of
 from ...profiling.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 _STUDY, _GENERATED = "study:", "generated:"
 
+commands = Application()
 
+
+@commands.command(rich_help_panel=STUDIES)
 def simulate(
     workload: Annotated[
         str,

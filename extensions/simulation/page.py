@@ -12,8 +12,7 @@ from pathlib import Path
 from ...app.common.atomic_file import write_atomic
 from ...app.common.text import count, duration
 from ...app.drawings.charts import STUDIES
-from ...app.report.html import Markup, pairs
-from ...app.report.page import page
+from ...app.drawings.page import Markup, page, pairs
 from .gantt import busy, colour, colours, gantt
 from .outcome import ExperimentResult, Simulation
 from .table import headline

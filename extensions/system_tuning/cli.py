@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
-from ...app.cli.terminal import Json, present, reader_of
+from ...app.cli.terminal import STUDIES, Application, Json, present, reader_of
+
+commands = Application()
 
 
+@commands.command(rich_help_panel=STUDIES)
 def similar(
     trial: Annotated[
         str, typer.Argument(metavar="STUDY/NUMBER", help="A trial, as digits-3f2a/7, or its id.")

@@ -11,9 +11,9 @@ from ...scheduler.model.events import Profiled, WindowsMeasured
 from .shown.tried import tried
 
 if TYPE_CHECKING:
+    from ...app.drawings.section import Section
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import TrialRow
-    from ...app.report.section import Section
     from ...scheduler.model.events import Event
     from ...scheduler.model.study import StudySpec
 

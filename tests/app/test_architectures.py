@@ -12,7 +12,6 @@ from random import Random
 import pytest
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.report.report import write_report
 from penstock.extensions.nas.pictures import gallery as architectures
 from penstock.extensions.nas.pictures.outline import MOST_LINES, boxes_of, primitive_words
 from penstock.extensions.nas.pictures.picture import picture
@@ -208,7 +207,10 @@ def test_names_full_of_markup_stay_text(study):
     ET.fromstring(html.replace("{{", "").replace("}}", ""))
 
 
+@pytest.mark.extension("report")
 def test_the_report_of_a_thousand_trials_shows_six(tmp_path):
+    from penstock.extensions.report.report import write_report
+
     spec = study_spec(n_trials=1000)
     reader = make_study(tmp_path, spec)
     trials = reader.trials(spec.id)

@@ -13,7 +13,6 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
 from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.optuna_bridge.storage import LedgerStorage
-from penstock.app.report.report import write_report
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.stories.story import render, trial_story
 from penstock.profiling.base.errors import UsageError
@@ -75,7 +74,10 @@ def file_of(tmp_path, content):
     return file
 
 
+@pytest.mark.extension("report")
 def test_an_exported_study_is_read_here_as_it_was_there(there, here, tmp_path, exported):
+    from penstock.extensions.report.report import write_report
+
     here.take_in(read_archive(file_of(tmp_path, exported)))
     assert rows(here.reader) == rows(there)
     assert rows(there)[3], "a checkpoint is among it"
@@ -192,7 +194,10 @@ def written(tmp_path):
     return site.reader
 
 
+@pytest.mark.extension("report")
 def test_attributes_of_a_study_and_its_note_go_with_it(written, here, tmp_path):
+    from penstock.extensions.report.report import write_report
+
     archive = archive_of(written, ID)
     assert (archive.user_attrs, archive.system_attrs) == (dict(DATA), dict(NOTE))
     assert [str(trial.state) for trial in archive.trials] == ["proposed", "running", "completed"]

@@ -17,18 +17,19 @@ from commands import COMMANDS
 from patience import PATIENCE
 from penstock.app import extensions
 from penstock.app.cli.main import app
-from penstock.app.cli.of_extensions import COMMANDS as EXTENSION_COMMANDS
 from penstock.app.cli.terminal import present
 from penstock.app.host import locks
 from penstock.app.ledger.reader import Reader
 from penstock.app.status.study_list import study_facts, study_table
 from penstock.app.views.live import Watcher
 from penstock.app.views.screen import progress_words
+from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import DeviceLeft, StudyPaused
 from penstock.scheduler.model.study import ENDLESS
 from rich.console import Console
 from study_ledger import START, SomeFail, make_study, start_study, study_spec
+from typer.main import get_command
 from typer.testing import CliRunner
 
 
@@ -152,6 +153,7 @@ def test_the_version_is_that_of_the_package(call):
     assert result.stdout == f"{version('penstock')}\n"
 
 
+@pytest.mark.extension("report")
 def test_several_studies_are_reported_on_one_page_and_the_same_one_twice_is_refused(tmp_path):
     make_study(tmp_path, study_spec(n_trials=3), study_spec("b", id="b-1a2b", n_trials=3))
     env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "120"}
@@ -270,6 +272,7 @@ def test_story_as_json_has_the_events(call):
     assert [line["seq"] for line in told["lines"]] == [told["lines"][0]["seq"]]
 
 
+@pytest.mark.extension("report")
 def test_report_prints_the_path_it_wrote(call, home, tmp_path):
     assert call("report").stdout.strip() == str(home / "reports" / "digits-1a2b.html")
     asked = tmp_path / "mine.html"
@@ -372,6 +375,7 @@ def test_a_study_without_end_leaves_the_columns_of_ls_whole(tmp_path):
     assert re.search(r"digits +unfinished +[^ ]+ +\d+ +\d+ ", line), line
 
 
+@pytest.mark.extension("report")
 def test_a_study_without_end_has_no_total_and_no_time_left(tmp_path):
     make_study(tmp_path, study_spec(n_trials=ENDLESS), turns=6)
     runner = CliRunner(env={"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "200"})
@@ -404,20 +408,50 @@ def test_a_wrong_command_line_exits_with_2(call, arguments):
     assert refused.stdout == ""
 
 
-@pytest.mark.parametrize("command", ["watch", "weight", "report", "devices free"])
+@pytest.mark.parametrize("command", ["watch", "weight", "story", "devices free"])
 def test_help_names_arguments_plainly(call, command):
     lines = call(*command.split(), "--help").stdout.splitlines()
     [usage] = [line for line in lines if "Usage" in line]
     assert not re.search(r"[{}]|\[\[", usage)
 
 
-def test_a_command_whose_extension_is_not_there_is_listed_and_refused(call, monkeypatch):
+def test_a_command_whose_extension_is_not_there_is_refused_by_name(call, monkeypatch):
     monkeypatch.setattr(extensions, "names", lambda end: ())
-    for name, extension, *_ in EXTENSION_COMMANDS:
+    for name, extension in extensions.COMMANDS.items():
         refused = call(name, "--help")
         assert refused.exit_code == 2
         assert f"penstock {name} needs the extension {extension}, which" in refused.stderr
-        assert f" {name} " in call("--help").stdout
+
+
+@pytest.mark.extension("report")
+def test_an_extension_is_not_there_where_one_that_it_needs_is_not(monkeypatch):
+    has = extensions._has
+    monkeypatch.setattr(extensions, "_has", lambda name, end: name != "report" and has(name, end))
+    names = extensions.names.__wrapped__("cli")
+    monkeypatch.setattr(extensions, "names", lambda end: names)
+    assert {"report", "pages"}.isdisjoint(names)
+    with pytest.raises(UsageError, match="penstock ui needs the extension report, which"):
+        extensions.end_of("pages", "cli", "penstock ui")
+
+
+def test_each_command_of_an_extension_is_known_where_its_folder_is_not_there():
+    of_extensions = COMMANDS.keys() - get_command(app).commands.keys()
+    assert of_extensions == {name for name in extensions.COMMANDS if extensions.has_command(name)}
+
+
+def test_the_version_is_said_without_importing_an_extension():
+    program = """
+import sys
+from penstock.app.cli.main import app
+try:
+    app(["--version"])
+except SystemExit:
+    print([name for name in sys.modules if name.startswith("penstock.extensions.")])
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[-1] == "[]"
 
 
 def every_command(commands=COMMANDS, prefix=()):
@@ -472,7 +506,7 @@ def test_help_loads_nothing_heavy(tmp_path):
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'optuna', 'sqlalchemy', 'celery', 'plotly', 'redis', 'pydantic'}\n"
         "heavy |= {'numpy'}\n"
-        "heavy |= {'penstock.extensions.simulation'}\n"
+        "heavy |= {'penstock.extensions.simulation.simulator'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     result = subprocess.run(

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from html import escape
 
 import pytest
-from penstock.app.report.report import render
 from penstock.app.status.listing import status_facts
 from penstock.app.views.delays import (
     Completion,
@@ -87,7 +86,10 @@ def test_a_percentile_is_one_of_the_values(part, value):
     assert percentile([float(k) for k in range(1, 11)], part) == value
 
 
+@pytest.mark.extension("report")
 def test_status_and_report_say_what_the_rows_say(tmp_path):
+    from penstock.extensions.report.report import render
+
     reader = make_study(tmp_path / "home", study_spec(n_trials=9))
     [study] = reader.studies()
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)

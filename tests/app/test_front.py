@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 import pytest
 from penstock.app.common.versioned_file import to_text
-from penstock.app.drawings.figures import pareto
 from penstock.app.exports import archive
 from penstock.app.exports.tables import trial_table
 from penstock.app.ledger.summary import front_of, ranked
@@ -16,7 +15,6 @@ from penstock.app.optuna_bridge.frozen_trials import (
     to_optuna,
 )
 from penstock.app.optuna_bridge.frozen_trials import best as best_trial
-from penstock.app.report.report import render
 from penstock.app.status.listing import status_facts
 from penstock.app.views.best import best_facts, best_view
 from penstock.app.views.live import Watcher
@@ -158,7 +156,11 @@ def test_the_live_view_shows_the_front_and_a_column_an_objective(reader, study, 
     json.dumps(facts, allow_nan=False)
 
 
+@pytest.mark.extension("report")
 def test_the_report_shows_the_front(reader, study, rows, numbers):
+    from penstock.extensions.report.figures import pareto
+    from penstock.extensions.report.report import render
+
     epochs = reader.epochs(study.id)
     page = render(study, rows, epochs, None, datetime.now(UTC))
     assert '<section id="pareto">' in page

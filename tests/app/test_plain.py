@@ -66,6 +66,7 @@ def test_json_is_exact(home):
     assert EVIL in json.loads(result.stdout)["params"]
 
 
+@pytest.mark.extension("report")
 def test_a_report_of_what_an_older_ledger_holds_is_written(home):
     result = CliRunner(env={"PENSTOCK_HOME": str(home)}).invoke(app, ["report"])
     assert result.exit_code == 0

@@ -13,7 +13,6 @@ from drive_world import World
 from penstock import ASHA, PBT, FullBudget, UsageError, create_study
 from penstock.app.cli.main import app
 from penstock.app.optuna_bridge.frozen_trials import Results, best_of
-from penstock.app.report.report import write_report
 from penstock.app.runner.commands import to_event
 from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.views.best import best_facts
@@ -107,7 +106,10 @@ def kept(tmp_path):
     return reader, by_configuration
 
 
+@pytest.mark.extension("report")
 def test_the_best_configuration_is_the_one_with_the_best_mean(tmp_path, kept):
+    from penstock.extensions.report.report import write_report
+
     reader, by_configuration = kept
     assert len(by_configuration[0]) == 1, "one of the first configuration's failed"
     whole = [each for each in by_configuration.values() if len(each) == 2]

@@ -22,6 +22,7 @@ from penstock.app.stories.failures import (
     traceback_end,
 )
 from penstock.app.stories.story import find_trial, render, trial_story
+from penstock.app.study import script
 from penstock.app.study.script import outcome, show
 from penstock.app.views.best import best_facts, best_view
 from penstock.app.views.live import Watcher
@@ -42,6 +43,7 @@ def said(reader, tmp_path, since=START - 2.0):
     return result, console.file.getvalue()
 
 
+@pytest.mark.extension("report")
 def test_the_best_trial_its_parameters_and_the_report_are_said(tmp_path):
     reader = make_study(tmp_path, study_spec())
     _, text = said(reader, tmp_path)
@@ -64,6 +66,16 @@ def test_an_objective_is_not_said_to_have_validation_data(tmp_path):
     assert "validation" not in text
 
 
+def test_where_nothing_writes_reports_none_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "of_ends", lambda end, value: ())
+    result, text = said(make_study(tmp_path, study_spec()), tmp_path)
+    assert result.report is None
+    assert "report" not in text
+    assert f", training {duration(result.training)}, " in text
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.extension("report")
 def test_trials_that_returned_without_epochs_were_run_all_the_same(tmp_path):
     """An objective that only returns its value: its trials are counted and timed, no epochs."""
     spec = study_spec(contract="objective", strategy=StrategySpec("full", max_epochs=None))
@@ -216,6 +228,7 @@ def test_values_have_the_names_that_their_user_gave_them_last(tmp_path):
     assert all(re.match(r"  metrics +accuracy +|after epoch 2: accuracy ", s) for s in others), text
 
 
+@pytest.mark.extension("report")
 def test_a_run_that_found_its_study_complete_trained_nothing(tmp_path):
     reader = make_study(tmp_path, study_spec(), fails=(3,))
     result, text = of_run(reader, tmp_path, begin=START + 9e5, since=START + 9e5)

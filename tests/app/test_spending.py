@@ -18,9 +18,6 @@ from penstock.app.ledger import forecast
 from penstock.app.ledger.forecast import REST, Forecast, Forecasts
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
-from penstock.app.page.site import Site
-from penstock.app.page.study import study_page
-from penstock.app.report.report import write_report
 from penstock.app.status.listing import status_facts, status_view
 from penstock.app.views.spending import spent_facts, spent_words
 from penstock.scheduler.model.study import Spent
@@ -61,7 +58,10 @@ def test_what_is_used_and_left_is_in_the_ledger_while_the_study_runs(tmp_path):
     assert ("penstock_study_left", "digits", "money") not in samples
 
 
+@pytest.mark.extension("report")
 def test_what_was_used_is_in_the_ledger_and_the_report_when_the_study_is_over(tmp_path):
+    from penstock.extensions.report.report import write_report
+
     reader = make_study(tmp_path / "home", study_spec(device_hours=LITTLE))
     [study] = reader.studies()
     assert study.status == "complete"
@@ -107,7 +107,10 @@ def test_what_was_spent_goes_with_an_export(tmp_path):
     assert to_event(older).record.spent == Spent()
 
 
+@pytest.mark.extension("report")
 def test_by_how_much_a_deadline_will_be_missed_is_in_the_status_and_the_metrics(tmp_path):
+    from penstock.extensions.report.report import write_report
+
     reader = make_study(tmp_path / "home", study_spec(deadline=3600.0), turns=8)
     [study] = reader.studies()
     settings = load(home=tmp_path / "home")
@@ -127,7 +130,11 @@ def test_by_how_much_a_deadline_will_be_missed_is_in_the_status_and_the_metrics(
         assert ("after its deadline</dd>" in text) == is_late
 
 
+@pytest.mark.extension("report", "pages")
 def test_a_studys_page_says_when_it_is_expected_to_be_over_and_how_late_that_is(tmp_path):
+    from penstock.extensions.pages.site import Site
+    from penstock.extensions.pages.study import study_page
+
     for name, fields, is_late in (("home", {"deadline": 3600.0}, True), ("free", {}, False)):
         reader = make_study(tmp_path / name, study_spec(**fields), turns=8)
         settings = load(home=tmp_path / name)

@@ -342,6 +342,7 @@ def test_under_the_command_line_only_that_says_that_the_study_goes_on(
     assert "goes on" not in capsys.readouterr().err
 
 
+@pytest.mark.extension("report")
 def test_a_shown_study_ends_with_how_to_have_its_report(settings, started, capsys):
     with FakeScheduler(settings):
         shown, unseen = create_study(study_name="to be shown", **GRID), create_study(**GRID)

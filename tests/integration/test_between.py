@@ -40,6 +40,7 @@ def epochs_of(site, study):
     return {(params[row.trial], row.epoch): (row.state_hash, row.taken_from) for row in rows}
 
 
+@pytest.mark.extension("report")
 def test_a_second_study_trains_no_epoch_of_equal_trials_and_has_their_bits(site, tmp_path):
     first = begun(NAMES[0], "points", [0.01, 0.02])
     site.until(lambda: len(site.reader.durables(first.id)) == 4, "the last states are durable")

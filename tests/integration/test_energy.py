@@ -74,6 +74,7 @@ def unmetered(tmp_path):
     site.close()
 
 
+@pytest.mark.extension("report")
 def test_joules_go_from_the_meter_into_ledger_best_export_and_report(tmp_path):
     with burning(tmp_path / "powercap", WATTS) as folder:
         site = Installation(tmp_path / "home", devices="cpu:1x1*2", powercap=folder)
@@ -118,6 +119,7 @@ def test_a_gang_has_the_joules_of_all_its_members(tmp_path):
             site.close()
 
 
+@pytest.mark.extension("report")
 def test_where_nothing_can_be_read_the_reason_stands_beside_the_device_seconds(tmp_path, unmetered):
     unmetered.penstock("run", script(tmp_path, 0))
     best = json.loads(unmetered.penstock("best", "net", "--json"))

@@ -120,6 +120,7 @@ def test_a_study_that_cannot_be_exact_ends_at_once_and_says_what_to_do(first, tm
     assert first.reader.epochs(study.id) == []
 
 
+@pytest.mark.extension("report")
 def test_a_statistical_study_has_each_of_its_epochs_in_the_store(first, tmp_path):
     (tmp_path / "gate").touch()
     resources = 'resources=penstock.Resources(exactness="statistical")'

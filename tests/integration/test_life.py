@@ -60,6 +60,7 @@ def test_pause_kill_resume_and_extend_give_the_table_of_an_undisturbed_study(sit
     assert len(site.reader.trials(paused.id)) == 5
 
 
+@pytest.mark.extension("report")
 def test_a_study_is_asked_and_told_while_its_scheduler_is_killed(site, tmp_path):
     study = create_study(study_name="asked", direction="maximize", sampler="tpe", seed=1)
     space = {"x": Float(0.0, 1.0)}

@@ -196,6 +196,7 @@ def test_a_trainer_says_what_models_with_choices_are(site):
     assert "operators deep" in stories
 
 
+@pytest.mark.extension("report")
 def test_the_ledger_has_what_mutators_did_and_the_story_tells_equal_architectures(site, tmp_path):
     mutators = [activation, behind]
     study = create_study(

@@ -160,6 +160,7 @@ def run(site, tmp_path):
     return result
 
 
+@pytest.mark.extension("report")
 def test_models_that_are_attributes_come_back_in_the_script_and_are_texts_elsewhere(
     run, site, tmp_path
 ):

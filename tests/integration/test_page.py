@@ -14,7 +14,7 @@ from penstock import Float, FullBudget, create_study
 from penstock.app.host import locks
 from users_trainables import Paced
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("report", "pages")]
 
 BUTTONS = "[...document.querySelectorAll('#forms button')].map(each => each.innerText)"
 PRESS = "[...document.querySelectorAll('#forms button')].find(b => b.innerText === '{}').click()"

@@ -19,6 +19,7 @@ def said(reader, study):
     return {key: value for key, value in spec.items() if key not in ("id", "name", "argv")}
 
 
+@pytest.mark.extension("report", "pages")
 def test_the_example_runs_and_is_the_study_that_its_script_makes(site):
     process = site.start("run", EXAMPLES / "digits.yaml")
     printed, errors = process.communicate(timeout=PATIENCE)

@@ -59,6 +59,7 @@ def test_services_stay_idle_for_as_long_as_the_tutorial_says():
     assert Settings.model_fields["idle_stop"].default == 60.0
 
 
+@pytest.mark.extension("report")
 def test_the_tutorial_ends_as_it_says(shell, tmp_path):
     (script,) = re.findall(r"^```python run\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert "n_trials=60" in script

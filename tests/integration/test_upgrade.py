@@ -40,6 +40,7 @@ def epochs(home: Path) -> dict[tuple[str, int], tuple[str, float]]:
     return {(trial, epoch): (state, value) for trial, epoch, state, value in rows}
 
 
+@pytest.mark.extension("report")
 @pytest.mark.parametrize("name", sorted(path.name.partition(".")[0] for path in FOLDER.iterdir()))
 def test_an_older_state_folder_is_read_and_its_study_goes_on(name, tmp_path):
     home = unpack(FOLDER / f"{name}.tar.gz", tmp_path)
@@ -73,6 +74,7 @@ def test_an_older_state_folder_is_read_and_its_study_goes_on(name, tmp_path):
     assert len(after) > len(before)
 
 
+@pytest.mark.extension("report")
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.extension(*NEEDS[each])) for each in FEATURES]
 )

@@ -149,6 +149,7 @@ def test_it_is_the_wheel_that_is_imported(shell, python):
     assert Path(said.strip()).is_relative_to(python.parents[1])
 
 
+@pytest.mark.extension("report")
 def test_a_study_runs_by_the_console_script_in_a_folder_with_other_tasks_and_app(shell, python):
     said = shell(python.with_name("penstock"), "run", "study.py")
     assert "best" in said

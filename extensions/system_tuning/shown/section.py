@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ....app.common.text import count, duration
 from ....app.drawings.charts import Figure
-from ....app.report.section import Section
+from ....app.drawings.section import Section
 from ....profiling.knobs.knobs import SystemConfig, config_text
 from ....profiling.similarity.history import machine_class, source_of
 from ....scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured

@@ -146,10 +146,3 @@ def test_the_command_line(settings, wheels, monkeypatch):
     assert environment == f"venv:{facts['folder']}"
     assert said("path", facts["name"][:4]) == facts["folder"]
     assert "inherits, and has 1 package" in said("list")
-
-
-def test_the_line_in_the_list_of_commands_is_that_of_the_group():
-    from penstock.app.cli.of_extensions import COMMANDS
-    from penstock.extensions.environments.cli import env
-
-    assert [says for name, _, says, *_ in COMMANDS if name == "env"] == [env.info.help]

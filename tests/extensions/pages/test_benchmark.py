@@ -1,9 +1,9 @@
 """The benchmark of the pages counts what it says that it counts."""
 
 from penstock.app.host.settings import load
-from penstock.app.page.site import Site
-from penstock.app.page.studies import studies_page
-from penstock.app.page.study import study_page
+from penstock.extensions.pages.site import Site
+from penstock.extensions.pages.studies import studies_page
+from penstock.extensions.pages.study import study_page
 from study_ledger import make_study, study_spec
 
 from benchmarks._main_thread import TASK, TOLD, by_update, cpu_by_update

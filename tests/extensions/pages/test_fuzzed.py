@@ -8,11 +8,11 @@ import pytest
 from fuzzing import ODD, fuzzed, in_time
 from hypothesis import strategies as st
 from penstock.app.host.settings import load
-from penstock.app.page.actions import carry_out
-from penstock.app.page.application import PAGES
-from penstock.app.page.frame import begun, ended
-from penstock.app.page.gate import Proxy
-from penstock.app.page.site import Site
+from penstock.extensions.pages.actions import carry_out
+from penstock.extensions.pages.application import PAGES
+from penstock.extensions.pages.frame import begun, ended
+from penstock.extensions.pages.gate import Proxy
+from penstock.extensions.pages.site import Site
 from penstock.profiling.base.errors import PenstockError, UsageError
 from study_ledger import make_study, study_spec
 

@@ -21,21 +21,22 @@ import uvicorn
 from ledger_batches import SPEC, epoch_batch, first_batch
 from page_server import PageServer, figures
 from patience import PATIENCE
-from penstock.app.drawings import figures as drawings
-from penstock.app.drawings.timeline import timeline
+from penstock.app.drawings.page import mark
 from penstock.app.host import locks
+from penstock.app.host.settings import load
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.app.page.follower import KEPT, REST, Follower, Pictures
-from penstock.app.page.forms import study_forms
-from penstock.app.page.gate import Proxy
-from penstock.app.page.server import AT_ONCE, HEAD_BYTES, MOST_WAITING, Door, serve
-from penstock.app.page.study import CURVES, DOTS
-from penstock.app.page.trials import LISTED
-from penstock.app.report.page import mark
 from penstock.app.stories.story import find_trial, trial_story
 from penstock.app.study.control import Control
+from penstock.extensions.pages.follower import KEPT, REST, Follower, Pictures
+from penstock.extensions.pages.forms import study_forms
+from penstock.extensions.pages.gate import Proxy
+from penstock.extensions.pages.server import AT_ONCE, HEAD_BYTES, MOST_WAITING, Door, serve
+from penstock.extensions.pages.study import CURVES, DOTS
+from penstock.extensions.pages.trials import LISTED
+from penstock.extensions.report import figures as drawings
+from penstock.extensions.report.timeline import timeline
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, start_study, study_spec
@@ -57,6 +58,12 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reader(home):
     return Reader(f"sqlite:///{home / 'ledger.db'}")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Those of an installation of its own, of which nothing runs."""
+    return load(home=tmp_path / "own")
 
 
 @pytest.fixture(scope="module")
@@ -554,7 +561,7 @@ def test_a_picture_is_drawn_once_for_all_who_were_told_of_the_same_change():
 def test_little_work_in_a_long_time_without_pictures_needs_no_rest(monkeypatch):
     at, cpu = [0.0], [0.0]
     clock = SimpleNamespace(monotonic=lambda: at[0], process_time=lambda: cpu[0])
-    monkeypatch.setattr("penstock.app.page.follower.time", clock)
+    monkeypatch.setattr("penstock.extensions.pages.follower.time", clock)
     pictures = Pictures(Follower(None, lambda: True))
 
     def draw():

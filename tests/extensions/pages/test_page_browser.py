@@ -3,8 +3,8 @@
 import pytest
 from browser import browser_in
 from page_server import PageServer
-from penstock.app.drawings.figures import pareto
 from penstock.app.ledger.reader import Reader
+from penstock.extensions.report.figures import pareto
 from penstock.scheduler.model.study import Objective, StrategySpec
 from study_ledger import WithSizes, make_study, start_study, study_spec
 

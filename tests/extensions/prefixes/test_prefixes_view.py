@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 
 import pytest
 from penstock.app.cli.main import app
-from penstock.app.report.report import write_report
 from penstock.extensions.prefixes.common import left_to_others, prefixes_of, study_prefixes
 from penstock.extensions.prefixes.picture import MAX_ROWS, tree_picture
 from penstock.extensions.prefixes.tree import Edge
@@ -172,7 +171,10 @@ def test_the_command_prints_the_tree_and_its_facts(tmp_path):
     }
 
 
+@pytest.mark.extension("report")
 def test_the_report_draws_the_tree_of_a_study_whose_trials_have_epochs_in_common(tmp_path):
+    from penstock.extensions.report.report import write_report
+
     reader, study = shared_study(tmp_path)
     text = write_report(reader, study.id, tmp_path / "report.html").read_text()
     [section] = re.findall(r'<section id="prefixes">.*?</section>', text, re.DOTALL)
@@ -191,8 +193,11 @@ def test_the_report_draws_the_tree_of_a_study_whose_trials_have_epochs_in_common
     assert [each.text for each in root if each.text == "trial 8"]
 
 
+@pytest.mark.extension("report")
 @pytest.mark.parametrize("fields", [{"seeding": "trial"}, {"n_trials": 3, "space": ("x",)}])
 def test_the_report_says_nothing_of_it_where_nothing_is_in_common(tmp_path, fields):
+    from penstock.extensions.report.report import write_report
+
     reader, study = shared_study(tmp_path, **fields)
     text = write_report(reader, study.id, tmp_path / "report.html").read_text()
     assert "Epochs in common" not in text

@@ -6,9 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from penstock.app.drawings.timeline import timeline
 from penstock.app.optuna_bridge.frozen_trials import Results
-from penstock.app.report.device_sharing import shared_spans
 from penstock.app.views.plan import plan_view
 from penstock.app.views.progress import study_progress
 from penstock.app.views.spending import energy_words, joules_of
@@ -54,7 +52,10 @@ def test_a_trial_that_trained_nothing_has_no_joules_of_its_own(ledger):
     assert energy_words(taken, ()) == "none of its own: other trials trained its epochs"
 
 
+@pytest.mark.extension("report")
 def test_seconds_of_training_count_once(ledger):
+    from penstock.extensions.report.timeline import timeline
+
     reader, study = ledger
     trials, epochs = reader.trials(ID), reader.epochs(ID)
     assert study_progress(study, trials, epochs).busy == pytest.approx(3.6)
@@ -90,7 +91,10 @@ def test_a_device_is_idle_for_want_of_work_while_companions_wait(tmp_path):
     assert found.idle["plan"] < 0.1
 
 
+@pytest.mark.extension("report")
 def test_trials_that_took_over_were_not_on_the_device(ledger):
+    from penstock.extensions.report.device_sharing import shared_spans
+
     reader, _ = ledger
     assert shared_spans(ID, reader.epochs(ID)) == []
 

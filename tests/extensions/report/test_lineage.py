@@ -3,14 +3,14 @@
 import io
 
 import pytest
-from penstock.app.drawings.lineage import lineage
 from penstock.app.exports.archive import archive_of, to_event
 from penstock.app.exports.tables import trial_table
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.frozen_trials import Results
-from penstock.app.report.report import write_report
 from penstock.app.stories.story import render, trial_story
+from penstock.extensions.report.lineage import lineage
+from penstock.extensions.report.report import write_report
 from penstock.scheduler.model.study import StrategySpec, number_of
 from rich.console import Console
 from study_ledger import make_study, study_spec

@@ -10,11 +10,11 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from penstock.app.report.page import icon
-from penstock.app.report.report import render, strategy_words, write_report
+from penstock.app.drawings.page import icon
 from penstock.app.views.live import Watcher
 from penstock.app.views.screen import study_screen
 from penstock.app.views.spending import energy_words
+from penstock.extensions.report.report import render, strategy_words, write_report
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import Code, StrategySpec, SuperNet
 from rich.console import Console

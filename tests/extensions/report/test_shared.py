@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.report.device_sharing import (
+from penstock.extensions.report.device_sharing import (
     SharedSpan,
     company_words,
     section,

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 from penstock.app.drawings.charts import STUDIES
-from penstock.app.drawings.figures import DOTTED, learning_curves
-from penstock.app.drawings.timeline import NUMBERED, holdings, study_colours
 from penstock.app.ledger.rows import Work
-from penstock.app.page.devices import NEWEST
-from penstock.app.report.company import lane_group, lane_groups, section
+from penstock.extensions.pages.devices import NEWEST
+from penstock.extensions.report.company import lane_group, lane_groups, section
+from penstock.extensions.report.figures import DOTTED, learning_curves
+from penstock.extensions.report.timeline import NUMBERED, holdings, study_colours
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.state.state import DeviceRecord
 from study_ledger import START, make_study, study_spec

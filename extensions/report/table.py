@@ -1,44 +1,26 @@
-"""Pieces of the report's HTML: lists of facts and the table of trials. Text is escaped here."""
+"""The table of trials in reports and pages. Text is escaped here."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...app.common.text import count, duration, number
+from ...app.drawings.charts import colours
+from ...app.ledger.summary import front_of, ranked
+from ...app.views.progress import told, violated
+from ...app.views.spending import joules_of
 from ...scheduler.model.trial import TOLD, TrialState
-from ..common.text import count, duration, number
-from ..drawings.charts import colours
-from ..ledger.summary import front_of, ranked
-from ..views.progress import told, violated
-from ..views.spending import joules_of
 
 if TYPE_CHECKING:
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from ...scheduler.model.study import Objective, Scalar
-    from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
 NOTHING = '<span class="stopped">—</span>'
-
-
-class Markup(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
-
-
-def pairs(values: Mapping[str, object]) -> str:
-    """Names and values as a definition list."""
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{_html(v)}</dd>" for name, v in values.items())
-    return f"<dl>{rows}</dl>"
-
-
-def _html(value: object) -> str:
-    if isinstance(value, Markup):
-        return value
-    return escape(number(value)).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 @dataclass(frozen=True, slots=True)
