@@ -3,13 +3,15 @@
 An extension is a folder of ``extensions/``. Its ends are modules in it, each optional:
 
 ``scheduler``: ``plug``, for the engine; ``convert``, for snapshots of 0.2; ``STATE``, the type of
-its state, where that is no plain JSON; ``EVENTS``, its kinds of event by their names in a ledger.
+its state, where that is no plain JSON.
+``events``: ``EVENTS``, its kinds of event by their names in a ledger.
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), and ``check_spec`` and
 ``check_submitted`` of a study at the scheduler's door.
 ``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
-``node``: what a node announces with its devices, and what ``penstock doctor`` finds there.
+``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and
+``REPORTED``, the values of each report of the trainer's end, which the node passes on.
 ``ledger``: what it reads of the ledger for events.
 ``cli``: ``commands``, an ``Application`` of them.
 ``trainer``: for the trainer, which imports it by itself.
@@ -73,6 +75,11 @@ COMMANDS: Mapping[str, str] = {
     "similar": "system_tuning",
     "simulate": "simulation",
     "ui": "pages",
+}
+#: The extension of a kind of event that 0.2 had. Younger kinds have its name before a dot.
+KINDS: Mapping[str, str] = {
+    **dict.fromkeys(("WindowsMeasured", "Profiled", "Advised", "ConfigsProposed"), "system_tuning"),
+    "FootprintReported": "memory",
 }
 
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"
@@ -151,7 +158,7 @@ def has_command(name: str) -> bool:
 def owner_of(kind: str) -> str | None:
     """Return the extension of an event's kind, as in ``limits.Reached``; None: it is the core's."""
     name, dot, _ = kind.partition(".")
-    return name if dot else None
+    return name if dot else KINDS.get(kind)
 
 
 def needed_by(spec: StudySpec) -> tuple[str, ...]:

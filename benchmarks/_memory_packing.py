@@ -27,6 +27,7 @@ from statistics import fmean
 from typing import Any
 
 from penstock.app.extensions import PLUGS
+from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.memory.fit import RESERVE, need
 from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
@@ -37,7 +38,6 @@ from penstock.scheduler.model.events import (
     DeviceLeft,
     EpochReported,
     Event,
-    FootprintReported,
     PolicyChosen,
     Proposed,
     StudySubmitted,

@@ -6,7 +6,7 @@ from drive_world import World, check_invariants, spec
 from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
-from penstock.scheduler.model.events import DeviceJoined, FootprintReported, PolicyChosen, Tick
+from penstock.scheduler.model.events import DeviceJoined, PolicyChosen, Tick
 from penstock.scheduler.model.study import StrategySpec
 
 GIB = 2**30
@@ -74,6 +74,8 @@ class Laned(World):
 
     def told(self, name, persistent, ephemeral, **fields):
         """An attempt at work tells what memory a trial needs (GiB)."""
+        from penstock.extensions.memory.events import FootprintReported
+
         dispatch = next((d for d in self.open.values() if not d.segment.widths), None)
         if dispatch is None:
             return

@@ -28,9 +28,16 @@ from drive_world import spec
 from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.prefixes.between import earlier_trial, group_of
 from penstock.extensions.prefixes.chain import chain_of, has_prefixes, is_checked, link_at
-from penstock.extensions.system_tuning.asked.decisions import AskConfigs, Consult
+from penstock.extensions.system_tuning.asked.decisions import (
+    Advised,
+    AskConfigs,
+    ConfigsProposed,
+    Consult,
+)
+from penstock.extensions.system_tuning.races.measured import Profiled, Window, WindowsMeasured
 from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.costs.width_window import widths_up_to
@@ -327,7 +334,7 @@ class World:
         failed = self.rng.choice([""] * 9 + ["aten.nonzero"])
         found = Footprint(0, 0, 0) if failed else Footprint(peak // 4, peak - peak // 4, peak)
         self.send(
-            happened.FootprintReported,
+            FootprintReported,
             trial=dispatch.segment.trial,
             fence=dispatch.segment.fence,
             of=of,
@@ -527,13 +534,13 @@ class World:
             return
         dispatch = self.rng.choice(probing)
         windows = tuple(
-            happened.Window(config, self._ratio(config), 0.001, self.rng.choice([None, 0.9, 1.1]))
+            Window(config, self._ratio(config), 0.001, self.rng.choice([None, 0.9, 1.1]))
             for config in probe_of(dispatch)
             for _ in range(self.rng.choice([1, 4]))
         )
         failed = ((probe_of(dispatch)[-1], "not here"),) if self.rng.random() < 0.1 else ()
         self.send(
-            happened.WindowsMeasured,
+            WindowsMeasured,
             trial=dispatch.segment.trial,
             fence=dispatch.segment.fence,
             windows=windows if self.rng.random() < 0.95 else (),
@@ -550,7 +557,7 @@ class World:
     def profile(self) -> None:
         if (dispatch := self.some()) is not None:
             self.send(
-                happened.Profiled,
+                Profiled,
                 trial=dispatch.segment.trial,
                 fence=dispatch.segment.fence,
                 epoch=dispatch.segment.first,
@@ -571,7 +578,7 @@ class World:
         elif isinstance(question, Consult):
             config = self.rng.choice([(), (("threads", 1),), (("loader_workers", 2),)])
             self.send(
-                happened.Advised,
+                Advised,
                 cause=question.id,
                 workload=question.workload,
                 config=config,
@@ -581,7 +588,7 @@ class World:
             found = [(name, value) for name, values in question.choices for value in values]
             drawn = self.rng.sample(found, min(len(found), self.rng.randint(0, 3)))
             self.send(
-                happened.ConfigsProposed,
+                ConfigsProposed,
                 cause=question.id,
                 workload=question.workload,
                 configs=tuple((pair,) for pair in drawn),
@@ -599,9 +606,9 @@ class World:
         elif kind == "PolicyFailed":
             self.send(happened.PolicyFailed, cause="1.0", reason="it raised", policy=PLUGIN)
         elif kind == "Advised":
-            self.send(happened.Advised, cause="1.0", workload="w", config=(), why="")
+            self.send(Advised, cause="1.0", workload="w", config=(), why="")
         else:
-            self.send(happened.ConfigsProposed, cause="1.0", workload="w", configs=())
+            self.send(ConfigsProposed, cause="1.0", workload="w", configs=())
 
     def _propose(self, ask: Ask) -> None:
         if self.rng.random() < 0.01:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from drive_world import World, check_invariants, spec
+from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.memory.fit import RESERVE
 from penstock.extensions.memory.resident import LOADED, SLOPE
 from penstock.profiling.base.footprint import Footprint
@@ -10,7 +11,6 @@ from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import (
     DeviceJoined,
     DeviceLeft,
-    FootprintReported,
     PolicyChosen,
 )
 from penstock.scheduler.model.study import StrategySpec

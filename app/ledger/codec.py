@@ -26,6 +26,7 @@ from ...scheduler.model import events
 from ...scheduler.model.events import Event, Unread
 from ...scheduler.model.snapshot import Plan, Snapshot
 from ...scheduler.model.study import NOTHING_SPENT, Spent, StudySpec
+from ..extensions import KINDS as OF_EXTENSIONS
 from ..extensions import of_ends, owner_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ REMOVED_FIELDS: dict[str, Any] = {
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
-#: Every kind of event under the name that the ledger keeps: names stay, classes may move.
+#: Every kind of the core's events under the name that the ledger keeps: names stay, classes may
+#: move.
 KINDS: dict[str, type[Event]] = {
     "StudySubmitted": events.StudySubmitted,
     "StudyCancelled": events.StudyCancelled,
@@ -100,12 +102,7 @@ KINDS: dict[str, type[Event]] = {
     "PolicyFailed": events.PolicyFailed,
     "PolicyChosen": events.PolicyChosen,
     "PricesChosen": events.PricesChosen,
-    "WindowsMeasured": events.WindowsMeasured,
     "WidthsMeasured": events.WidthsMeasured,
-    "Profiled": events.Profiled,
-    "FootprintReported": events.FootprintReported,
-    "Advised": events.Advised,
-    "ConfigsProposed": events.ConfigsProposed,
     "Tick": events.Tick,
 }
 _NAMES = {cls: name for name, cls in KINDS.items()}
@@ -113,10 +110,7 @@ _NAMES = {cls: name for name, cls in KINDS.items()}
 
 def encode(event: Event) -> tuple[str, str]:
     """The kind and the JSON body of ``event``."""
-    name = _NAMES.get(type(event))
-    if name is None:
-        name = next(kind for kind, cls in _of_extensions().items() if cls is type(event))
-    return name, _dump(event)
+    return name_of(type(event)), _dump(event)
 
 
 def decode(kind: str, text: str) -> Event:
@@ -138,9 +132,19 @@ def decode(kind: str, text: str) -> Event:
     return event
 
 
+def name_of(cls: type[Event]) -> str:
+    """Return the name of a kind of event in the ledger."""
+    return _NAMES.get(cls) or next(name for name, own in _of_extensions().items() if own is cls)
+
+
+def kinds() -> set[str]:
+    """Return the names of all kinds of event that are known, also where their extension is not."""
+    return {*KINDS, *OF_EXTENSIONS, *_of_extensions()}
+
+
 def _of_extensions() -> dict[str, type[Event]]:
     """Every kind of event that extensions have, as ``KINDS``."""
-    return {kind: cls for kinds in of_ends("scheduler", "EVENTS") for kind, cls in kinds.items()}
+    return {kind: cls for own in of_ends("events", "EVENTS") for kind, cls in own.items()}
 
 
 def _unread(kind: str, extension: str, text: str) -> Unread:

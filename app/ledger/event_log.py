@@ -63,8 +63,8 @@ class EventLog(ABC):
 
 def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
     """A condition for events of ``kinds``, and for those of unknown kind, which are damaged."""
-    names = [kind.__name__ for kind in kinds]
-    return EVENT.c.kind.in_(names) | EVENT.c.kind.not_in(codec.KINDS)
+    names = [codec.name_of(kind) for kind in kinds]
+    return EVENT.c.kind.in_(names) | EVENT.c.kind.not_in(codec.kinds())
 
 
 def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:

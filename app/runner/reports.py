@@ -11,7 +11,6 @@ from math import inf, isfinite
 from typing import Any
 
 from ...profiling.base.architecture import Architecture
-from ...profiling.base.footprint import Footprint
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
 from ...scheduler.model.events import (
     AttemptFailed,
@@ -21,7 +20,6 @@ from ...scheduler.model.events import (
     Durable,
     EpochReported,
     Event,
-    FootprintReported,
     Remarked,
     Replayed,
     TrialReturned,
@@ -55,8 +53,8 @@ def to_question(body: Mapping[str, Any]) -> Question:
     """The question in a worker's report of kind ``suggest``. Raises Forged if malformed."""
     try:
         texts = {name: body[name] for name in ("trial", "name", "distribution", "reply")}
-        _check_reply(_text(texts, "reply"))
-        return Question(fence=whole_of(body, "fence"), **{n: _text(texts, n) for n in texts})
+        _check_reply(text_of(texts, "reply"))
+        return Question(fence=whole_of(body, "fence"), **{n: text_of(texts, n) for n in texts})
     except Exception as error:  # as in ``to_events``
         raise Forged("form", f"a malformed question: {error!r}") from error
 
@@ -74,9 +72,9 @@ class Request:
 def to_request(body: Mapping[str, Any]) -> Request:
     """The request in a worker's report of kind ``request``. Raises Forged if malformed."""
     try:
-        trial, reply = _text(body, "trial"), _text(body, "reply")
+        trial, reply = text_of(body, "trial"), text_of(body, "reply")
         _check_reply(reply)
-        command = {**body["body"], "kind": _text(body, "command")}
+        command = {**body["body"], "kind": text_of(body, "command")}
         command["study"] = trial.rpartition("-")[0]
         return Request(trial, whole_of(body, "fence"), command, reply)
     except Exception as error:  # as in ``to_events``
@@ -105,7 +103,7 @@ def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
 
 def _trial(body: Mapping[str, Any], at: float) -> dict[str, Any]:
     """The fields that every event of a trial has."""
-    return {"at": at, "cause": _text(body, "cause"), "trial": _text(body, "trial")}
+    return {"at": at, "cause": text_of(body, "cause"), "trial": text_of(body, "trial")}
 
 
 def attempt_of(body: Mapping[str, Any], at: float) -> dict[str, Any]:
@@ -119,27 +117,27 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         **attempt_of(body, at),
         epoch=whole_of(body, "epoch"),
         metrics=metrics,
-        state_hash=_text(body, "state_hash"),
-        signature=_text(body, "signature"),
+        state_hash=text_of(body, "state_hash"),
+        signature=text_of(body, "signature"),
         seconds=amount_of(body["seconds"]),
         closes=bool(body["closes"]),
-        holder=_text(body, "holder"),
-        uri=_text(body, "uri"),
+        holder=text_of(body, "holder"),
+        uri=text_of(body, "uri"),
         claimed=amount_of(body.get("claimed", 0.0)),
-        memory=_natural(body.get("memory", 0), "memory"),
+        memory=natural_of(body.get("memory", 0), "memory"),
         joules=None if body.get("joules") is None else amount_of(body["joules"]),
-        together=_natural(body.get("together", 1), "together"),
-        readers=_natural(body.get("readers", 0), "readers"),
+        together=natural_of(body.get("together", 1), "together"),
+        readers=natural_of(body.get("readers", 0), "readers"),
         alone=amount_of(body.get("alone", 0.0)),
         company=tuple(_company(each) for each in body.get("company", ())),
-        draws_digest=_text(body, "draws_digest") if "draws_digest" in body else None,
+        draws_digest=text_of(body, "draws_digest") if "draws_digest" in body else None,
     )
 
 
 def _company(pair: Any) -> tuple[int, float]:
     """A number of trials, and what an epoch takes of each together over what it takes alone."""
     trials, ratio = pair
-    if _natural(trials, "company") < 2 or amount_of(ratio) <= 0.0:
+    if natural_of(trials, "company") < 2 or amount_of(ratio) <= 0.0:
         raise ValueError(f"company = {pair}")
     return trials, float(ratio)
 
@@ -148,13 +146,13 @@ def _durable(body: Mapping[str, Any], at: float) -> Event:
     return Durable(
         **_trial(body, at),
         epoch=whole_of(body, "epoch"),
-        state_hash=_text(body, "state_hash"),
-        uri=_text(body, "uri"),
+        state_hash=text_of(body, "state_hash"),
+        uri=text_of(body, "uri"),
     )
 
 
 def _undurable(body: Mapping[str, Any], at: float) -> Event:
-    return Undurable(**_trial(body, at), reason=_text(body, "reason"))
+    return Undurable(**_trial(body, at), reason=text_of(body, "reason"))
 
 
 def _replayed(body: Mapping[str, Any], at: float) -> Event:
@@ -162,38 +160,38 @@ def _replayed(body: Mapping[str, Any], at: float) -> Event:
         **attempt_of(body, at),
         first=whole_of(body, "first"),
         last=whole_of(body, "last"),
-        reason=_text(body, "reason"),
+        reason=text_of(body, "reason"),
     )
 
 
 def _remarked(body: Mapping[str, Any], at: float) -> Event:
-    return Remarked(**attempt_of(body, at), text=_text(body, "text"))
+    return Remarked(**attempt_of(body, at), text=text_of(body, "text"))
 
 
 def _derived(body: Mapping[str, Any], at: float) -> Event:
-    log, outline = _text(body, "log"), _text(body, "outline")
+    log, outline = text_of(body, "log"), text_of(body, "outline")
     for text in (log, outline):
         if not isinstance(json.loads(text), list):
             raise TypeError(f"a list is {text[:100]!r}")
-    base, digest = _text(body, "base"), _text(body, "digest")
+    base, digest = text_of(body, "base"), text_of(body, "digest")
     return Derived(**attempt_of(body, at), log=log, base=base, digest=digest, outline=outline)
 
 
 def _described(body: Mapping[str, Any], at: float) -> Event:
-    counts = {each.name: _natural(body[each.name], each.name) for each in fields(Architecture)}
+    counts = {each.name: natural_of(body[each.name], each.name) for each in fields(Architecture)}
     choices = body["choices"]
     if not isinstance(choices, list) or not all(isinstance(each, str) for each in choices):
         raise TypeError(f"choices = {str(choices)[:100]}")
     return Described(
         **attempt_of(body, at),
-        of=_text(body, "of"),
+        of=text_of(body, "of"),
         architecture=Architecture(**counts),
         choices=tuple(choices),
     )
 
 
 def _widths(body: Mapping[str, Any], at: float) -> Event:
-    seconds = tuple((_natural(width, "width"), float(took)) for width, took in body["seconds"])
+    seconds = tuple((natural_of(width, "width"), float(took)) for width, took in body["seconds"])
     for width, took in seconds:
         if width < 1 or not 0 < took < inf:
             raise ValueError(f"seconds = {width, took}")
@@ -223,19 +221,6 @@ def _knob(value: Any) -> Value:
     return value
 
 
-def _footprint(body: Mapping[str, Any], at: float) -> Event:
-    amounts = {each.name: _natural(body[each.name], each.name) for each in fields(Footprint)}
-    return FootprintReported(
-        **attempt_of(body, at),
-        of=_text(body, "of"),
-        footprint=Footprint(**amounts),
-        measured=bool(body["measured"]),
-        base=_natural(body["base"], "base"),
-        recurrent=bool(body["recurrent"]),
-        failed=_text(body, "failed"),
-    )
-
-
 def _returned(body: Mapping[str, Any], at: float) -> Event:
     value = body["value"]
     return TrialReturned(
@@ -245,10 +230,10 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
         constraints=tuple((str(n), float(v)) for n, v in body.get("constraints", {}).items()),
         pruned=bool(body.get("pruned", False)),
         unasked=tuple(str(name) for name in body.get("unasked", ())),
-        left=_natural(body.get("left", 0), "left"),
-        reported=_natural(body["reported"], "reported") if "reported" in body else 0,
-        writings=_natural(body.get("writings", 0), "writings"),
-        draws_digest=_text(body, "draws_digest") if "draws_digest" in body else None,
+        left=natural_of(body.get("left", 0), "left"),
+        reported=natural_of(body["reported"], "reported") if "reported" in body else 0,
+        writings=natural_of(body.get("writings", 0), "writings"),
+        draws_digest=text_of(body, "draws_digest") if "draws_digest" in body else None,
     )
 
 
@@ -257,20 +242,20 @@ def _written(body: Mapping[str, Any], at: float) -> Event:
     return TrialWritten(
         **attempt_of(body, at),
         writing=writing,
-        number=_natural(body.get("number", 0), "number"),
-        draws_digest=_text(body, "draws_digest"),
+        number=natural_of(body.get("number", 0), "number"),
+        draws_digest=text_of(body, "draws_digest"),
     )
 
 
 def _failed(body: Mapping[str, Any], at: float) -> Event:
-    kind = _text(body, "failure")
+    kind = text_of(body, "failure")
     if kind not in KINDS:
         raise ValueError(f"failure = {kind!r}")
     return AttemptFailed(
         **attempt_of(body, at),
         kind=kind,
-        message=_text(body, "message"),
-        traceback=_text(body, "traceback"),
+        message=text_of(body, "message"),
+        traceback=text_of(body, "traceback"),
         trying=config_of(body.get("trying", ())),
     )
 
@@ -278,11 +263,11 @@ def _failed(body: Mapping[str, Any], at: float) -> Event:
 def _lost(body: Mapping[str, Any], at: float) -> Event:
     return AttemptLost(
         **attempt_of(body, at),
-        reason=_text(body, "reason"),
+        reason=text_of(body, "reason"),
         refused=bool(body.get("refused", False)),
-        ranks=tuple(dict.fromkeys(_natural(rank, "rank") for rank in body.get("ranks", ()))),
-        signature=_text(body, "signature"),
-        expected=_text(body, "expected"),
+        ranks=tuple(dict.fromkeys(natural_of(rank, "rank") for rank in body.get("ranks", ()))),
+        signature=text_of(body, "signature"),
+        expected=text_of(body, "expected"),
     )
 
 
@@ -294,13 +279,15 @@ def amount_of(value: Any) -> float:
     return amount
 
 
-def _natural(value: Any, name: str) -> int:
+def natural_of(value: Any, name: str) -> int:
+    """Return a whole number from 0. Raises TypeError."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INT:
         raise TypeError(f"{name} = {value!r} is not a whole number from 0 to {MAX_INT}")
     return value
 
 
-def _text(body: Mapping[str, Any], name: str) -> str:
+def text_of(body: Mapping[str, Any], name: str) -> str:
+    """Return a text; empty if there is none. Raises TypeError."""
     value = body.get(name, "")
     if not isinstance(value, str):
         raise TypeError(f"{name} = {value!r} is not a string")
@@ -309,7 +296,7 @@ def _text(body: Mapping[str, Any], name: str) -> str:
 
 def whole_of(body: Mapping[str, Any], name: str) -> int:
     """Return a whole number from 1. Raises ValueError, TypeError or KeyError."""
-    value = _natural(body[name], name)
+    value = natural_of(body[name], name)
     if value < 1:
         raise ValueError(f"{name} = {value!r} is less than 1")
     return value
@@ -324,7 +311,6 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "described": _described,
     "replayed": _replayed,
     "widths": _widths,
-    "footprint": _footprint,
     "returned": _returned,
     "written": _written,
     "failed": _failed,

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import SegmentTask, dumps
+from ..extensions import of_ends
 from ..host.stopped import Stillness
 from ..launching.launch import CannotStart
 from .conversations import TrainerGone
@@ -33,16 +34,6 @@ STOP_GRACE = 2.0
 STILL_LIMIT = 15.0
 #: Seconds in which a member of a broken gang may say what happened, before the others do.
 BROKEN_GRACE = 0.5
-#: What the trainer has measured beside an epoch, and its fields.
-MEASURED = {
-    "windows": ("windows", "failed"),
-    "profiled": ("epoch", "values"),
-    "footprint": (
-        *("of", "persistent", "ephemeral", "reserved", "base"),
-        *("measured", "recurrent", "failed"),
-    ),
-    "described": ("of", "parameters", "flops", "activations", "operators", "choices"),
-}
 #: The most seconds without a look at the clock.
 POLL_INTERVAL = 0.5
 #: Seconds for which an announcement waits: for more of it, or for a report that takes it along.
@@ -235,7 +226,7 @@ class Session:
                 self._limit.begin()
             return None
         try:
-            return self._HANDLERS[str(op)](self, trainer, line)
+            return self._HANDLERS.get(str(op), Session._on_reported)(self, trainer, line)
         except _MALFORMED as error:
             raise trainer.malformed(line) from error
 
@@ -288,9 +279,11 @@ class Session:
             self._reports.report({"kind": "widths", **body}, closes=True)
         return {"measured": [width for width, _ in line["seconds"]]}
 
-    def _on_measured(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        body = {name: line[name] for name in MEASURED[line["op"]]}
-        self._reports.report({"kind": line["op"], **body}, closes=False)
+    def _on_reported(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """Pass on what an extension's end in the trainer reports."""
+        kind = line["op"]
+        [names] = (known[kind] for known in of_ends("node", "REPORTED") if kind in known)
+        self._reports.report({"kind": kind, **{name: line[name] for name in names}}, closes=False)
 
     def _on_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._limit.begin()  # the user's code does not cause this wait
@@ -409,7 +402,6 @@ class Session:
         "replayed": _on_replayed,
         "trying": _on_probing,
         "widths": _on_widths,
-        **dict.fromkeys(MEASURED, _on_measured),
         "waiting": _on_waiting,
         "suggest": _on_suggest,
         "request": _on_request,

@@ -9,10 +9,9 @@ from ...profiling.devices.device import slot_name
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
-from ...scheduler.model.study import number_of
 from ...tasks.contracts.shared_state import LEFT
 from ...tasks.objectives.log_records import KEY as LOG_RECORDS
-from ..common.text import count, duration, instead, number, size
+from ..common.text import count, duration, instead, number
 from ..extensions import of_ends
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ def sentence(
             text = f"its state could not be written to the store: {event.reason}"
         case happened.Replayed() | happened.Remarked():
             text = _remark(event, attempt)
-        case happened.FootprintReported():
-            text = _footprint(event)
         case happened.WidthsMeasured():
             text = _widths(event)
         case happened.Suggested():
@@ -90,6 +87,13 @@ def _of_extension(event: Event) -> str:
         if (says := sentences.get(type(event))) is not None:
             text: str = says(event)
             return text
+    return kind_of(event)
+
+
+def kind_of(event: Event) -> str:
+    """Return what an event is called of which there is nothing to say."""
+    if isinstance(event, happened.Unread):
+        return f"{event.kind} of the extension {event.extension}, which is not there,"
     return type(event).__name__
 
 
@@ -197,15 +201,6 @@ def _written(event: happened.TrialWritten) -> str:
 def _names(noun: str, attributes: Attributes) -> str:
     plural = "" if len(attributes) == 1 else "s"
     return f"{noun}{plural} {', '.join(name for name, _ in attributes)}"
-
-
-def _footprint(event: happened.FootprintReported) -> str:
-    of = f"trial {number_of(event.of)}"
-    if event.failed:
-        return f"the memory that {of} needs could not be estimated: {event.failed}"
-    how = "was measured" if event.measured else "was estimated"
-    need = f"{size(event.footprint.peak)}, {size(event.footprint.persistent)} of it between steps"
-    return f"the memory that {of} needs {how}: {need}"
 
 
 def _widths(event: happened.WidthsMeasured) -> str:

@@ -25,7 +25,7 @@ from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 from ..views.progress import final_metrics, origins
 from .lengths import length_words
-from .sentences import fence_of, planless, sentence
+from .sentences import fence_of, kind_of, planless, sentence
 from .standing import standing
 
 if TYPE_CHECKING:
@@ -167,7 +167,6 @@ _OCCASIONS: dict[type[Event], str] = {
     happened.StudyExtended: "the study was extended",
     happened.LedgerRestored: "an older ledger was restored",
     happened.Proposed: "the sampler proposed it",
-    happened.FootprintReported: "it was known what memory a trial needs",
     happened.Tick: "its wait was over",
 }
 
@@ -189,7 +188,9 @@ def _occasion(reason: Event, trial: str, names: Mapping[str, str]) -> str:
         case happened.AttemptFailed() | happened.AttemptLost():
             text = f"an attempt of {_who(reason.trial, trial, names)} failed"
         case _:
-            text = _OCCASIONS.get(type(reason), f"{type(reason).__name__} was handled")
+            known = (_OCCASIONS, *of_ends("show", "OCCASIONS"))
+            told = (occasions[type(reason)] for occasions in known if type(reason) in occasions)
+            text = next(told, f"{kind_of(reason)} was handled")
     return text
 
 

@@ -9,13 +9,13 @@ that cannot be traced is not tried for ever.
 from __future__ import annotations
 
 from ...scheduler.model.decisions import Member
-from ...scheduler.model.events import FootprintReported
 from ...scheduler.model.trial import FINAL, Trial, TrialState
 from ...scheduler.resources.lanes import in_use
 from ...scheduler.state.architectures import named, relate_tensors
 from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import NO_VALUES, SegmentValues
 from ...scheduler.state.state import StudyState
+from .events import FootprintReported
 from .known import NAME, known_study, note_study, note_trial
 from .processes import Processes
 

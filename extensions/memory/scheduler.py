@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Member
-from ...scheduler.model.events import FootprintReported
 from ...scheduler.model.trial import Trial
 from ...scheduler.resources.lanes import in_use
 from ...scheduler.resources.slots import at_once
 from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import Extension
+from .events import FootprintReported
 from .fit import is_too_small, left
 from .footprints import Footprints
 from .known import NAME, Known, convert, footprints_of, forget_study, known_of

@@ -6,14 +6,16 @@ other studies included (``margin``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import count, size
 from ...app.ledger.codec import spec_from_json
 from ...profiling.base.footprint import Footprint
-from ...scheduler.model.events import EpochReported, FootprintReported
+from ...scheduler.model.events import EpochReported, Event
+from ...scheduler.model.study import number_of
+from .events import FootprintReported
 from .margin import LEAST, margin
 from .resident import Grown, resident_bytes, slope
 
@@ -204,5 +206,18 @@ def _section(reader: Reader, study: StudyRow) -> RenderableType:
     return memory_view(memory_of(reader, study))
 
 
+def _footprint(event: FootprintReported) -> str:
+    of = f"trial {number_of(event.of)}"
+    if event.failed:
+        return f"the memory that {of} needs could not be estimated: {event.failed}"
+    how = "was measured" if event.measured else "was estimated"
+    need = f"{size(event.footprint.peak)}, {size(event.footprint.persistent)} of it between steps"
+    return f"the memory that {of} needs {how}: {need}"
+
+
+#: Sentences of a story about events, by the event's class.
+SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {FootprintReported: _footprint}
+#: What happened as an event was handled from which a dispatch follows, by the event's class.
+OCCASIONS: Mapping[type[Event], str] = {FootprintReported: "it was known what memory a trial needs"}
 #: The heading of what the page of a study's memory says, and what draws it.
 DETAILS = ("Memory", _section)

@@ -15,9 +15,9 @@ from ...app.extensions import PLUGS
 from ...app.extensions import names as extensions
 from ...app.ledger.ledger import MemoryLedger
 from ...app.optuna_bridge.samplers import SamplerHost
+from ...app.runner.reports import to_events
 from ...app.runner.runner import Runner
 from ...profiling.base.errors import BackendError
-from ...profiling.base.footprint import Footprint
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
@@ -25,7 +25,6 @@ from ...scheduler.engine.engine import Engine
 from ...scheduler.model.decisions import Segment
 from ...scheduler.model.events import (
     Event,
-    FootprintReported,
     PolicyChosen,
     PricesChosen,
     StudySubmitted,
@@ -57,22 +56,15 @@ def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now
     names = (*state.ready, *(each.segment.trial for each in state.attempts.values()))
     known = runner.engine.extensions.footprints
     unknown = [name for name in names if not known(state.trials[name])]
-    events = []
+    reports = []
     for name in unknown:
         need = needs(Segment(name, 1, 1, 0, ()))
-        footprint = Footprint(need.persistent, need.ephemeral, need.peak())
-        events.append(
-            FootprintReported(
-                at=now,
-                trial=reporter.segment.trial,
-                fence=reporter.segment.fence,
-                of=name,
-                footprint=footprint,
-                measured=True,
-            )
-        )
-    if events:
-        runner.start(*events)
+        tensors = {"persistent": need.persistent, "ephemeral": need.ephemeral}
+        body = {"kind": "footprint", "of": name, **tensors, "reserved": need.peak(), "base": 0}
+        reports.append(body | {"measured": True, "recurrent": False})
+    by = {"trial": reporter.segment.trial, "fence": reporter.segment.fence}
+    if reports:
+        runner.start(*(event for body in reports for event in to_events(by | body, now)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,16 @@
-"""The node's end: which system parameters never ran on such hardware, for ``doctor``."""
+"""The node's end: which reports it passes on, and which knobs never ran on such hardware."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...profiling.knobs.knobs import KNOBS
+
+#: The values of each report of the trainer's end, by its kind.
+REPORTED: Mapping[str, tuple[str, ...]] = {
+    "windows": ("windows", "failed"),
+    "profiled": ("epoch", "values"),
+}
 
 
 def finding() -> tuple[str, str]:

@@ -20,11 +20,10 @@ from typing import cast
 from ...profiling.knobs.knobs import SlotClass, knob_values, system_configs
 from ...profiling.similarity.history import machine_class
 from ...scheduler.model.decisions import Member
-from ...scheduler.model.events import ConfigsProposed
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.state.core import Core, Refused
-from .asked.decisions import AskConfigs, Remember
+from .asked.decisions import AskConfigs, ConfigsProposed, Remember
 from .races.racing import PROBING, Race
 from .workloads import WorkloadTuning, tuning_in, workload_of, workloads_in
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...scheduler.engine.engine import Parts
-from ...scheduler.model.events import Advised, ConfigsProposed, Profiled, WindowsMeasured
 from ...scheduler.model.study import StudySpec
 from ...scheduler.state.extensions import Extension
+from .asked.decisions import Advised, ConfigsProposed
 from .name import NAME
 from .probing import Probing
+from .races.measured import Profiled, WindowsMeasured
 from .tuning import Tuning
 from .workloads import TuningState
 

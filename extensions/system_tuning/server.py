@@ -15,16 +15,10 @@ from ...app.runner.decision_collector import Turn
 from ...app.runner.reports import amount_of, attempt_of, config_of, whole_of
 from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.similarity.history import HistoryEntry, source_of
-from ...scheduler.model.events import (
-    Advised,
-    ConfigsProposed,
-    Event,
-    Profiled,
-    Window,
-    WindowsMeasured,
-)
+from ...scheduler.model.events import Event
 from .asked.advisor import Advisor
-from .asked.decisions import AskConfigs, Consult, Remember
+from .asked.decisions import Advised, AskConfigs, ConfigsProposed, Consult, Remember
+from .races.measured import Profiled, Window, WindowsMeasured
 
 if TYPE_CHECKING:
     from ...app.ledger.ledger import Ledger

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import duration
 from ...profiling.knobs.knobs import config_text
-from ...scheduler.model.events import Profiled, WindowsMeasured
+from .races.measured import Profiled, WindowsMeasured
 from .shown.tried import tried
 
 if TYPE_CHECKING:

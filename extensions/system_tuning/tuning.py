@@ -26,15 +26,16 @@ from typing import cast
 
 from ...profiling.knobs.knobs import SystemConfig, merged, part
 from ...scheduler.model.decisions import Decision, Member
-from ...scheduler.model.events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
+from ...scheduler.model.events import AttemptFailed
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core, Refused
 from ...scheduler.state.extensions import SegmentValues
 from ...scheduler.state.state import StudyState
-from .asked.decisions import Consult, Remember
+from .asked.decisions import Advised, Consult, Remember
 from .name import NAME
 from .probing import Probing
+from .races.measured import Profiled, Window, WindowsMeasured
 from .races.racing import PROBING, Race
 from .workloads import Suspect, WorkloadTuning, tuning_in, workloads_in
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...profiling.base.architecture import Architecture
-from ...profiling.base.footprint import Footprint
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from .finished import EarlierTrial, FinishedStudy, FinishedTrial
@@ -407,34 +406,6 @@ class EpochReported(Event):
     draws_digest: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Training steps under ``config``, measured between steps under the default configuration.
-
-    ``ratio`` is seconds a step over the default's. ``joules`` is the same ratio for joules a step
-    (None: not measured). ``wasted`` is how many seconds the window and its share of the default's
-    steps took beyond the training itself.
-    """
-
-    config: SystemConfig
-    ratio: float
-    wasted: float
-    joules: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowsMeasured(Event):
-    """An attempt measured system configurations.
-
-    ``failed`` holds those that it could not run, each with the reason.
-    """
-
-    trial: str
-    fence: int
-    windows: tuple[Window, ...]
-    failed: tuple[tuple[SystemConfig, str], ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WidthsMeasured(Event):
     """An attempt measured steps of its trial at several widths, which ends it.
@@ -450,58 +421,6 @@ class WidthsMeasured(Event):
     steps: int
     meeting: float = 0.0
     met: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profiled(Event):
-    """Rates and ratios that were counted in an epoch of the trial (docs/profiling.md).
-
-    Values that could not be measured are absent.
-    """
-
-    trial: str
-    fence: int
-    epoch: int
-    values: Metrics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FootprintReported(Event):
-    """An attempt of ``trial`` found what memory the trial ``of`` needs.
-
-    ``failed`` says why it could not be estimated; the footprint is then all 0. ``recurrent``:
-    estimates of such a model are less certain. ``base`` is what the process of the attempt had
-    before it (bytes).
-    """
-
-    trial: str
-    fence: int
-    of: str
-    footprint: Footprint
-    measured: bool
-    base: int = 0
-    recurrent: bool = False
-    failed: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advised(Event):
-    """The history's answer to ``Consult``: a configuration to try, and why.
-
-    The configuration is empty if the history knows of none.
-    """
-
-    workload: str
-    config: SystemConfig
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigsProposed(Event):
-    """The answer to ``AskConfigs``: configurations to try next, none if nothing is left."""
-
-    workload: str
-    configs: tuple[SystemConfig, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.app.extensions import KINDS as OF_02
+from penstock.app.extensions import names, of_ends
 from penstock.app.ledger import codec
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.scheduler.model import events
@@ -40,7 +43,10 @@ def with_fields(text, **fields):
     return json.dumps(json.loads(text) | fields)
 
 
-@pytest.mark.parametrize("cls", codec.KINDS.values(), ids=codec.KINDS)
+KINDS = dict(chain(codec.KINDS.items(), *(own.items() for own in of_ends("events", "EVENTS"))))
+
+
+@pytest.mark.parametrize("cls", KINDS.values(), ids=KINDS)
 def test_every_kind_comes_back_equal_and_with_the_same_types(cls):
     @settings(max_examples=30, deadline=None)
     @given(st.from_type(cls))
@@ -73,6 +79,21 @@ def test_every_event_class_has_a_kind_under_its_own_name():
     }
     del classes["Unread"]  # stands for one that cannot be read, and is never written
     assert classes == codec.KINDS
+
+
+def test_a_kind_of_an_extension_has_its_name_but_those_of_0_2():
+    for extension, own in zip(names("events"), of_ends("events", "EVENTS"), strict=True):
+        for name, cls in own.items():
+            assert OF_02.get(name) == extension or name == f"{extension}.{cls.__name__}"
+
+
+@pytest.mark.parametrize("name", OF_02)
+def test_a_kind_of_0_2_is_kept_where_its_extension_is_not_there(name, monkeypatch):
+    monkeypatch.setattr(codec, "of_ends", lambda *_: ())
+    body = json.dumps({"at": 1.5, "trial": "s-0001", "unknown": 1})
+    unread = codec.decode(name, body)
+    assert unread == events.Unread(at=1.5, kind=name, extension=OF_02[name], study="s")
+    assert name in codec.kinds()
 
 
 def test_a_body_from_before_a_field_was_added_decodes_with_the_default():

@@ -12,9 +12,9 @@ from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Ask
 from penstock.scheduler.model.events import (
-    Advised,
     AttemptFailed,
     DeviceLeft,
+    Event,
     PolicyChosen,
     PricesChosen,
     StudyPaused,
@@ -24,6 +24,11 @@ from penstock.scheduler.model.retry import LOSS_LIMIT
 from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.state.extensions import Extension, SegmentValues
+
+
+class Painted(Event):
+    """An event of an extension that is not there."""
+
 
 PLAIN = SegmentValues()
 SHORT = StrategySpec("full", max_epochs=2)
@@ -252,6 +257,6 @@ def test_questions_of_extensions_are_there_until_they_are_answered():
 
 def test_an_event_of_an_extension_that_is_not_there_is_refused():
     engine = Engine()
-    with pytest.raises(Refused, match="no extension that is there handles Advised"):
-        engine.handle(Advised(at=0.0, workload="w", config=(), why=""))
+    with pytest.raises(Refused, match="no extension that is there handles Painted"):
+        engine.handle(Painted(at=0.0))
     assert engine.state.seq == 0

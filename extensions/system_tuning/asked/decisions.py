@@ -1,4 +1,7 @@
-"""Decisions of the scheduler's end: questions to the history and to a model, and what is kept."""
+"""Decisions of the scheduler's end, and the events that answer them.
+
+They are questions to the history and to a model, and what is kept.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 
 from ....profiling.knobs.knobs import KnobValues, SystemConfig
 from ....scheduler.model.decisions import Decision
+from ....scheduler.model.events import Event
 from ....scheduler.model.study import Metrics
 
 
@@ -53,3 +57,23 @@ class Remember(Decision):
     windows: int
     #: Configurations that cannot be run.
     infeasible: tuple[SystemConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advised(Event):
+    """The history's answer to ``Consult``: a configuration to try, and why.
+
+    The configuration is empty if the history knows of none.
+    """
+
+    workload: str
+    config: SystemConfig
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigsProposed(Event):
+    """The answer to ``AskConfigs``: configurations to try next, none if nothing is left."""
+
+    workload: str
+    configs: tuple[SystemConfig, ...]

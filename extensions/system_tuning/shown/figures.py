@@ -28,7 +28,7 @@ from ....scheduler.model.study import number_of
 
 if TYPE_CHECKING:
     from ....profiling.similarity.service import Similarity
-    from ....scheduler.model.events import Profiled
+    from ..races.measured import Profiled
     from .tried import TriedConfiguration
 
 

@@ -12,7 +12,8 @@ from ....app.drawings.charts import Figure
 from ....app.drawings.section import Section
 from ....profiling.knobs.knobs import SystemConfig, config_text
 from ....profiling.similarity.history import machine_class, source_of
-from ....scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
+from ....scheduler.model.events import AttemptFailed
+from ..races.measured import Profiled, WindowsMeasured
 from ..races.racing import PROBING, bound_alpha
 from .figures import by_batch, clusters, heat, speedups
 from .tried import TriedConfiguration, crashed, tried, tried_by_epoch

@@ -10,8 +10,9 @@ from ....profiling.base.errors import UsageError
 from ....profiling.similarity.clusters import KMEANS
 from ....profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
 from ....profiling.similarity.service import Nearest, Neighbour, Similarity
-from ....scheduler.model.events import Described, Profiled
+from ....scheduler.model.events import Described
 from ....scheduler.model.study import number_of
+from ..races.measured import Profiled
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

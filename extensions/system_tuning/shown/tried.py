@@ -10,8 +10,9 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from ....profiling.knobs.knobs import SystemConfig
-from ....scheduler.model.events import AttemptFailed, Window, WindowsMeasured
+from ....scheduler.model.events import AttemptFailed
 from ..races.arm import MIN_WINDOWS, Arm
+from ..races.measured import Window, WindowsMeasured
 
 if TYPE_CHECKING:
     from ....app.ledger.rows import EpochRow

@@ -9,9 +9,16 @@ import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
-from penstock.extensions.system_tuning.asked.decisions import AskConfigs, Consult, Remember
+from penstock.extensions.system_tuning.asked.decisions import (
+    Advised,
+    AskConfigs,
+    ConfigsProposed,
+    Consult,
+    Remember,
+)
 from penstock.extensions.system_tuning.name import NAME
 from penstock.extensions.system_tuning.probing import PROPOSALS
+from penstock.extensions.system_tuning.races.measured import Profiled, Window, WindowsMeasured
 from penstock.extensions.system_tuning.tuning import (
     MAX_SILENT_PROBES,
     PROBE_SHARE,
@@ -23,15 +30,10 @@ from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import (
-    Advised,
     AttemptFailed,
-    ConfigsProposed,
     Described,
     DeviceJoined,
     PolicyChosen,
-    Profiled,
-    Window,
-    WindowsMeasured,
 )
 from penstock.scheduler.model.study import StrategySpec, SuperNet
 from penstock.scheduler.model.trial import Trial

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from drive_world import spec
 from penstock.app.ledger.rows import EpochRow, TrialRow
+from penstock.extensions.system_tuning.races.measured import Profiled, Window, WindowsMeasured
 from penstock.extensions.system_tuning.shown.figures import by_batch, clusters, heat, speedups
 from penstock.extensions.system_tuning.shown.section import configurations_line, system_section
 from penstock.extensions.system_tuning.shown.tried import tried
@@ -11,7 +12,7 @@ from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.features import principal
 from penstock.profiling.similarity.history import HistoryEntry, digest, machine_class
 from penstock.profiling.similarity.service import Similarity
-from penstock.scheduler.model.events import AttemptFailed, Profiled, Window, WindowsMeasured
+from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.state.state import DeviceRecord
 from plotly import graph_objects
 

@@ -12,6 +12,7 @@ import pytest
 from ledger_batches import first_batch
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
+from penstock.extensions.system_tuning.races.measured import Profiled
 from penstock.extensions.system_tuning.shown.similar import (
     find_similar,
     profile_of_trial,
@@ -24,7 +25,7 @@ from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
 from penstock.scheduler.model.decisions import Member
-from penstock.scheduler.model.events import Described, Profiled
+from penstock.scheduler.model.events import Described
 from penstock.scheduler.state.state import DeviceRecord
 from rich.console import Console
 

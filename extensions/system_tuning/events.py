@@ -1,0 +1,14 @@
+"""Names the kinds of event of system tuning in a ledger. They are those of 0.2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...scheduler.model.events import Event
+from .asked.decisions import Advised, ConfigsProposed
+from .races.measured import Profiled, WindowsMeasured
+
+#: The kinds of event, by their names.
+EVENTS: Mapping[str, type[Event]] = {
+    each.__name__: each for each in (WindowsMeasured, Profiled, Advised, ConfigsProposed)
+}

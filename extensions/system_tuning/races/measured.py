@@ -1,0 +1,50 @@
+"""What trainers have measured, as events: windows under system configurations, and profiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....profiling.knobs.knobs import SystemConfig
+from ....scheduler.model.events import Event
+from ....scheduler.model.study import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Training steps under ``config``, measured between steps under the default configuration.
+
+    ``ratio`` is seconds a step over the default's. ``joules`` is the same ratio for joules a step
+    (None: not measured). ``wasted`` is how many seconds the window and its share of the default's
+    steps took beyond the training itself.
+    """
+
+    config: SystemConfig
+    ratio: float
+    wasted: float
+    joules: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsMeasured(Event):
+    """An attempt measured system configurations.
+
+    ``failed`` holds those that it could not run, each with the reason.
+    """
+
+    trial: str
+    fence: int
+    windows: tuple[Window, ...]
+    failed: tuple[tuple[SystemConfig, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled(Event):
+    """Rates and ratios that were counted in an epoch of the trial (docs/profiling.md).
+
+    Values that could not be measured are absent.
+    """
+
+    trial: str
+    fence: int
+    epoch: int
+    values: Metrics
