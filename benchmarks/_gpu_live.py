@@ -21,7 +21,7 @@ from penstock.tasks.training.determinism import configure
 from torch import Tensor, nn
 
 from ._data import mnist_is_here
-from ._live import LeNet
+from ._lenet import LeNet
 from ._studies import installation
 
 #: How trials share a GPU. With none of these there is one at a time, which is compared with.

@@ -7,11 +7,9 @@ placement are measured.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -31,13 +29,10 @@ from penstock.scheduler.model.study import StrategySpec, StudySpec
 from penstock.scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
 from penstock.scheduler.policies.planner.width_plan import Shape, curve_of
 from penstock.scheduler.strategies.base import rungs
-from torch.utils.data import Dataset, Subset
 
 from ._data import mnist_is_here
 from ._digits import DigitsNet
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-import mnist_lenet
+from ._lenet import LeNet
 
 DEVICES = 2
 #: The workload that does not scale. Its epochs are long enough to measure widths.
@@ -48,11 +43,6 @@ MIN_EPOCHS, MAX_EPOCHS, ETA = 1, 9, 3
 @cache
 def _digits() -> penstock.Data:
     return DigitsNet({}).data()
-
-
-@cache
-def _mnist() -> Dataset[Any]:
-    return mnist_lenet.LeNet({}).data().train.dataset
 
 
 class Digits(DigitsNet):
@@ -70,17 +60,6 @@ class Spectral(Digits):
             if parameter.grad.dim() == 2:
                 norm = torch.linalg.matrix_norm(parameter.grad, 2)
                 parameter.grad.div_(norm.clamp(min=1.0))
-
-
-class LeNet(mnist_lenet.LeNet):
-    """LeNet-5 on few or many of MNIST's images."""
-
-    def data(self):
-        split, examples = self.params["examples"], self.params["examples"] * 10 // 9
-        return penstock.Data(
-            train=Subset(_mnist(), range(split)),
-            validation=Subset(_mnist(), range(split, examples)),
-        )
 
 
 SPACES: dict[Any, dict[str, Any]] = {

@@ -23,7 +23,7 @@ from penstock.scheduler.model.trial import Trial
 
 from ._data import mnist_is_here
 from ._digits import SteppedNet
-from ._live import LeNet
+from ._lenet import LeNet
 
 #: Epochs of a piece.
 PIECE = 10

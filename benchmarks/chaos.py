@@ -65,7 +65,6 @@ from statistics import median
 from typing import Any
 
 from penstock.app.ledger.rows import EpochRow
-from penstock.extensions.sharing.node import folder_of
 
 from . import _sampler_faults
 from ._faults import Faults, Hit
@@ -229,6 +228,8 @@ def campaign(
     only: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """``n`` faults (``only`` of some kinds), the undisturbed run, and the figures. Raises Stuck."""
+    from penstock.extensions.sharing.node import folder_of  # the objectives' faults need it not
+
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     hit: Callable[[Path], Site]
     plain: Callable[[Path], Site]

@@ -1,13 +1,16 @@
 """What all tests need of the process that they run in, and which of them are never run again.
 
 A test that needs an extension is in ``tests/extensions/NAME``, or marked with
-``pytest.mark.extension("NAME")``. Where the extension's folder is not there, files of the former
-are not even read, as they may import it, and tests that are marked are skipped.
+``pytest.mark.extension("NAME")``. Where the extension's folder is not there, tests that are marked
+are skipped. Files of which all tests need it, by their place or their ``pytestmark``, are not even
+imported, as they may import it.
 """
 
 from __future__ import annotations
 
+import ast
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from penstock.app.extensions import NEEDS
 TESTS = Path(__file__).parent
 #: The folder of the extensions, and that of their tests.
 EXTENSIONS, OF_EXTENSIONS = TESTS.parent / "extensions", TESTS / "extensions"
+EXTENSION_MARK = "pytest.mark.extension"
 
 
 def pytest_configure() -> None:
@@ -36,8 +40,7 @@ def pytest_itemcollected(item) -> None:
 
 
 def pytest_ignore_collect(collection_path) -> bool | None:
-    name = extension_of(collection_path)
-    return True if name is not None and not is_there(name) else None
+    return None if all(map(is_there, needed_by(collection_path))) else True
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -53,6 +56,19 @@ def extension_of(path: Path) -> str | None:
     if not path.is_relative_to(OF_EXTENSIONS):
         return None
     return next(iter(path.relative_to(OF_EXTENSIONS).parts), None)
+
+
+def needed_by(path: Path) -> Iterator[str]:
+    """Yield the extensions that all tests of a file or folder need."""
+    if (name := extension_of(path)) is not None:
+        yield name
+    if path.suffix != ".py" or EXTENSION_MARK not in (text := path.read_text()):
+        return
+    for statement in ast.parse(text).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "pytestmark":
+            for call in ast.walk(statement.value):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == EXTENSION_MARK:
+                    yield from (ast.literal_eval(each) for each in call.args)
 
 
 def is_there(name: str) -> bool:

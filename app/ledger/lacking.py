@@ -3,15 +3,19 @@
 As the scheduler starts, a study that needs such an extension begins to lack it, which is an event,
 and one that lacks an extension which is there again goes on. What a study needs, the engine has
 noted while the extension was there; of a study of an older version its specification says it.
+
+Before that the events are replayed that no snapshot covers, as after a crash: those say what was
+decided with the extension, and where that cannot be followed without it, the error names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...profiling.base.errors import BrokenExtension
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import Event, StudyPaused, StudyResumed
+from ...scheduler.state.state import StudyState
 from ..extensions import absent, needed_by
 
 
@@ -19,8 +23,7 @@ def lack_events(engine: Engine, at: float) -> Iterator[Event]:
     """The events by which studies begin to lack extensions, or no longer do, at ``at``."""
     there, unfit = engine.extensions.names, engine.extensions.unfit
     for study in engine.state.studies.values():
-        needed = dict.fromkeys((*study.needs, *needed_by(study.spec), *study.lacks))
-        for name in needed:
+        for name in _needed(study):
             if name not in there and name not in study.lacks:
                 why = unfit.get(name)
                 words = absent(name) if why is None else broken_words(name, why)
@@ -28,6 +31,22 @@ def lack_events(engine: Engine, at: float) -> Iterator[Event]:
         found = tuple(name for name in study.lacks if name in there)
         if found:
             yield StudyResumed(at=at, study=study.spec.id, found=found)
+
+
+def missing(engine: Engine) -> tuple[str, ...]:
+    """Return the extensions that are not there, and that studies need which do not lack them."""
+    there = {*engine.extensions.names, *engine.extensions.unfit}
+    needed = (
+        name
+        for study in engine.state.studies.values()
+        for name in _needed(study)
+        if name not in study.lacks
+    )
+    return tuple(name for name in dict.fromkeys(needed) if name not in there)
+
+
+def _needed(study: StudyState) -> Iterable[str]:
+    return dict.fromkeys((*study.needs, *needed_by(study.spec), *study.lacks))
 
 
 def hold_events(engine: Engine, broken: BrokenExtension, at: float) -> Iterator[Event]:

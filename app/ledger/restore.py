@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...profiling.base.errors import BackendError, IllegalTransition, LedgerRefused, UsageError
@@ -14,6 +14,7 @@ from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.registry import make_strategy
 from ..extensions import PLUGS
 from .codec import state_from_json
+from .lacking import missing
 
 if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
@@ -65,9 +66,21 @@ def _handle(engine: Engine, events: Iterable[tuple[int, Event]]) -> None:
         try:
             engine.handle(event)
         except (Refused, IllegalTransition, UsageError) as error:  # the last: a policy that is gone
-            raise LedgerRefused(
-                f"event {seq} of the ledger does not fit this version of Penstock: {error}. "
-                "Use the version that wrote it, or start with another PENSTOCK_HOME"
-            ) from error
+            raise LedgerRefused(_refusal(seq, error, missing(engine))) from error
         if engine.state.seq != seq:
             raise LedgerRefused(f"event {seq} of the ledger follows {engine.state.seq - 1}")
+
+
+def _refusal(seq: int, error: Exception, lacking: Sequence[str]) -> str:
+    """Say why the event ``seq`` cannot be handled where these extensions are needed and absent."""
+    if not lacking:
+        return (
+            f"event {seq} of the ledger does not fit this version of Penstock: {error}. "
+            "Use the version that wrote it, or start with another PENSTOCK_HOME"
+        )
+    return (
+        f"event {seq} of the ledger cannot be followed without the extension"
+        f" {' and '.join(lacking)}, which this installation of Penstock does not have: {error}. Put"
+        f" {' and '.join(f'extensions/{name}' for name in lacking)} back and start the scheduler:"
+        " once it has been stopped and not killed, it can start without"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +12,9 @@ from drive_world import World, spec
 from fake_scheduler import FakeScheduler
 from optuna.study import MaxTrialsCallback
 from penstock import ASHA, FullBudget, Resources, SystemTuning, UsageError, create_study
-from penstock.app.ledger.codec import spec_to_json
 from penstock.app.runner import commands
 from penstock.app.spec.space import parse_space
 from penstock.app.views.best import best_facts
-from penstock.profiling.devices.device import Device
-from penstock.scheduler.model.events import DeviceJoined
 from penstock.scheduler.model.study import StrategySpec
 from plain_devices import PlainDevices
 from study_ledger import make_study, study_spec
@@ -37,42 +33,6 @@ def objective(trial):
         (
             {"resources": lambda: Resources(exactness=1)},
             "resources.exactness = 1 is refused: allowed is bitwise, statistical or None",
-        ),
-        (
-            {"system": lambda: SystemTuning(energy_weight="energy")},
-            "is a weight of energy, 0",
-        ),
-        (
-            {"system": lambda: SystemTuning(energy_weight=1.5)},
-            "system.energy_weight = 1.5 is refused",
-        ),
-        (
-            {"system": lambda: SystemTuning(energy_weight=True)},
-            "system.energy_weight = True is refused",
-        ),
-        (
-            {"system": lambda: SystemTuning("tune", energy_weight=0.3, probing="grid")},
-            'system.energy_weight = 0.3 is refused: allowed is 0 with probing="grid"',
-        ),
-        (
-            {"system": lambda: SystemTuning(probing="grid")},
-            "system.probing = 'grid' is refused: allowed is race with mode=\"reuse\"",
-        ),
-        (
-            {"system": lambda: SystemTuning("off", knobs=["threads"])},
-            'allowed is None with mode="off"',
-        ),
-        (
-            {"system": lambda: SystemTuning("tune", knobs={"threads": 2})},
-            "knobs = {'threads': 2} is ref",
-        ),
-        (
-            {"system": lambda: SystemTuning(knobs=2)},
-            "system.knobs = 2 is refused: allowed is one or a",
-        ),
-        (
-            {"system": lambda: SystemTuning("off", energy_weight=1)},
-            'system.energy_weight = 1 is refused: allowed is 0 with mode="off"',
         ),
     ],
 )
@@ -159,27 +119,10 @@ def test_a_result_that_a_submitted_study_does_not_have_is_refused(settings, star
             study.add_trials(study.trials)
 
 
+@pytest.mark.extension("system_tuning")
 def test_an_objectives_loop_has_nothing_to_be_chosen_by_energy(settings):
     with pytest.raises(UsageError, match=r"0\.5 is refused.*which has its own training loop"):
         create_study(system=SystemTuning(energy_weight=0.5)).optimize(objective, n_trials=1)
-
-
-@pytest.mark.parametrize(
-    ("unmetered", "refused"),
-    [((), False), (("no zones", ""), False), (("no zones", "only root"), True)],
-)
-def test_the_scheduler_refuses_least_energy_where_no_device_measures_it(unmetered, refused):
-    world = World()
-    for n, why in enumerate(unmetered):
-        device = Device(f"cpu.a.{n}", "a", "cpu", (n,), None, unmetered=why)
-        world.send(DeviceJoined(at=0.0, device=device, incarnation="i"))
-    made = study_spec(energy_weight=1.0)
-    body = command(1, "submit", study=json.loads(spec_to_json(made)), enqueued=[]).body
-    if refused:
-        with pytest.raises(UsageError, match=r"\(cpu\.a\.0: no zones; cpu\.a\.1: only root\)"):
-            commands.to_event(body, world.engine, 1.0, past=None)
-    else:
-        assert commands.to_event(body, world.engine, 1.0, past=None).study == made
 
 
 FULL = spec(StrategySpec("full", max_epochs=2), n_trials=4, sampler="random")

@@ -82,6 +82,7 @@ def test_what_can_be_measured_is_said_and_why_the_rest_cannot(tmp_path):
         assert "RAPL" in found["energy"].what or "intel-rapl" in found["energy"].what
 
 
+@pytest.mark.extension("system_tuning")
 def test_knobs_that_never_ran_on_such_hardware_are_named_here_and_in_the_docs(tmp_path):
     found = findings(load(home=tmp_path / "home", devices="cpu:1x1"))["knobs"]
     said = found.what.partition("never run on such hardware: ")[2].split(", ")

@@ -11,7 +11,7 @@ from penstock.app.ledger import codec, restore
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
 from penstock.app.ledger.reader import Reader
 from penstock.app.runner import commands
-from penstock.profiling.base.errors import BackendError, BrokenExtension, UsageError
+from penstock.profiling.base.errors import BackendError, BrokenExtension, LedgerRefused, UsageError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import DeviceJoined, StudySubmitted, Unread
 from penstock.scheduler.state.extensions import Extension, SegmentValues
@@ -91,6 +91,47 @@ def test_a_study_that_lacks_its_extension_is_paused_until_it_is_there_again(begi
     runner = begin(helper(), turns=12)
     assert shown(tmp_path)["needs"] == ("running", "")
     assert epochs(tmp_path)["needs"] > after["needs"]
+
+
+@pytest.fixture
+def crashed(tmp_path, monkeypatch):
+    """Has an extension decide things after the last snapshot; begins the scheduler without it."""
+
+    def crashed(**points):
+        monkeypatch.setattr(restore, "PLUGS", [helper(**points)])
+        runner, ledger = start_study(tmp_path, NEEDS, FREE)
+        runner.snapshot()
+        for _ in range(8):
+            runner.turn(1.0)
+        ledger.close()
+        monkeypatch.setattr(restore, "PLUGS", ())
+        return start_study(tmp_path)
+
+    return crashed
+
+
+def test_what_was_decided_with_an_extension_before_a_crash_is_followed_without_it(
+    crashed, tmp_path
+):
+    runner, ledger = crashed()
+    before = epochs(tmp_path)
+    for _ in range(8):
+        runner.turn(1.0)
+    ledger.close()
+    after = epochs(tmp_path)
+    assert "extension helper" in shown(tmp_path)["needs"][1]
+    assert after["needs"] == before["needs"]
+    assert after["free"] > before["free"]
+
+
+def test_where_that_cannot_be_followed_the_folder_is_named(crashed):
+    """Without the extension the study would have taken a device, which it had not."""
+    words = (
+        r"event \d+ of the ledger cannot be followed without the extension helper, which .*"
+        r"Put extensions/helper back and start the scheduler"
+    )
+    with pytest.raises(LedgerRefused, match=words):
+        crashed(too_full=lambda trial, slot: "kept" if trial.study == NEEDS.id else "")
 
 
 def test_a_study_that_its_user_had_paused_stays_so(begin, tmp_path):

@@ -29,7 +29,6 @@ from penstock.app.launching.variables import environment
 from penstock.app.services.supervisor import Supervisor
 from penstock.app.sessions.conversations import TrainerGone
 from penstock.app.worker.lanes import Lane
-from penstock.extensions.sharing.node import folder_of
 from penstock.profiling.devices.device import Device
 from system import missing
 from tracing import traced
@@ -306,12 +305,3 @@ def test_what_is_no_request_costs_nobody_anything(node):
         assert receive(connection) == ({}, [])
     assert node.start(1, "b").alive
     assert (trainer.alive, node.pid) == (True, pid)
-
-
-def test_what_trainers_had_in_memory_goes_though_the_launcher_process_was_killed(tmp_path):
-    settings = Settings(home=tmp_path / "home", preload="nothing")
-    folder = folder_of(settings.activations)
-    folder.mkdir(mode=0o700)
-    (folder / "batch").write_bytes(bytes(100))
-    launcher_client.stop(settings, grace=5.0)
-    assert not folder.exists()

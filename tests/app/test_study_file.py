@@ -83,7 +83,12 @@ def submit(tmp_path):
         ),
         ("study_name: mine", "seed: 1.5", "line 3: seed = 1.5 is refused: allowed is a whole"),
         ("study_name: mine", "load_if_exists: no", "line 3: load_if_exists = 'no' is refused"),
-        ("study_name: mine", "environment: venv:x", "line 3: environment = 'venv:x' is refused: "),
+        pytest.param(
+            "study_name: mine",
+            "environment: venv:x",
+            "line 3: environment = 'venv:x' is refused: ",
+            marks=pytest.mark.extension("environments"),
+        ),
         ("study_name: mine", "timeout: -1", "line 3: timeout = -1 is refused"),
         ("study_name: mine", "directions: [minimize, up]", "line 3: directions[1] = 'up' is ref"),
         (
@@ -127,15 +132,17 @@ def submit(tmp_path):
             "limits: {epoch_timeout: 1m}",
             "line 3: limits.epoch_timeout = '1m' is refused: allowed is seconds above 0, or None",
         ),
-        (
+        pytest.param(
             "study_name: mine",
             "system: {mode: off, knobs: [threads]}",
             "line 3: system.knobs = ['threads'] is refused: allowed is None with mode=\"off\"",
+            marks=pytest.mark.extension("system_tuning"),
         ),
-        (
+        pytest.param(
             "study_name: mine",
             "limits: {device_hours: 2, deadline: -1}",
             "line 3: limits.deadline = -1 is refused: allowed is seconds above 0 since",
+            marks=pytest.mark.extension("limits"),
         ),
         ("study_name: mine", "share: {weight: 0}", "line 3: share.weight = 0 is refused"),
         (
@@ -148,10 +155,11 @@ def submit(tmp_path):
             "system: tune\nknobs: [threads]",
             'line 4: knobs is no longer a key of the study: write system: {mode: "tune", knobs: [',
         ),
-        (
+        pytest.param(
             "study_name: mine",
             "system: {mode: tune}\nsystem_objective: energy",
             'a key of the study: write system: {mode: "tune", energy_weight: 1}',
+            marks=pytest.mark.extension("system_tuning"),
         ),
         (
             "study_name: mine",
@@ -195,25 +203,29 @@ def submit(tmp_path):
             "eta: 1",
             "line 6: strategy: ASHA.eta = 1 is refused: allowed is a whole number",
         ),
-        (
+        pytest.param(
             "ASHA: {max_epochs: 9, eta: 3}",
             "OneShot: {batches: 3}",
             "line 6: OneShot needs supernet; it takes supernet, trial, batches",
+            marks=pytest.mark.extension("nas"),
         ),
-        (
+        pytest.param(
             "ASHA: {max_epochs: 9, eta: 3}",
             "OneShot:\n    batches: 3\n    supernet: super",
             "line 8: strategy: OneShot.supernet = 'super' is refused: nothing has run here yet",
+            marks=pytest.mark.extension("nas"),
         ),
-        (
+        pytest.param(
             "ASHA: {max_epochs: 9, eta: 3}",
             "OneShot: {supernet: 3}",
             "line 6: strategy: OneShot.supernet = 3 is refused: allowed is a study that has",
+            marks=pytest.mark.extension("nas"),
         ),
-        (
+        pytest.param(
             "ASHA: {max_epochs: 9, eta: 3}",
             "OneShot: {supernet: super,\n batches: 0}",
             "line 7: strategy: OneShot.batches = 0 is refused",
+            marks=pytest.mark.extension("nas"),
         ),
         ("ASHA: {max_epochs: 9, eta: 3}", "9", "line 5: strategy is a mapping of names to values"),
         ("ASHA: {max_epochs: 9, eta: 3}", "ASHA: 9", "line 6: ASHA is a mapping of names to val"),
@@ -278,6 +290,7 @@ def test_every_strategy_can_be_named():
     assert isinstance(_STRATEGIES["FullBudget"](), StrategySpec)
 
 
+@pytest.mark.extension("system_tuning")
 def test_a_files_groups_and_sampler_are_those_of_the_call(tmp_path, settings, started):
     (tmp_path / "train.py").write_text(CODE)
     file = tmp_path / "study.yaml"

@@ -15,6 +15,8 @@ from patience import PATIENCE, until
 
 from benchmarks import gpu, gpu_campaign
 
+pytestmark = pytest.mark.extension("nas", "memory", "simulation")
+
 #: The campaign with two steps of the test's own; the second one waits for a file.
 PROGRAM = """
 import sys

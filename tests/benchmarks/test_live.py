@@ -10,6 +10,8 @@ from penstock.scheduler.model.study import StrategySpec
 from benchmarks._live import DEVICES, Costs, Ran, bound, costs, foretold
 from benchmarks.placement_live import mismatches, spread
 
+pytestmark = pytest.mark.extension("nas", "sharing", "simulation")
+
 
 def spec(trials, strategy):
     return study_spec("live", trials, DEVICES, strategy=strategy)

@@ -10,6 +10,8 @@ from benchmarks._nas_spaces import NasBench201
 from benchmarks._nas_supernet import steps, weights
 from benchmarks.nas import PUBLISHED, at_random, works
 
+pytestmark = pytest.mark.extension("nas", "sharing", "simulation")
+
 
 def test_weights_out_of_a_super_net_are_those_of_the_files(tmp_path):
     paths = at_random(nas.space(NasBench201), 2)

@@ -15,6 +15,8 @@ from benchmarks._nas_wall import Ran, figures_of, space, wall
 from benchmarks._nas_wall_model import JUDGED, Model, alone
 from benchmarks.nas import at_random
 
+pytestmark = pytest.mark.extension("nas", "sharing", "simulation")
+
 SPACE = _nas_tables.nas_bench_201()
 KEYS = ["".join(each) for each in product("01234", repeat=6)]
 

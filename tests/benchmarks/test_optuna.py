@@ -18,6 +18,8 @@ from benchmarks import _optuna_tasks as tasks
 from benchmarks import _optuna_times as times
 from benchmarks import optuna_examples as examples
 
+pytestmark = pytest.mark.extension("simulation")
+
 check = importlib.import_module("benchmarks.optuna_check.__main__")
 RANDOM = optuna.samplers.RandomSampler
 

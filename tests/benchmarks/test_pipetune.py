@@ -7,6 +7,8 @@ import importlib
 import pytest
 from penstock.profiling.knobs.knobs import config_text
 
+pytestmark = pytest.mark.extension("simulation", "system_tuning")
+
 replay = importlib.import_module("benchmarks._pipetune_replay")
 pipetune = importlib.import_module("benchmarks.pipetune")
 SECONDS = dict(zip(map(config_text, replay.ALL), (1.0, 1.2, 0.8, 0.9), strict=True))

@@ -17,6 +17,8 @@ from benchmarks._relish_live import JOBS as JOBS_LIVE
 from benchmarks._relish_live import LIVE_MEAN, LOAD, STEPS, Timed, live_jobs
 from benchmarks.relish import Setting, simulated
 
+pytestmark = pytest.mark.extension("nas", "sharing", "simulation")
+
 JOBS = [(0.0, 10.0), (1.0, 2.0), (1.0, 1.0), (20.0, 4.0)]
 ANY = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=5)
 

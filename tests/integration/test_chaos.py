@@ -10,6 +10,8 @@ from patience import PATIENCE
 from penstock.app.host import locks
 from penstock.benchmarks import _faults, chaos
 
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.extension("sharing")]
+
 FAULTS = 16
 #: What only gangs have to bear, apart from what takes long: the rest is the benchmark's.
 OF_GANGS = ("leader's trainer", "member's worker", "meeting missed", "checkpoint changed")
@@ -22,8 +24,6 @@ OF_READING = ("trainer", "worker", "agent", "scheduler")
 UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
 
 
-@pytest.mark.slow
-@pytest.mark.integration
 def test_faults_of_every_kind_lose_nothing_double_nothing_and_change_no_bit():
     figures = chaos.campaign(FAULTS, seed=2)
     reap()
@@ -33,8 +33,6 @@ def test_faults_of_every_kind_lose_nothing_double_nothing_and_change_no_bit():
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
 
 
-@pytest.mark.slow
-@pytest.mark.integration
 def test_what_befalls_a_gang_changes_no_bit_of_what_one_device_gives():
     figures = chaos.campaign(len(OF_GANGS), seed=1, gangs=True, only=OF_GANGS)
     reap()
@@ -43,8 +41,6 @@ def test_what_befalls_a_gang_changes_no_bit_of_what_one_device_gives():
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
 
 
-@pytest.mark.slow
-@pytest.mark.integration
 def test_faults_beside_others_in_a_lane_change_no_bit():
     figures = chaos.campaign(len(OF_LANES), seed=3, lanes=True, only=OF_LANES)
     reap()
@@ -52,8 +48,7 @@ def test_faults_beside_others_in_a_lane_change_no_bit():
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
 
 
-@pytest.mark.slow
-@pytest.mark.integration
+@pytest.mark.extension("prefixes")
 def test_faults_where_trials_take_over_epochs_change_no_bit_of_what_each_would_train():
     figures = chaos.campaign(len(OF_PREFIXES), seed=4, prefixes=True, only=OF_PREFIXES)
     reap()
@@ -62,8 +57,6 @@ def test_faults_where_trials_take_over_epochs_change_no_bit_of_what_each_would_t
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
 
 
-@pytest.mark.slow
-@pytest.mark.integration
 def test_faults_where_trainers_read_once_change_no_bit_and_leave_nothing_in_memory():
     figures = chaos.campaign(len(OF_READING), seed=5, reading=True, only=OF_READING)
     reap()

@@ -43,6 +43,7 @@ def _server_is_installed():
         missing("no PostgreSQL server is installed (Debian: postgresql)")
 
 
+@pytest.mark.extension("sharing")
 def test_faults_of_the_database_change_nothing_of_the_table_that_sqlite_gives():
     others = list(locks._started)  # services of other tests that run in this process
     figures = chaos.campaign(4, seed=1, postgres=True, only=DATABASE_KINDS)

@@ -14,6 +14,7 @@ from penstock.profiling.devices.signature import machine_of
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
+    pytest.mark.extension("system_tuning"),
     pytest.mark.skipif(CORES < 2, reason="a device of two cores needs as many"),
 ]
 

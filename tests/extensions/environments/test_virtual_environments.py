@@ -104,7 +104,7 @@ def test_a_whole_one_has_penstock_in_it(settings, wheels, monkeypatch, tool):
     assert lock.count("--hash=sha256:") >= 2
     code = "import tiny, penstock; print(tiny.VERSION, penstock.VERSION)"
     python = f"{one.folder}/bin/python"
-    out = subprocess.run([python, "-P", "-c", code], capture_output=True, text=True, check=True)
+    out = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["2.0", ours]
 
 

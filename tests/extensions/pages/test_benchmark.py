@@ -1,5 +1,6 @@
 """The benchmark of the pages counts what it says that it counts."""
 
+import pytest
 from penstock.app.host.settings import load
 from penstock.extensions.pages.site import Site
 from penstock.extensions.pages.studies import studies_page
@@ -9,6 +10,8 @@ from study_ledger import make_study, study_spec
 from benchmarks._main_thread import TASK, TOLD, by_update, cpu_by_update
 from benchmarks._page_figures import expected, listed, shown
 from benchmarks._page_ledger import LargeStudy
+
+pytestmark = pytest.mark.extension("simulation")
 
 
 def test_a_task_counts_for_the_update_that_it_is_part_of():

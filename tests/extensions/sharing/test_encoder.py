@@ -11,7 +11,6 @@ import pytest
 import torch
 from encoded_code import COMPUTED, Net, OnActivations, OneByOne, Wider, plain
 from penstock import Data
-from penstock.extensions.fusion.fusion import Fusion
 from penstock.extensions.sharing.activations import Activations, ComputedAgain
 from penstock.extensions.sharing.blocks import BLOCK
 from penstock.extensions.sharing.frozen_encoder import FrozenEncoder
@@ -204,6 +203,7 @@ def epochs(heard):
     return [m for m in heard if m["op"] == "epoch"]
 
 
+@pytest.mark.extension("fusion")
 def test_trials_in_seats_are_trained_together_on_activations(alone, lane):
     tasks = [
         segment(
@@ -216,7 +216,10 @@ def test_trials_in_seats_are_trained_together_on_activations(alone, lane):
     assert not [m for m in heard if m["op"] == "remarked"]
 
 
+@pytest.mark.extension("fusion")
 def test_why_trials_are_not_trained_together_is_said():
+    from penstock.extensions.fusion.fusion import Fusion
+
     run = trial(shared(None, nothing))
     assert "fit neither into memory nor on the disk" in Fusion().refusal(run)
 

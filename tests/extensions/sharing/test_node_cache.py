@@ -7,6 +7,8 @@ import os
 
 import pytest
 import torch
+from penstock.app.host.settings import Settings
+from penstock.app.launching import client as launcher_client
 from penstock.extensions.sharing.node import clear, folder_of
 from penstock.extensions.sharing.node_cache import NodeCache, can_be_put, digest, token
 
@@ -161,4 +163,13 @@ def test_each_state_folder_has_a_folder_of_its_own(tmp_path):
     (folder / "x").touch()
     clear(tmp_path / "a")
     clear(tmp_path / "a")
+    assert not folder.exists()
+
+
+def test_what_trainers_had_in_memory_goes_though_the_launcher_process_was_killed(tmp_path):
+    settings = Settings(home=tmp_path / "home", preload="nothing")
+    folder = folder_of(settings.activations)
+    folder.mkdir(mode=0o700)
+    (folder / "batch").write_bytes(bytes(100))
+    launcher_client.stop(settings, grace=5.0)
     assert not folder.exists()
