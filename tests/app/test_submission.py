@@ -314,6 +314,7 @@ def test_a_study_that_cannot_run_is_refused_when_it_is_submitted(changes, field,
 
 def test_a_trainable_becomes_a_study_of_the_torch_contract():
     changes = {"sampler": Sampler("tpe", n_startup_trials=5), "limits": Limits(epoch_timeout=60)}
+    changes |= {"system": "off"}  # as where nothing tunes
     made = spec(**changes)
     assert made.contract == "torch"
     assert made.code.target.endswith(":Net")
