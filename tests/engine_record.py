@@ -90,6 +90,8 @@ NEW_FIELDS = {
 
 #: Fields that hold sentences for people, under their recorded names.
 SENTENCES = {"message", "reason", "story", "plan_error", "suspicion", "refused", "undurable", "out"}
+#: Extensions that keep what the record has of trials.
+_OF_TRIALS = ("memory", "prefixes")
 #: Kinds of questions of system tuning, which the record has one after the other.
 _QUESTIONS = ("Consult", "AskConfigs")
 DIGITS = 9
@@ -231,8 +233,8 @@ class Recorder:
         self.decisions: tuple[Any, ...] = ()
         #: Sentences since the last checkpoint.
         self.said = Said(self.engine, self._suspicions)
-        #: Knowledge of extensions, by trial.
-        self.known: dict[str, Any] = {}
+        #: What extensions have known of trials, by extension: of each study, by trial.
+        self.known: dict[str, list[dict[str, Any]]] = {}
         self.at = 0.0
 
     def handle(self, kind: str, body: str) -> str:
@@ -245,6 +247,7 @@ class Recorder:
         outcome, event = "", decode(kind, body)
         self.at = event.at
         self.said.note()
+        self._note()
         try:
             self.decisions = self.engine.handle(event)
         except (Refused, IllegalTransition) as error:
@@ -257,11 +260,19 @@ class Recorder:
             name: canonical(rows if name == "epochs" else dict(sorted(rows.items())), self.said)
             for name, rows in vars_of(changes)
         }
-        # A trial may have gone meanwhile, with its study.
-        self.known |= _trials_known(self.engine.state.ext)
-        moved = {name: self.known[name] for name in changes.trials if name in self.known}
-        changed["trials"] = _with_fields(changed["trials"], moved)
+        self._note()
+        for known in self.known.values():
+            moved = {name: own for each in known for name, own in each.items()}
+            changed["trials"] = _with_fields(changed["trials"], moved)
         return decided, changed
+
+    def _note(self) -> None:
+        """Keep what extensions know of trials, which may go with their study."""
+        for name, known in self.engine.state.ext.items():
+            if name in _OF_TRIALS:
+                noted = self.known.setdefault(name, [])
+                found = (study.trials for study in known.studies.values())
+                noted += [own for own in found if not any(own is each for each in noted)]
 
     def checkpoint(self) -> list[str]:
         """The digests of state, sentences and views; what was said is forgotten."""
@@ -299,7 +310,8 @@ class Recorder:
 def _with_moved(state: dict[str, Any], known: EngineState) -> dict[str, Any]:
     """``state`` with what extensions keep now where the record has it."""
     ext = known.ext
-    studies = {name: _fields_of(its) for name, its in _studies_known(ext).items()}
+    of_memory = ext["memory"].studies if "memory" in ext else {}
+    studies = {name: _fields_of(its) for name, its in of_memory.items()}
     for name, its in ext["prefixes"].studies.items() if "prefixes" in ext else ():
         # Trials of a study that is not over any more were not kept.
         over = [t for t in its.earlier if known.finished.get(t.study, DELETED) != DELETED]
@@ -309,16 +321,14 @@ def _with_moved(state: dict[str, Any], known: EngineState) -> dict[str, Any]:
     for name, power in (ext["limits"]["watts"] if "limits" in ext else {}).items():
         if power:
             studies.setdefault(name, {})["power"] = canonical(power, [])
-    moved = {"studies": studies, "trials": _trials_known(ext)}
-    return state | {key: _with_fields(state[key], moved[key]) for key in moved if key in state}
-
-
-def _studies_known(ext: dict[str, Any]) -> dict[str, Any]:
-    return ext["memory"].studies if "memory" in ext else {}
-
-
-def _trials_known(ext: dict[str, Any]) -> dict[str, Any]:
-    return {name: each for of in _studies_known(ext).values() for name, each in of.trials.items()}
+    moved = [("studies", studies)]
+    for each in _OF_TRIALS:
+        of_studies = ext[each].studies.values() if each in ext else ()
+        moved += [("trials", own.trials) for own in of_studies]
+    for part, known_of_it in moved:
+        if part in state:
+            state = state | {part: _with_fields(state[part], known_of_it)}
+    return state
 
 
 def _with_fields(rows: list[Any], moved: dict[str, Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from penstock.scheduler.model.events import (
     TrialReturned,
     TrialWritten,
 )
-from penstock.scheduler.model.finished import FinishedStudy
+from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import Code, StrategySpec
 
 TOOLS = Code("pickle:tools", "", "d")
@@ -59,7 +59,7 @@ class Kept(World):
         return segment.trial
 
     def past(self):
-        trials = tuple(self.trials[name] for name in sorted(self.trials))
+        trials = tuple(PastTrial.of(self.trials[name]) for name in sorted(self.trials))
         return FinishedStudy(0.0, trials, self.records["s-1"].spent)
 
     def reopen(self, **fields):

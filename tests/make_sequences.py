@@ -31,6 +31,7 @@ from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.prefixes.between import earlier_trial, group_of
 from penstock.extensions.prefixes.chain import chain_of, has_prefixes, is_checked, link_at
+from penstock.extensions.prefixes.state import OfTrial, known_of
 from penstock.extensions.system_tuning.asked.decisions import (
     Advised,
     AskConfigs,
@@ -53,7 +54,12 @@ from penstock.scheduler.model.decisions import (
     Member,
     Parent,
 )
-from penstock.scheduler.model.finished import EarlierTrial, FinishedStudy, FinishedTrial
+from penstock.scheduler.model.finished import (
+    EarlierTrial,
+    FinishedStudy,
+    FinishedTrial,
+    PastTrial,
+)
 from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.snapshot import Plan, Snapshot, WindowPlan
 from penstock.scheduler.model.study import DELETED, OVER, Code, StudyRecord, StudySpec, trial_id
@@ -98,6 +104,7 @@ class World:
         self.questions: list[Any] = []
         self.specs: dict[str, StudySpec] = {}
         self.trials: dict[str, Trial] = {}
+        self.trained: dict[str, OfTrial] = {}
         self.durables: dict[tuple[str, int], Parent] = {}
         self.odd_machines: set[str] = set()
         weights = WEIGHTS | self.theme.weights
@@ -163,6 +170,8 @@ class World:
     def _note_trials(self) -> None:
         """As the ledger does: the trials of studies that are over, and what is durable of them."""
         self.trials |= self.state.trials
+        for own in known_of(self.state).studies.values():
+            self.trained |= own.trials
         for trial in self.state.trials.values():
             for parent in trial.parents:
                 self.durables[trial.id, parent.epoch] = parent
@@ -693,7 +702,7 @@ class World:
         """Trials of studies that are over, whose epochs those of ``study`` may take over."""
         group, over = group_of(study), self.state.finished
         return tuple(
-            earlier_trial(self.specs[t.study], replace(t, parents=self._parents(t)))
+            earlier_trial(self.specs[t.study], *[self._past(t)] * 2)
             for t in self.trials.values()
             if group
             and t.study != study.id
@@ -736,11 +745,17 @@ class World:
             mine = sorted(
                 (t for t in self.trials.values() if t.study == name), key=lambda t: t.number
             )
-            past = FinishedStudy(100.0, tuple(replace(t, parents=self._parents(t)) for t in mine))
+            past = FinishedStudy(100.0, tuple(map(self._past, mine)))
         more = self.specs[name].n_trials + self.rng.choice([-1, 1, 2, 4])
         study = replace(self.specs[name], n_trials=max(1, more))
         earlier = () if past is None else self._earlier(study)
         self.send(happened.StudyExtended, study=study, past=past, earlier=earlier)
+
+    def _past(self, trial: Trial) -> PastTrial:
+        """Return what the ledger has of a trial of a study that is over."""
+        own = self.trained.get(trial.id, OfTrial())
+        past = replace(PastTrial.of(trial), parents=self._parents(trial))
+        return replace(past, reports=own.reports, taken=own.taken, holders=own.holders)
 
     def _parents(self, trial: Trial) -> tuple[Parent, ...]:
         mine = [parent for (name, _), parent in self.durables.items() if name == trial.id]

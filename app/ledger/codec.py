@@ -49,7 +49,10 @@ REMOVED_FIELDS: dict[str, Any] = {
     "floors": {},
     "estimate": None,
     "measured": None,
-    # Of studies in a snapshot.
+    # Of trials and studies in a snapshot.
+    "holders": {},
+    "reports": {},
+    "taken": {},
     "companions": [],
     "earlier": [],
     "apart": False,

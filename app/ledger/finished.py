@@ -19,9 +19,9 @@ from sqlalchemy import Row, select
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Proposed
-from ...scheduler.model.finished import FinishedStudy
-from ...scheduler.model.study import Metrics, StudyRecord
-from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
+from ...scheduler.model.finished import FinishedStudy, PastTrial
+from ...scheduler.model.study import Metrics, StudyRecord, StudySpec
+from ...scheduler.model.trial import Failure, Origin, TrialState
 from ..extensions import of_ends
 from . import codec
 from .databases.digests import EVENTS
@@ -55,7 +55,7 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
         assert isinstance(event, Proposed)
         notes += event.notes or [""] * len(event.trials)
     spec = codec.spec_from_json(head.spec)
-    reported = any(wants(spec) for wants in of_ends("ledger", "wants_reports"))
+    reported = wants_reports(spec)
     trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
     spent = spent_of(head.spent)
     past = FinishedStudy(
@@ -73,9 +73,14 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
     return StudyRecord(spec, head.status, *times, head.message, spent), past
 
 
+def wants_reports(spec: StudySpec) -> bool:
+    """Tell whether trials of the study go on with what was reported of their epochs."""
+    return any(wants(spec) for wants in of_ends("ledger", "wants_reports"))
+
+
 def past_trial(
     row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, reported: bool
-) -> Trial:
+) -> PastTrial:
     """Return the trial of these rows; ``reported``: with all that was reported of its epochs."""
     failure = None
     if row.failure_kind is not None:
@@ -84,7 +89,7 @@ def past_trial(
     origin = None
     if row.origin_trial is not None:
         origin = Origin(row.origin_trial, row.origin_epoch, row.replaces)
-    return Trial(
+    return PastTrial(
         id=row.id,
         study=row.study,
         number=row.number,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -25,7 +26,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, select, update
 from ...profiling.base.errors import IllegalTransition
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import Event, StudyWritten
-from ...scheduler.model.finished import EarlierTrial, FinishedStudy
+from ...scheduler.model.finished import EarlierTrial, FinishedStudy, PastTrial
 from ...scheduler.model.study import OVER, StudyRecord, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch, Trial
 from ...scheduler.strategies.expected import expected_epochs
@@ -37,7 +38,7 @@ from .databases.row_digest import NONE
 from .databases.tables import COMMAND, STUDY, TRIAL
 from .databases.upkeep import migrate, verify
 from .event_log import EventLog, names_of
-from .finished import read_past
+from .finished import read_past, wants_reports
 from .history import merged, read_history
 from .rows import study_of, trial_of
 from .summary import epochs_of, facts_of, metric_names
@@ -118,7 +119,12 @@ class MemoryLedger:
         trials = sorted(
             (t for t in self.trials.values() if t.study == study), key=attrgetter("number")
         )
-        return record, FinishedStudy(record.created_at, tuple(trials), record.spent)
+        # By their epochs, where trials have some in common.
+        of = defaultdict[str, list[AcceptedEpoch]](list)
+        for each in self.epochs.values() if wants_reports(record.spec) else ():
+            of[each.trial].append(each)
+        past = tuple(PastTrial.of(trial, of[trial.id]) for trial in trials)
+        return record, FinishedStudy(record.created_at, past, record.spent)
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
         records = [record for record in self.studies.values() if record.status in OVER]

@@ -26,17 +26,14 @@ from dataclasses import replace
 
 from ...profiling.devices.signature import machine_of
 from ...scheduler.model.decisions import Parent
-from ...scheduler.model.finished import EarlierTrial
+from ...scheduler.model.finished import EarlierTrial, PastTrial
 from ...scheduler.model.study import DELETED, StudySpec, replicate_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core
 from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.base import UNBOUNDED
 from .chain import Chain, common_epochs, digest, has_prefixes, link_at, links_of_replicate
-from .state import Index, Indices, known_of
-
-#: A trial of another study: one that is over, or one at work.
-OtherTrial = EarlierTrial | Trial
+from .state import Index, Indices, OfTrial, Trained, epochs_of, known_of, note_trial
 
 
 def group_of(spec: StudySpec) -> str:
@@ -53,8 +50,8 @@ def group_of(spec: StudySpec) -> str:
     return digest(spec.data_token, code, spec.seed, shape, spec.environment, *inherited)
 
 
-def earlier_trial(spec: StudySpec, trial: Trial) -> EarlierTrial:
-    """Return what may be taken over of ``trial``, whose study ends."""
+def earlier_trial(spec: StudySpec, trial: Trial, epochs: PastTrial | OfTrial) -> EarlierTrial:
+    """Return what may be taken over of ``trial``, whose study ends. ``epochs``: what it trained."""
     return EarlierTrial(
         id=trial.id,
         params=trial.params,
@@ -62,9 +59,9 @@ def earlier_trial(spec: StudySpec, trial: Trial) -> EarlierTrial:
         signature=trial.signature,
         trained_with=trial.trained_with,
         members=trial.members,
-        reports=dict(trial.reports),
+        reports=dict(epochs.reports),
         hashes=dict(trial.hashes),
-        taken=dict(trial.taken),
+        taken=dict(epochs.taken),
         parents=trial.parents,
     )
 
@@ -80,7 +77,7 @@ class OtherStudies:
         #: Of each study: the index of its earlier trials, and for which of them it was made.
         self._earlier: dict[str, tuple[Sequence[EarlierTrial], Index]] = {}
 
-    def trained(self, study: StudyState, trial: Trial) -> OtherTrial | None:
+    def trained(self, study: StudyState, trial: Trial) -> Trained | None:
         """A trial of another study whose next epoch ``trial`` may take over."""
         if known_of(self._state).studies[study.spec.id].apart_from_others:
             return None
@@ -91,12 +88,12 @@ class OtherStudies:
         return None
 
     def _is_usable(
-        self, study: StudyState, trial: Trial, other: OtherTrial, chain: Chain, epoch: int
+        self, study: StudyState, trial: Trial, other: Trained, chain: Chain, epoch: int
     ) -> bool:
         """Whether ``epoch`` was reported with all that is asked for, and a state of it or of a
         later epoch, up to which both are the same, is in the store.
         """
-        reported = dict(other.reports.get(epoch, ()))
+        reported = dict(epochs_of(self._state, other).reports.get(epoch, ()))
         if not reported.keys() >= {study.spec.metric, *study.spec.also}:
             return False
         if not self.is_of_here(study, other.signature):
@@ -143,7 +140,7 @@ class OtherStudies:
 
     def _alike(
         self, study: StudyState, trial: Trial, epoch: int
-    ) -> Iterator[tuple[OtherTrial, Chain]]:
+    ) -> Iterator[tuple[Trained, Chain]]:
         """The trials of other studies whose bits after ``epoch`` are those of ``trial``."""
         group = self._group(study.spec)
         link = link_at(self._indices.of(study).chains[trial.id], epoch) if group else None
@@ -181,7 +178,11 @@ class OtherStudies:
         if group := self._group(study.spec):
             known, name = known_of(self._state).studies, study.spec.id
             trials = [] if known[name].apart else self._core.trials_of(study)
-            left = [earlier_trial(study.spec, t) for t in trials if t.parents or t.id in study.best]
+            left = [
+                earlier_trial(study.spec, trial, note_trial(self._state, trial))
+                for trial in trials
+                if trial.parents or trial.id in study.best
+            ]
             for other, its in known.items():
                 if other != name and self._group(self._state.studies[other].spec) == group:
                     # What it left when it was over before, and went on, counts no more.

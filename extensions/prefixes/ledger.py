@@ -14,9 +14,8 @@ from ...app.ledger.event_log import imports
 from ...app.ledger.finished import past_trial
 from ...app.ledger.history import Rows
 from ...scheduler.model.decisions import Parent
-from ...scheduler.model.finished import EarlierTrial
+from ...scheduler.model.finished import EarlierTrial, PastTrial
 from ...scheduler.model.study import OVER, StudySpec
-from ...scheduler.model.trial import Trial
 from .between import earlier_trial, group_of
 from .chain import has_prefixes
 
@@ -58,18 +57,18 @@ def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
             epochs = rows(EPOCH, of_trial.order_by(EPOCH.c.epoch))
             trial = past_trial(row, epochs, parents[row.id], reported=True)
             trial.trained_with = trial.system
-            found.append(earlier_trial(known, trial))
+            found.append(earlier_trial(known, trial, trial))
     return tuple(found)
 
 
 def earlier_among(
-    spec: StudySpec, over: Iterable[tuple[StudySpec, Iterable[Trial]]]
+    spec: StudySpec, over: Iterable[tuple[StudySpec, Iterable[PastTrial]]]
 ) -> list[EarlierTrial]:
     """As ``earlier``, of studies that are over and their trials."""
     if not (group := group_of(spec)):
         return []
     return [
-        earlier_trial(known, trial)
+        earlier_trial(known, trial, trial)
         for known, trials in over
         if known.id != spec.id and group_of(known) == group
         for trial in trials

@@ -24,9 +24,9 @@ from ...scheduler.model.study import Metrics
 from ...scheduler.model.trial import FINAL, AcceptedEpoch, Trial, TrialState
 from ...scheduler.state.core import Core
 from ...scheduler.state.state import StudyState
-from .between import OtherStudies, OtherTrial
+from .between import OtherStudies
 from .chain import common_epochs, link_at
-from .state import Indices, OfStudy, known_of
+from .state import Indices, OfStudy, OfTrial, Trained, epochs_of, known_of, note_trial
 from .tree import Companion
 
 
@@ -39,12 +39,12 @@ class Prefixes:
         self._indices = Indices(core)
         self.others = OtherStudies(core, self._indices)
 
-    def take_over(self, study: StudyState, trial: Trial) -> list[OtherTrial]:
+    def take_over(self, study: StudyState, trial: Trial) -> list[Trained]:
         """Give ``trial``, up to its target, the epochs that other trials have trained.
 
         Returns these trials, of this study and of others, in the order in which they were used.
         """
-        sources: dict[str, OtherTrial] = {}
+        sources: dict[str, Trained] = {}
         if self._merges(study, trial):
             while trial.epoch < trial.target and (found := self._trained(study, trial)):
                 sources[found.id] = found
@@ -56,23 +56,24 @@ class Prefixes:
             return False
         return trial.id not in self._indices.of(study).checked
 
-    def _trained(self, study: StudyState, trial: Trial) -> OtherTrial | None:
+    def _trained(self, study: StudyState, trial: Trial) -> Trained | None:
         """A trial that has trained the next epoch of ``trial``; one of this study, if there is."""
         epoch = trial.epoch + 1
         for other in self._indices.alike(study, trial, epoch):
-            if epoch in other.reports:
+            if epoch in epochs_of(self._state, other).reports:
                 return other
         return self.others.trained(study, trial) if study.spec.data_token else None
 
-    def _copy_epoch(self, study: StudyState, trial: Trial, source: OtherTrial) -> None:
+    def _copy_epoch(self, study: StudyState, trial: Trial, source: Trained) -> None:
         epoch = trial.epoch + 1
-        trainee = source.taken.get(epoch, source.id)
-        metrics, state_hash = source.reports[epoch], source.hashes[epoch]
+        theirs, own = epochs_of(self._state, source), note_trial(self._state, trial)
+        trainee = theirs.taken.get(epoch, source.id)
+        metrics, state_hash = theirs.reports[epoch], source.hashes[epoch]
         self._core.accept(study, trial, epoch, metrics, state_hash)
-        trial.reports[epoch], trial.taken[epoch] = metrics, trainee
+        own.reports[epoch], own.taken[epoch] = metrics, trainee
         trial.signature, trial.trained_with = source.signature, source.trained_with
-        trial.holder = _holder(source, epoch) if isinstance(source, Trial) else ""
-        _note_holder(trial)
+        trial.holder = _holder(theirs, epoch) if isinstance(theirs, OfTrial) else ""
+        _note_holder(own, trial)
         study.signature = study.signature or machine_of(source.signature)
         self._core.changes.epochs.append(
             AcceptedEpoch(
@@ -124,7 +125,7 @@ class Prefixes:
     def with_state(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
         """The other trials that took ``epoch`` over from ``trial``, and so have its state."""
         for other in self._indices.alike(study, trial, epoch):
-            if other.taken.get(epoch) == trial.id:
+            if epochs_of(self._state, other).taken.get(epoch) == trial.id:
                 yield other
 
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
@@ -160,8 +161,9 @@ class Prefixes:
 
         Its ``holder`` is the trainer that has trained it.
         """
-        trial.reports[trial.epoch] = metrics
-        _note_holder(trial)
+        own = note_trial(self._state, trial)
+        own.reports[trial.epoch] = metrics
+        _note_holder(own, trial)
         self._compare(study, trial, trial.epoch)
         if study.spec.data_token:
             self.others.compare(study, trial, trial.epoch)
@@ -192,7 +194,7 @@ class Prefixes:
         """Compare all epochs that the trials of a study that is back have trained."""
         for name in study.trials:
             trial = self._state.trials[name]
-            for epoch in sorted(trial.hashes.keys() - trial.taken.keys()):
+            for epoch in sorted(trial.hashes.keys() - epochs_of(self._state, trial).taken.keys()):
                 self._compare(study, trial, epoch)
 
     def study_over(self, study: StudyState) -> None:
@@ -204,12 +206,12 @@ class Prefixes:
         return known_of(self._state).studies[study.spec.id]
 
 
-def _note_holder(trial: Trial) -> None:
+def _note_holder(own: OfTrial, trial: Trial) -> None:
     """Note who has the state after the trial's epoch, where that is another one than before."""
-    if next(reversed(trial.holders.values()), None) != trial.holder:
-        trial.holders[trial.epoch] = trial.holder
+    if next(reversed(own.holders.values()), None) != trial.holder:
+        own.holders[trial.epoch] = trial.holder
 
 
-def _holder(trial: Trial, epoch: int) -> str:
+def _holder(own: OfTrial, epoch: int) -> str:
     """The trainer that had the state after ``epoch``, and may have kept a copy."""
-    return next((trial.holders[at] for at in reversed(trial.holders) if at <= epoch), "")
+    return next((own.holders[at] for at in reversed(own.holders) if at <= epoch), "")

@@ -17,17 +17,19 @@ from typing import Any
 
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Parent, Segment
-from ...scheduler.model.events import EpochReported, StudyReopened
+from ...scheduler.model.events import EpochReported, StudyReopened, StudySubmitted
 from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.state.extensions import Begins, Extension
 from ...scheduler.state.state import Attempt, StudyState
 from .chain import has_prefixes, link_at, links_of
 from .prefixes import Prefixes
-from .state import NAME, OfStudy, State, forget_study, known_of
+from .state import NAME, OfStudy, OfTrial, State, forget_study, known_of
 
 #: The type of the extension's state.
 STATE = State
+#: Fields of a study in 0.2 that are the extension's.
+_OF_STUDIES = ("companions", "apart", "earlier", "apart_from_others")
 #: A study with so many companions is not asked for more trials.
 MAX_COMPANIONS = 256
 
@@ -54,12 +56,17 @@ def plug(parts: Parts) -> Extension:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move what a snapshot of 0.2 has of studies to the extension's own state."""
-    studies = {}
+    """Move what a snapshot of 0.2 has of studies and trials to the extension's own state."""
+    studies: dict[str, dict[str, Any]] = {}
     for name, study in snapshot["studies"].items():
-        known = {each: study.pop(each) for each in OfStudy.__slots__ if each in study}
+        known = {each: study.pop(each) for each in _OF_STUDIES if each in study}
         if known and study["spec"].get("seeding") == "shared":
             studies[name] = known
+    for name, trial in snapshot["trials"].items():
+        own = {each: trial.pop(each, None) for each in OfTrial.__slots__}
+        if any(own.values()) and trial["study"] in studies:
+            known = studies[trial["study"]].setdefault("trials", {})
+            known[name] = {each: value for each, value in own.items() if value}
     if studies:
         snapshot["ext"][NAME] = {"version": 1, "studies": studies}
 
@@ -93,9 +100,15 @@ class _Companions:
 
     def on_begun(self, study: StudyState, event: Begins) -> None:
         known = self._state.ext.setdefault(NAME, State())
-        known.studies[study.spec.id] = OfStudy()
+        own = known.studies[study.spec.id] = OfStudy()
         if not isinstance(event, StudyReopened):
-            known.studies[study.spec.id].earlier = [*event.earlier]
+            own.earlier = [*event.earlier]
+        past = None if isinstance(event, StudySubmitted) else event.past
+        for trial in () if past is None else past.trials:
+            if trial.reports or trial.taken:
+                own.trials[trial.id] = OfTrial(
+                    dict(trial.reports), dict(trial.taken), dict(trial.holders)
+                )
         self._prefixes.compare_all(study)
 
     def on_over(self, study: StudyState) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...scheduler.model.finished import EarlierTrial
+from ...scheduler.model.study import Metrics
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core
 from ...scheduler.state.state import EngineState, StudyState
@@ -18,6 +19,18 @@ from .chain import Chain, Link, chain_of, is_checked, link_at
 
 #: The name of the extension, and of its state.
 NAME = "prefixes"
+
+
+@dataclass(slots=True)
+class OfTrial:
+    """The accepted epochs of a trial, as far as others may take them over."""
+
+    #: What was reported, by epoch.
+    reports: dict[int, Metrics] = field(default_factory=dict)
+    #: The trials that trained epochs which it took over, by epoch.
+    taken: dict[int, str] = field(default_factory=dict)
+    #: The trainers of its epochs, each by the first of those in a row; in rising order.
+    holders: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -32,6 +45,8 @@ class OfStudy:
     earlier: list[EarlierTrial] = field(default_factory=list)
     #: Whether no epochs of other studies are taken over any more, because bits were seen to differ.
     apart_from_others: bool = False
+    #: Its trials with an accepted epoch, by id.
+    trials: dict[str, OfTrial] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -43,13 +58,28 @@ class State:
     studies: dict[str, OfStudy] = field(default_factory=dict)
 
 
-_NOTHING = State()
+_NOTHING, _NO_TRIAL = State(), OfTrial()
+
+#: A trial of which epochs are taken over: of a study that is over, or of one at work.
+Trained = EarlierTrial | Trial
 
 
 def known_of(state: EngineState) -> State:
     """Return what is known; it must not be changed by who only reads."""
     known: State = state.ext.get(NAME, _NOTHING)
     return known
+
+
+def epochs_of(state: EngineState, trial: Trained) -> EarlierTrial | OfTrial:
+    """Return what is known of a trial's epochs; it must not be changed by who only reads."""
+    if isinstance(trial, EarlierTrial):
+        return trial
+    return known_of(state).studies[trial.study].trials.get(trial.id, _NO_TRIAL)
+
+
+def note_trial(state: EngineState, trial: Trial) -> OfTrial:
+    """Return what is known of a trial's epochs, to be changed."""
+    return known_of(state).studies[trial.study].trials.setdefault(trial.id, OfTrial())
 
 
 def forget_study(state: EngineState, study: str) -> None:

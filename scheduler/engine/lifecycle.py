@@ -38,7 +38,7 @@ from ..model.events import (
     StudyWeighed,
     Unread,
 )
-from ..model.finished import FinishedStudy
+from ..model.finished import FinishedStudy, PastTrial
 from ..model.study import DELETED, OVER, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..policies.retention import best_completed
@@ -291,24 +291,14 @@ def _has_succeeded(spec: StudySpec, trial: Trial) -> bool:
     return trial.state in _SUCCEEDED and has_result
 
 
-def _reopened(trial: Trial, rungs: Sequence[int]) -> Trial:
-    """A copy of the trial to work with, since events must not change.
-
-    It is paused if it may still be promoted.
-    """
-    copy = replace(
-        trial,
-        values=dict(trial.values),
-        hashes=dict(trial.hashes),
-        reports=dict(trial.reports),
-        taken=dict(trial.taken),
-        story=[],
-    )
+def _reopened(past: PastTrial, rungs: Sequence[int]) -> Trial:
+    """Return a record of the trial, which is paused if it may still be promoted."""
+    trial = past.record()
     newest = next(iter(trial.parents), None)
     durable = newest is not None and newest.state_hash == trial.state_hash
     if trial.state is TrialState.STOPPED and trial.epoch in rungs and durable:
-        copy.state, copy.finished_at = TrialState.PAUSED, None
-    return copy
+        trial.state, trial.finished_at = TrialState.PAUSED, None
+    return trial
 
 
 def _replay(strategy: Strategy, spec: StudySpec, trials: Sequence[Trial]) -> None:

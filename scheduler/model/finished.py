@@ -8,7 +8,9 @@ study that ended in this ledger and is extended continues from what the ledger h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Self
 
 from ...profiling.knobs.knobs import SystemConfig
 from .decisions import Member, Parent
@@ -79,6 +81,34 @@ class FinishedTrial:
         )
 
 
+@dataclass(slots=True)
+class PastTrial(Trial):
+    """A trial of a study of this ledger that was over, with what is known of its epochs."""
+
+    #: What was reported, by epoch; empty where nothing needs it.
+    reports: dict[int, Metrics] = field(default_factory=dict)
+    #: The trials that trained epochs which it took over, by epoch.
+    taken: dict[int, str] = field(default_factory=dict)
+    #: The trainers of its epochs, each by the first of those in a row. Ledgers leave it empty.
+    holders: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trial: Trial, epochs: Iterable[AcceptedEpoch] = ()) -> Self:
+        """Return what ``trial`` was, with what was reported of these epochs of it."""
+        epochs = tuple(epochs)
+        return cls(
+            **{each.name: getattr(trial, each.name) for each in fields(Trial)},
+            reports={each.epoch: each.metrics for each in epochs},
+            taken={each.epoch: each.taken_from for each in epochs if each.taken_from},
+        )
+
+    def record(self) -> Trial:
+        """Return a record of the trial to work with, since events must not change."""
+        own = {each.name: getattr(self, each.name) for each in fields(Trial)}
+        own |= {"values": dict(self.values), "hashes": dict(self.hashes), "story": []}
+        return Trial(**own)
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedStudy:
     """A study of this ledger that was over.
@@ -87,7 +117,7 @@ class FinishedStudy:
     """
 
     created_at: float
-    trials: tuple[Trial, ...]
+    trials: tuple[PastTrial, ...]
     spent: Spent = NOTHING_SPENT
 
 
@@ -95,7 +125,7 @@ class FinishedStudy:
 class EarlierTrial:
     """What trials of another study may take over of a trial whose study is over.
 
-    Fields have the names and meanings of ``Trial``'s.
+    Fields have the names and meanings of ``PastTrial``'s.
     """
 
     id: str

@@ -207,13 +207,6 @@ class Trial:
     values: dict[int, float] = field(default_factory=dict)
     #: The accepted state hash by epoch.
     hashes: dict[int, str] = field(default_factory=dict)
-    #: Metrics by epoch, where trials may have epochs in common.
-    reports: dict[int, Metrics] = field(default_factory=dict)
-    #: By which trial epochs were trained that it took over.
-    taken: dict[int, str] = field(default_factory=dict)
-    #: Which trainer trained its epochs, from each of these on, where trials may have epochs in
-    #: common; in rising order.
-    holders: dict[int, str] = field(default_factory=dict)
     #: When it last began to wait (the runner's clock).
     since: float = 0.0
     #: When its last segment was dispatched (the runner's clock); None before the first.

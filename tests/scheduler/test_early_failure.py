@@ -24,7 +24,7 @@ from penstock.scheduler.model.events import (
     TrialReturned,
     TrialWritten,
 )
-from penstock.scheduler.model.finished import FinishedStudy
+from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Failure, Trial, TrialState
 from penstock.scheduler.model.writing import Suggestion, Writing
@@ -95,7 +95,7 @@ def test_trials_of_an_earlier_call_of_optimize_do_not_hide_that_all_of_this_one_
         world.send(TrialReturned(**attempt(world), value=1.0))
     world.at += 1.0
     more = replace(first, n_trials=20)
-    past = FinishedStudy(0.0, tuple(ended(world)))
+    past = FinishedStudy(0.0, tuple(map(PastTrial.of, ended(world))))
     world.send(StudyExtended(at=world.at, study=more, past=past))
     for _ in range(LIMIT):
         fail(world)

@@ -39,7 +39,7 @@ from penstock.scheduler.model.events import (
     TrialTold,
     Undurable,
 )
-from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial
+from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial, PastTrial
 from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.study import (
     AT_LIMIT,
@@ -440,7 +440,7 @@ class EngineMachine(RuleBasedStateMachine):
         past = None
         if name in self.world.engine.state.finished:
             mine = sorted(t.id for t in self.trials.values() if t.study == name)
-            past = FinishedStudy(1.0, tuple(self.trials[each] for each in mine))
+            past = FinishedStudy(1.0, tuple(PastTrial.of(self.trials[each]) for each in mine))
         known = self.specs.get(name, spec(id=name, name=name))
         study = replace(known, n_trials=to)
         self.send(StudyExtended(at=self.world.at, study=study, past=past))

@@ -14,7 +14,7 @@ from penstock.scheduler.model.events import (
     StudyPaused,
     StudyResumed,
 )
-from penstock.scheduler.model.finished import FinishedStudy
+from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec
 
 PLANS = {
@@ -50,7 +50,8 @@ class Kept(World):
     def past(self):
         trials = (self.trials[name] for name in sorted(self.trials))
         return FinishedStudy(
-            0.0, tuple(replace(trial, parents=self.parents(trial)) for trial in trials)
+            0.0,
+            tuple(replace(PastTrial.of(trial), parents=self.parents(trial)) for trial in trials),
         )
 
     def parents(self, trial):

@@ -22,7 +22,7 @@ from penstock.scheduler.model.events import (
     StudyResumed,
     Tick,
 )
-from penstock.scheduler.model.finished import FinishedStudy
+from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import (
     HOUR,
@@ -359,7 +359,7 @@ def test_a_study_that_is_extended_goes_on_beyond_the_limit_that_ended_it():
     to_limit(world)
     changes = world.engine.take_changes()
     record = changes.studies["s-1"]
-    past = FinishedStudy(0.0, tuple(changes.trials.values()), record.spent)
+    past = FinishedStudy(0.0, tuple(map(PastTrial.of, changes.trials.values())), record.spent)
     more = spec(LONG, n_trials=3, device_hours=2.0 / HOUR)
     world.send(StudyExtended(at=world.at, study=more, past=past))
     assert world.study.spent == record.spent

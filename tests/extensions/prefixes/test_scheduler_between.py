@@ -18,7 +18,7 @@ from penstock.scheduler.model.events import (
     StudyExtended,
     StudySubmitted,
 )
-from penstock.scheduler.model.finished import FinishedStudy
+from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import (
     Code,
     StrategySpec,
@@ -31,6 +31,10 @@ from prefix_world import Grid, grid, shared
 
 #: Equal configurations of both studies, and one more.
 CONFIGS = grid(3, values=(1, 2))
+
+
+def taken_by(world, trial):
+    return world.past(trial).taken
 
 
 class Studies(Grid):
@@ -75,11 +79,14 @@ class Studies(Grid):
         """The trials that the ledger would bring with ``study``."""
         group = self.groups[study.id] = group_of(study)
         return tuple(
-            earlier_trial(study, trial)
+            earlier_trial(study, trial, self.past(trial))
             for trial in self.trials.values()
             if group and trial.parents and self.groups[trial.study] == group
             if trial.study in self.engine.state.finished
         )
+
+    def past(self, trial):
+        return PastTrial.of(trial, (each for each in self.epochs if each.trial == trial.id))
 
     def run_segment(self, fence=None):
         dispatch = super().run_segment(fence)
@@ -150,7 +157,7 @@ def test_a_prefix_in_common_is_begun_from_its_state(world):
     assert world.run_study(SECOND, [{"lr": 1}]) == 2
     [trial] = world.of(SECOND)
     assert trial.state is TrialState.COMPLETED
-    assert sorted(trial.taken) == [1, 2, 3, 4]
+    assert sorted(taken_by(world, trial)) == [1, 2, 3, 4]
     last = [each for each in world.trace if getattr(each, "study", "") == f"{SECOND}-1"]
     first = next(each for each in last if isinstance(each, Dispatch))
     assert first.segment.first == 5
@@ -330,7 +337,7 @@ def test_an_extended_study_takes_over_what_others_have_trained_meanwhile(world):
     kept = known_of(world.engine.state).studies[f"{third}-1"]
     assert {each.study for each in kept.earlier} == {f"{FIRST}-1", f"{SECOND}-1"}
     spec = world.spec(SECOND, 2)
-    past = FinishedStudy(0.0, tuple(world.of(SECOND)))
+    past = FinishedStudy(0.0, tuple(map(world.past, world.of(SECOND))))
     world.configs = [(("lr", 2),)]
     earlier = [each for each in world.earlier(spec) if each.study != spec.id]
     world.send(StudyExtended(at=world.at, study=spec, past=past, earlier=tuple(earlier)))
@@ -338,7 +345,7 @@ def test_an_extended_study_takes_over_what_others_have_trained_meanwhile(world):
     assert len({*names}) == len(names) == 4, "it was over, at work, and is over again"
     assert world.epochs_by_trial()[f"{SECOND}-1-0000"] == 6
     assert f"{SECOND}-1-0001" not in world.epochs_by_trial()
-    assert {*world.trials[f"{SECOND}-1-0001"].taken.values()} == {f"{FIRST}-1-0001"}
+    assert {*taken_by(world, world.trials[f"{SECOND}-1-0001"]).values()} == {f"{FIRST}-1-0001"}
 
 
 def test_what_is_asked_for_must_have_been_reported(world):
