@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .app.exports.mlflow import MLflowCallback
-    from .app.exports.tensorboard import TensorBoardCallback
     from .app.spec.options import Limits, Resources, Share, SystemTuning
     from .app.spec.sampler_options import Sampler
     from .app.spec.space import Categorical, Float, Int
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
     from .app.study.create import create_study, load_study
     from .app.study.storage import storage
     from .app.study.study import Study
+    from .extensions.exports.mlflow import MLflowCallback
+    from .extensions.exports.tensorboard import TensorBoardCallback
     from .extensions.nas import names as nas
     from .profiling.base.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
@@ -51,7 +51,7 @@ _LAZY = {
     "Hyperband": "app.spec.strategies:Hyperband",
     "Int": "app.spec.space:Int",
     "Limits": "app.spec.options:Limits",
-    "MLflowCallback": "app.exports.mlflow:MLflowCallback",
+    "MLflowCallback": "extensions.exports.mlflow:MLflowCallback",
     "MedianStopping": "app.spec.strategies:MedianStopping",
     "PenstockError": "profiling.base.errors:PenstockError",
     "Resources": "app.spec.options:Resources",
@@ -61,7 +61,7 @@ _LAZY = {
     "Study": "app.study.study:Study",
     "SuccessiveHalving": "app.spec.strategies:SuccessiveHalving",
     "SystemTuning": "app.spec.options:SystemTuning",
-    "TensorBoardCallback": "app.exports.tensorboard:TensorBoardCallback",
+    "TensorBoardCallback": "extensions.exports.tensorboard:TensorBoardCallback",
     "TorchTrainable": "tasks.contracts.contract:TorchTrainable",
     "TrialFailed": "profiling.base.errors:TrialFailed",
     "UsageError": "profiling.base.errors:UsageError",

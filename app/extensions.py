@@ -53,6 +53,7 @@ EXTENSIONS = (
     "simulation",
     "report",
     "pages",
+    "exports",
 )
 #: The extensions that another one cannot do without. Where they are not there, it is not either.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}
@@ -69,7 +70,10 @@ STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 #: The extension that a command needs.
 COMMANDS: Mapping[str, str] = {
     "env": "environments",
+    "export": "exports",
+    "import": "exports",
     "memory": "memory",
+    "metrics": "exports",
     "prefixes": "prefixes",
     "report": "report",
     "similar": "system_tuning",

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 from penstock.app.common.clock import SimulatedClock
-from penstock.app.exports.archive import to_event
 from penstock.app.ledger.codec import encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
@@ -147,6 +146,8 @@ class Here:
 
     def take_in(self, archive):
         """What the scheduler does with the command of ``penstock import``."""
+        from penstock.extensions.exports.archive import to_event
+
         body = {"kind": "import", "imported": encode(to_event(archive))[1]}
         self.runner.start(command_to_event(body, self.engine, START + 1e6, {}.__getitem__))
 

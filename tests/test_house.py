@@ -46,7 +46,7 @@ PURE = {
 #: Who reads a variable of the environment by its name, and what for. Handing the whole environment
 #: on to a child process is everyone's right.
 READERS_OF_THE_ENVIRONMENT = {
-    "app/exports/mlflow.py": "MLflow's time limits, for as long as we ask it",
+    "extensions/exports/mlflow.py": "MLflow's time limits, for as long as we ask it",
     "app/worker/keeper.py": "what the node agent tells the keeper that it starts",
     "app/host/locks.py": "the lock that a service inherits from who started it",
     "app/host/devices.py": "which GPUs the user left visible",
@@ -142,7 +142,19 @@ def test_the_public_face_is_what_it_says_to_people_and_to_type_checkers():
     assert typed == lazy | penstock._ADAPTERS
 
 
-@pytest.mark.parametrize("name", penstock.__all__)
+def owner(where):
+    """The extension that a public name is of, or nothing."""
+    floor, name, *_ = where.split(".")
+    return [name] if floor == "extensions" else []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.extension(*owner(penstock._LAZY[name])))
+        for name in penstock.__all__
+    ],
+)
 def test_every_public_name_can_be_loaded_and_says_what_it_is(name):
     assert getattr(penstock, name).__doc__
 

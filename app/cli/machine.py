@@ -177,22 +177,6 @@ def flower(
     flowers.exec_flower(settings, port, address)
 
 
-def metrics(
-    address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
-    ] = 9917,
-) -> None:
-    """Serve metrics for Prometheus until Ctrl-C: studies, devices, epochs, claims."""
-    from ..exports.prometheus import serve
-
-    _, thread = serve(settings_of(), address, port)
-    say(f"http://{address}:{port}/metrics")
-    thread.join()
-
-
 def dashboard(
     port: Annotated[
         int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")

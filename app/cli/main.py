@@ -27,14 +27,13 @@ from .machine import (
     down,
     flower,
     gc,
-    metrics,
     plan,
     restore,
     up,
     worker,
 )
 from .of_extensions import AllCommands
-from .results import best, export, import_study
+from .results import best
 from .scripts import run, submit
 from .terminal import (
     MACHINE,
@@ -104,20 +103,19 @@ def watch(
 
     Ctrl-C ends the watching, not the study. The next watch continues the logs.
     """
-    from ..exports.epoch_callbacks import Feed
-    from ..exports.mlflow import MLflowCallback
-    from ..exports.tensorboard import TensorBoardCallback
+    from ..extensions import end_of
     from ..status.stall_monitor import StallMonitor
+    from ..study.epoch_callbacks import EpochCallback, Feed
     from ..study.watching import show_failures
     from ..views.live import follow
 
     settings = settings_of()
     reader = reader_of(settings)
     study = study_of(reader, name)
-    logs = (
-        *(() if tensorboard is None else (TensorBoardCallback(tensorboard),)),
-        *(() if mlflow is None else (MLflowCallback(mlflow),)),
-    )
+    logs = list[EpochCallback]()
+    if tensorboard is not None or mlflow is not None:
+        option = "--mlflow" if tensorboard is None else "--tensorboard"
+        logs += end_of("exports", "cli", f"penstock watch {option}").epoch_logs(tensorboard, mlflow)
     with closing(Feed(logs, settings.run)) as feed:
         monitor = StallMonitor(settings, reader)
         study = follow(
@@ -178,8 +176,6 @@ def story(
 for command, does in (
     ("best", best),
     ("logs", logs),
-    ("export", export),
-    ("import", import_study),
     ("pause", pause),
     ("resume", resume),
     ("weight", weight),
@@ -199,7 +195,6 @@ for of_machine in (
     down,
     worker,
     flower,
-    metrics,
     dashboard,
 ):
     app.command(rich_help_panel=MACHINE)(of_machine)

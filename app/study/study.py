@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from optuna import Trial
     from optuna.trial import FrozenTrial
 
-    from ..exports.epoch_callbacks import EpochCallback
     from ..ledger.rows import StudyRow, TrialRow
+    from .epoch_callbacks import EpochCallback
 
     TrialCallback = Callable[["Study", FrozenTrial], object]
     Callback = TrialCallback | EpochCallback

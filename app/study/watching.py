@@ -16,12 +16,12 @@ from ..extensions import has_command
 from .handle import SUBMITTED, StudyHandle
 
 if TYPE_CHECKING:
-    from ..exports.epoch_callbacks import EpochCallback
     from ..host.settings import Settings
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
     from ..script_objects.records import RecordRelay
     from ..views.progress import View
+    from .epoch_callbacks import EpochCallback
 
 #: Seconds in which the scheduler takes what is said of callbacks, before the watching goes on.
 ACCEPTED_WITHIN = 5.0
@@ -116,10 +116,10 @@ def watch(
     """
     from ..broker.endings import Endings
     from ..broker.server import broker_url
-    from ..exports.epoch_callbacks import Feed
     from ..services.supervisor import Supervisor
     from ..status.stall_monitor import StallMonitor
     from ..views.live import follow
+    from .epoch_callbacks import Feed
 
     reader, settings = handle.reader(), handle.settings
     if options.get("show", True) and SUBMITTED.get() == [handle] and has_command("ui"):
@@ -218,7 +218,7 @@ def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
 
 def sort_callbacks(callbacks: Any) -> tuple[list[Any], list[EpochCallback]]:
     """The callbacks that are called for each trial, and those that receive epochs."""
-    from ..exports.epoch_callbacks import EpochCallback
+    from .epoch_callbacks import EpochCallback
 
     allowed = "None, or a list of functions of (study, trial) and of Penstock's logs"
     if not isinstance(callbacks, Iterable | None) or isinstance(callbacks, str):

@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from ...app.common.versioned_file import Body, Kind, read_own
+from ...app.ledger.codec import spec_from_json
+from ...app.optuna_bridge.updates import LedgerUpdates, merged, study_attributes
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import Value
 from ...scheduler.model.decisions import Member, Parent
@@ -35,13 +38,10 @@ from ...scheduler.model.study import (
     trial_id,
 )
 from ...scheduler.model.trial import AcceptedEpoch, Failure, Origin, TrialState
-from ..common.versioned_file import Body, Kind, read_own
-from ..ledger.codec import spec_from_json
-from ..optuna_bridge.updates import LedgerUpdates, merged, study_attributes
 
 if TYPE_CHECKING:
-    from ..ledger.reader import Reader
-    from ..ledger.rows import TrialRow
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import TrialRow
 
 KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
 #: The most epochs in one import: 100,000 keep the scheduler busy for 6 s.

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ...app.study.epoch_callbacks import EpochCallback, Log, Point
 from ...profiling.base.errors import BackendError
 from ...profiling.base.extras import need
 from ...profiling.base.urls import hide_password
 from ...scheduler.model.trial import TrialState
-from .epoch_callbacks import EpochCallback, Log, Point
 
 if TYPE_CHECKING:
-    from ..ledger.rows import StudyRow, TrialRow
+    from ...app.ledger.rows import StudyRow, TrialRow
 
 #: The most metrics that MLflow accepts in one request, and the most runs that it lists.
 _AT_ONCE = 1000

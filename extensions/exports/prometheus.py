@@ -26,6 +26,14 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
+from ...app.broker import connection, presence, protocol, server
+from ...app.broker.dropped import counted
+from ...app.extensions import PLUGS, of_ends
+from ...app.host import locks
+from ...app.host.settings import Settings
+from ...app.ledger.codec import state_from_json, state_to_json
+from ...app.ledger.reader import Reader
+from ...app.ledger.restore import follow, restore
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.costs.outcomes import Tally
 from ...scheduler.engine.engine import Engine
@@ -34,14 +42,6 @@ from ...scheduler.model.trial import TrialState
 from ...scheduler.outlook.autoscale import device_demand
 from ...scheduler.outlook.forecast import misses_by
 from ...scheduler.state.state import EngineState
-from ..broker import connection, presence, protocol, server
-from ..broker.dropped import counted
-from ..extensions import PLUGS, of_ends
-from ..host import locks
-from ..host.settings import Settings
-from ..ledger.codec import state_from_json, state_to_json
-from ..ledger.reader import Reader
-from ..ledger.restore import follow, restore
 from .delay_metrics import DelayHistograms
 
 log = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ...app.common.plain import encodable, plain
+from ...app.views.spending import joules_of
 from ...profiling.base.errors import BackendError
 from ...profiling.base.extras import missing_extra
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model.study import number_of, study_of_trial
 from ...tasks.objectives.objects import value_of
-from ..common.plain import encodable, plain
-from ..views.spending import joules_of
 
 if TYPE_CHECKING:
     from .archive import Archive, Epoch, TrialBody

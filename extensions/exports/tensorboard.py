@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...app.ledger.codec import spec_from_json
+from ...app.study.epoch_callbacks import EpochCallback, Log, Point
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.extras import need
-from ..ledger.codec import spec_from_json
-from .epoch_callbacks import EpochCallback, Log, Point
 
 if TYPE_CHECKING:
+    from ...app.ledger.rows import StudyRow, TrialRow
     from ...scheduler.model.study import Scalar
-    from ..ledger.rows import StudyRow, TrialRow
 
 #: The first event of a file, which states the format of the others.
 _VERSION = "brain.Event:2"

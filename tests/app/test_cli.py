@@ -165,6 +165,7 @@ def test_several_studies_are_reported_on_one_page_and_the_same_one_twice_is_refu
     assert "each study once" in refused.stderr
 
 
+@pytest.mark.extension("exports")
 def test_watch_logs_what_has_happened_before(call, tmp_path):
     """The study is over: all of it is written, and the watching ends at once."""
     result = call("watch", "--tensorboard", str(tmp_path))

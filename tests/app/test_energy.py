@@ -8,8 +8,6 @@ import threading
 import pytest
 from penstock import UsageError
 from penstock.app.common.versioned_file import to_text
-from penstock.app.exports.archive import Epoch, archive_of, to_event
-from penstock.app.exports.tables import epoch_table, trial_table
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.rows import EpochRow
 from penstock.app.runner.reports import to_events
@@ -97,7 +95,11 @@ def test_a_window_has_a_ratio_of_joules_or_none():
         to_events(body | {"windows": [[[["threads", 1]], 0.5, 0.1, 0.0]]}, 5.0)
 
 
+@pytest.mark.extension("exports")
 def test_an_export_takes_joules_along_and_one_from_before_them_can_be_read(tmp_path):
+    from penstock.extensions.exports.archive import Epoch, archive_of, to_event
+    from penstock.extensions.exports.tables import epoch_table, trial_table
+
     archive = archive_of(make_study(tmp_path, study_spec()), "digits-1a2b")
     first = archive.trials[0]
     first.epochs[:] = [each.model_copy(update={"joules": 2.5}) for each in first.epochs]

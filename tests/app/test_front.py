@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 
 import pytest
 from penstock.app.common.versioned_file import to_text
-from penstock.app.exports import archive
-from penstock.app.exports.tables import trial_table
 from penstock.app.ledger.summary import front_of, ranked
 from penstock.app.optuna_bridge.frozen_trials import (
     NoTrial,
@@ -109,7 +107,11 @@ def test_a_study_of_one_objective_has_a_best_trial_that_is_feasible(reader, stud
         best_trial(slow, ["maximize"])
 
 
+@pytest.mark.extension("exports")
 def test_data_frame_and_export_have_a_column_an_objective(reader, study, rows):
+    from penstock.extensions.exports import archive
+    from penstock.extensions.exports.tables import trial_table
+
     trials = Results(reader, study.id).trials()
     frame = to_optuna(trials, "frame", WAYS, None).trials_dataframe()
     assert list(frame)[:3] == ["number", "values_0", "values_1"]
@@ -119,7 +121,10 @@ def test_data_frame_and_export_have_a_column_an_objective(reader, study, rows):
     assert table["constraints_seconds"][0] == rows[0].constraints["seconds"]
 
 
+@pytest.mark.extension("exports")
 def test_an_export_comes_back_with_all_values(reader, study, rows, tmp_path):
+    from penstock.extensions.exports import archive
+
     file = tmp_path / "study.json"
     file.write_text(to_text(archive.archive_of(reader, study.id)))
     event = archive.to_event(archive.read_archive(file))

@@ -12,8 +12,6 @@ from penstock.app.cli import terminal
 from penstock.app.cli.main import app
 from penstock.app.common.console import PlainConsole
 from penstock.app.common.plain import encodable, plain
-from penstock.app.exports.archive import archive_of
-from penstock.app.exports.tables import epoch_table, to_csv, to_parquet, trial_table
 from penstock.app.ledger.reader import Reader
 from rich.text import Text
 from study_ledger import SomeFail, make_study, study_spec
@@ -73,6 +71,7 @@ def test_a_report_of_what_an_older_ledger_holds_is_written(home):
     assert "evil" in Path(result.stdout.strip()).read_text("utf-8")
 
 
+@pytest.mark.extension("exports")
 def test_what_no_json_file_can_have_is_said_with_a_way_out(home, tmp_path):
     env = {"PENSTOCK_HOME": str(home)}
     result = CliRunner(env=env).invoke(app, ["export", "-o", str(tmp_path / "a.json")])
@@ -81,7 +80,11 @@ def test_what_no_json_file_can_have_is_said_with_a_way_out(home, tmp_path):
     assert "--format csv" in result.stderr
 
 
+@pytest.mark.extension("exports")
 def test_a_data_frame_has_all_but_halves_of_characters(home):
+    from penstock.extensions.exports.archive import archive_of
+    from penstock.extensions.exports.tables import to_parquet, trial_table
+
     archive = archive_of(Reader(f"sqlite:///{home / 'ledger.db'}"), ID)
     frame = pq.read_table(io.BytesIO(to_parquet(trial_table(archive)))).to_pylist()
     assert {row[f"params_{encodable(EVIL)}"] for row in frame} <= {
@@ -90,7 +93,11 @@ def test_a_data_frame_has_all_but_halves_of_characters(home):
     }
 
 
+@pytest.mark.extension("exports")
 def test_cells_of_a_table_are_no_formulas_and_numbers_stay(home):
+    from penstock.extensions.exports.archive import archive_of
+    from penstock.extensions.exports.tables import epoch_table, to_csv, trial_table
+
     archive = archive_of(Reader(f"sqlite:///{home / 'ledger.db'}"), ID)
     for table in (trial_table(archive), epoch_table(archive)):
         assert CONTROL.findall(to_csv(table)) == []

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 from patience import until
-from penstock.app.exports.archive import archive_of, to_event
-from penstock.app.exports.prometheus import Collector
 from penstock.app.host import locks
 from penstock.app.host.settings import load
 from penstock.app.ledger import forecast
@@ -28,7 +26,10 @@ from study_ledger import START, make_study, study_spec
 LITTLE = 0.5 / 3600
 
 
+@pytest.mark.extension("exports")
 def test_what_is_used_and_left_is_in_the_ledger_while_the_study_runs(tmp_path):
+    from penstock.extensions.exports.prometheus import Collector
+
     limited = study_spec(device_hours=2 * LITTLE, deadline=3600.0, at_limit="pause")
     reader = make_study(tmp_path / "home", limited, turns=8)
     [study] = reader.studies()
@@ -98,7 +99,10 @@ def test_a_study_that_is_extended_keeps_what_it_has_spent(tmp_path):
         ledger.close()
 
 
+@pytest.mark.extension("exports")
 def test_what_was_spent_goes_with_an_export(tmp_path):
+    from penstock.extensions.exports.archive import archive_of, to_event
+
     reader = make_study(tmp_path / "home", study_spec(device_hours=LITTLE))
     [study] = reader.studies()
     archive = archive_of(reader, study.id)
@@ -107,8 +111,10 @@ def test_what_was_spent_goes_with_an_export(tmp_path):
     assert to_event(older).record.spent == Spent()
 
 
+@pytest.mark.extension("exports")
 @pytest.mark.extension("report")
 def test_by_how_much_a_deadline_will_be_missed_is_in_the_status_and_the_metrics(tmp_path):
+    from penstock.extensions.exports.prometheus import Collector
     from penstock.extensions.report.report import write_report
 
     reader = make_study(tmp_path / "home", study_spec(deadline=3600.0), turns=8)

@@ -106,6 +106,7 @@ def test_callbacks_hear_of_each_trial_once_with_its_epochs(settings, started):
     assert heard[1][1].user_attrs["failure"] == "ValueError: no"
 
 
+@pytest.mark.extension("exports")
 def test_a_log_hears_of_epochs_and_once_only_when_the_study_is_watched_again(
     settings, started, tmp_path
 ):

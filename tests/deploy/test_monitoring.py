@@ -10,11 +10,12 @@ from itertools import combinations
 import pytest
 from deployed import DEPLOY, yaml_of
 from patience import PATIENCE
-from penstock.app.exports.prometheus import Collector
 from penstock.app.host.settings import load
 from ruamel.yaml import YAML
 from study_ledger import make_study, study_spec
 from system import program
+
+pytestmark = pytest.mark.extension("exports")
 
 ALERTS = DEPLOY / "prometheus/alerts.yml"
 DASHBOARD = json.loads((DEPLOY / "grafana/penstock.json").read_text())
@@ -26,6 +27,8 @@ ADDED = {"instance", "job", "namespace", "service", "le"}
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """(name, labels) of all that is exported."""
+    from penstock.extensions.exports.prometheus import Collector
+
     home = tmp_path_factory.mktemp("home")
     make_study(home, study_spec(n_trials=4), turns=8)
     families = Collector(load(home=home)).collect()

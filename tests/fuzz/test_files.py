@@ -10,7 +10,6 @@ import pytest
 from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
 from hypothesis import strategies as st
 from penstock.app.common.versioned_file import to_text
-from penstock.app.exports.archive import archive_of, read_archive, to_event
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings, load
 from penstock.app.ledger.history import read_file, to_json
@@ -134,12 +133,17 @@ def test_a_study_file_is_refused_where_it_cannot_be(tmp_path, monkeypatch, conte
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
+    from penstock.extensions.exports.archive import archive_of
+
     spec = study_spec(n_trials=3)
     reader = make_study(tmp_path_factory.mktemp("there"), spec, fails=(1,))
     return to_text(archive_of(reader, spec.id))
 
 
+@pytest.mark.extension("exports")
 def test_an_import_is_taken_by_the_engine_or_refused(tmp_path, export):
+    from penstock.extensions.exports.archive import read_archive, to_event
+
     @fuzzed(text=spoilt_json(export), examples=2 * EXAMPLES)
     def is_taken_or_refused(text):
         file = written(tmp_path, "export.json", text)

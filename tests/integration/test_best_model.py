@@ -150,6 +150,7 @@ def test_code_that_is_no_trainable_or_is_not_there_is_refused(site, tmp_path, mo
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.extension("exports")
 @pytest.mark.extension("report")
 def test_of_an_imported_study_only_code_and_a_store_that_the_user_names_are_used(site, tmp_path):
     study = studied(Fitted, "exported")

@@ -74,6 +74,7 @@ def unmetered(tmp_path):
     site.close()
 
 
+@pytest.mark.extension("exports")
 @pytest.mark.extension("report")
 def test_joules_go_from_the_meter_into_ledger_best_export_and_report(tmp_path):
     with burning(tmp_path / "powercap", WATTS) as folder:

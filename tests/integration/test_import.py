@@ -28,6 +28,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.extension("exports")
 @pytest.mark.extension("report")
 @pytest.mark.slow
 def test_a_study_is_taken_elsewhere_and_outlives_a_killed_scheduler(site, tmp_path):

@@ -160,6 +160,7 @@ def run(site, tmp_path):
     return result
 
 
+@pytest.mark.extension("exports")
 @pytest.mark.extension("report")
 def test_models_that_are_attributes_come_back_in_the_script_and_are_texts_elsewhere(
     run, site, tmp_path
@@ -178,6 +179,7 @@ def test_models_that_are_attributes_come_back_in_the_script_and_are_texts_elsewh
     assert "&lt;Model, " in (tmp_path / "models.html").read_text()
 
 
+@pytest.mark.extension("exports")
 def test_an_export_that_names_objects_brings_none(run, site, tmp_path):
     assert run(BEST_MODEL.replace('"models"', '"first-one"'))[0] == 0
     file = tmp_path / "exported.json"

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 from penstock.app.common.versioned_file import to_text
-from penstock.app.exports.archive import Archive, archive_of, read_archive, to_event
-from penstock.app.exports.tables import trial_table
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
@@ -15,6 +13,8 @@ from penstock.app.optuna_bridge.frozen_trials import Results
 from penstock.app.optuna_bridge.storage import LedgerStorage
 from penstock.app.runner.commands import to_event as command_to_event
 from penstock.app.stories.story import render, trial_story
+from penstock.extensions.exports.archive import Archive, archive_of, read_archive, to_event
+from penstock.extensions.exports.tables import trial_table
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.engine.engine import Refused
 from penstock.scheduler.model.decisions import Parent
@@ -96,7 +96,7 @@ def test_an_imported_study_is_not_extended_for_its_checkpoints_are_not_ours(ther
     here.take_in(archive_of(there, ID))
     with pytest.raises(UsageError, match="digits was imported: it is over and stays so"):
         body = {"kind": "extend", "study": ID, "by": 1}
-        command_to_event(body, here.engine.state, START, here.ledger.past)
+        command_to_event(body, here.engine, START, here.ledger.past)
 
 
 def test_an_imported_study_is_exported_again_the_same(here, exported):
@@ -150,7 +150,7 @@ def test_a_name_and_an_id_that_are_taken_are_refused_on_both_sides(here, exporte
         here.engine.handle(StudySubmitted(at=START, study=study_spec("y", id="x-1")))
     body = {"kind": "submit", "study": archive.spec | {"id": "z-1", "name": "x"}}
     with pytest.raises(UsageError, match="a name not taken by another study"):
-        command_to_event(body, here.engine.state, START, {}.__getitem__)
+        command_to_event(body, here.engine, START, {}.__getitem__)
 
 
 def test_numbers_that_json_does_not_have_come_back(here, exported):
@@ -332,7 +332,7 @@ def test_what_would_break_the_ledger_is_refused_before_it_is_written(
 
 
 def test_a_study_too_large_for_the_scheduler_is_refused(exported, monkeypatch):
-    monkeypatch.setattr("penstock.app.exports.archive.MAX_EPOCHS", 5)
+    monkeypatch.setattr("penstock.extensions.exports.archive.MAX_EPOCHS", 5)
     with pytest.raises(UsageError, match=r"epochs = \d+ is refused: allowed is up to 5 in all"):
         to_event(Archive.model_validate(exported))
 

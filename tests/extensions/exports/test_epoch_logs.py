@@ -16,9 +16,10 @@ import penstock
 import pytest
 from patience import PATIENCE
 from penstock import MLflowCallback, TensorBoardCallback
-from penstock.app.exports import epoch_callbacks, mlflow
-from penstock.app.exports.epoch_callbacks import Feed
+from penstock.app.study import epoch_callbacks
+from penstock.app.study.epoch_callbacks import Feed
 from penstock.app.views.live import Watcher
+from penstock.extensions.exports import mlflow
 from penstock.profiling.base.errors import UsageError
 from study_ledger import make_study, study_spec
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

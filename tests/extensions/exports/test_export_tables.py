@@ -10,8 +10,8 @@ from datetime import datetime
 import pyarrow.parquet as pq
 import pytest
 from penstock.app.cli.main import app
-from penstock.app.exports.archive import archive_of
-from penstock.app.exports.tables import epoch_table, to_csv, to_parquet, trial_table
+from penstock.extensions.exports.archive import archive_of
+from penstock.extensions.exports.tables import epoch_table, to_csv, to_parquet, trial_table
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 

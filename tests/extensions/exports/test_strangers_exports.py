@@ -7,11 +7,11 @@ from pathlib import Path
 
 import optuna
 import pytest
-from penstock.app.exports.archive import Archive, archive_of, to_event
 from penstock.app.optuna_bridge.plain_attributes import only_listed
 from penstock.app.optuna_bridge.storage import LedgerStorage
 from penstock.app.runner.user_commands import writing_of
 from penstock.app.views.best import best_facts, best_view
+from penstock.extensions.exports.archive import Archive, archive_of, to_event
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.events import StudySubmitted, TrialAdded
 from penstock.scheduler.model.study import StrategySpec

@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.versioned_file import to_text
-from penstock.app.exports.archive import Archive, archive_of, to_event
-from penstock.app.exports.tables import epoch_table
 from penstock.app.ledger.codec import encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
@@ -48,6 +46,8 @@ class Site:
         return event
 
     def take_in(self, exported):
+        from penstock.extensions.exports.archive import Archive, to_event
+
         event = to_event(Archive.model_validate(exported))
         return self.tell(kind="import", imported=encode(event)[1])
 
@@ -67,6 +67,8 @@ def there(tmp_path_factory):
 
 @pytest.fixture
 def exported(there):
+    from penstock.extensions.exports.archive import archive_of
+
     return json.loads(to_text(archive_of(there, ID)))
 
 
@@ -77,6 +79,7 @@ def site(tmp_path):
     site.ledger.close()
 
 
+@pytest.mark.extension("exports")
 def test_an_imported_study_knows_who_trained_its_epochs(there, exported, site):
     site.take_in(exported)
     assert taken(site.reader) == taken(there)
@@ -89,6 +92,7 @@ def test_an_imported_study_knows_who_trained_its_epochs(there, exported, site):
     assert "it was imported" in told[1]
 
 
+@pytest.mark.extension("exports")
 def test_an_export_from_before_prefixes_has_none(exported, site):
     for trial in exported["trials"]:
         for epoch in trial["epochs"]:
@@ -97,6 +101,7 @@ def test_an_export_from_before_prefixes_has_none(exported, site):
     assert taken(site.reader) == {}
 
 
+@pytest.mark.extension("exports")
 @pytest.mark.parametrize("source", ["nobody", f"{ID}-0003", f"{ID}-0002", f"{ID}-0001", "-"])
 def test_nobody_takes_over_what_was_not_trained_so(exported, site, source):
     """Not from someone unknown, a trial with other bits, one that took it over, or itself."""
@@ -105,13 +110,18 @@ def test_nobody_takes_over_what_was_not_trained_so(exported, site, source):
         site.take_in(exported)
 
 
+@pytest.mark.extension("exports")
 def test_a_study_with_seeds_by_trial_takes_nothing_over(exported, site):
     exported["spec"]["seeding"] = "trial"
     with pytest.raises(UsageError, match="a trial of a study with shared seeding"):
         site.take_in(exported)
 
 
+@pytest.mark.extension("exports")
 def test_a_table_of_epochs_names_the_trial_that_trained_each(there):
+    from penstock.extensions.exports.archive import archive_of
+    from penstock.extensions.exports.tables import epoch_table
+
     table = epoch_table(archive_of(there, ID))
     first = {
         (n, e): t
@@ -171,7 +181,10 @@ def test_a_study_whose_bits_differed_shares_nothing_when_it_is_extended(tmp_path
     assert prefixes_of(site.reader, site.reader.study(ID)).differences
 
 
+@pytest.mark.extension("exports")
 def test_the_ledger_brings_the_trials_with_states_of_studies_that_share_a_token(site, tmp_path):
+    from penstock.extensions.exports.archive import archive_of
+
     given = shared_spec(data_token="points", keep_checkpoints=2)
     site.runner.start(StudySubmitted(at=START + 1e6, study=given))
     site.run()
@@ -222,8 +235,11 @@ def test_of_many_earlier_studies_those_that_ended_last_are_brought(site, monkeyp
     assert brought() == ["study-2", "study-1"]
 
 
+@pytest.mark.extension("exports")
 @pytest.mark.extension("simulation")
 def test_an_epoch_of_another_study_may_be_unknown_where_it_is_imported(exported, site):
+    from penstock.extensions.exports.archive import Archive, archive_of
+    from penstock.extensions.exports.tables import epoch_table
     from penstock.extensions.simulation.recorded import recorded
 
     exported["trials"][1]["epochs"][2]["taken_from"] = "other-1-0007"

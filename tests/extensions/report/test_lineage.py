@@ -3,8 +3,6 @@
 import io
 
 import pytest
-from penstock.app.exports.archive import archive_of, to_event
-from penstock.app.exports.tables import trial_table
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
 from penstock.app.optuna_bridge.frozen_trials import Results
@@ -91,7 +89,11 @@ def test_the_report_draws_an_arrow_for_each_fork_and_nothing_where_there_is_none
     assert '<section id="lineage">' not in page
 
 
+@pytest.mark.extension("exports")
 def test_results_and_exports_carry_it(reader):
+    from penstock.extensions.exports.archive import archive_of, to_event
+    from penstock.extensions.exports.tables import trial_table
+
     heir = heir_of(reader)
     frozen = Results(reader, ID).trials()
     origin = {"trial": number_of(heir.origin_trial), "epoch": heir.origin_epoch}
