@@ -115,7 +115,7 @@ def _dispatched(
             copies=dispatch.copies,
             ext=dict(dispatch.ext) if rank == 0 else {},
         )
-        text = task.model_dump_json()
+        text = task.model_dump_json(exclude_defaults=True)
         texts.append(message(task, text, seal(key, text), queue))
     leases = [protocol.lease_key(trial, rank) for rank in range(len(queues))]
     keys = (protocol.attempt_key(trial), *leases, *queues)

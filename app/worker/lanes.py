@@ -103,6 +103,8 @@ class Lane:
     def unused(self) -> list[Trainer]:
         """The trainers of studies and environments that are over or too many."""
         studies = [name for name in self._trainers if name != SHARED]
+        if not studies:
+            return []
         names = {name for name in studies if _is_over(self._trainers[name])}
         names.update(studies[:-STUDIES_KEPT])
         return [self._trainers[name] for name in names if not self._trainers[name].runs]

@@ -184,7 +184,9 @@ class Worker:
     ) -> Trainer:
         """The trainer for the session's segment, which counts there from now on. Raises OSError."""
         with lane.lock:
-            self._close(lane, lane.ended())
+            known = lane.known(session.task)
+            if known is not None and not known.alive:
+                self._close(lane, [known])
             trainer = lane.trainer_for(session.task, sockets)
             trainer.runs += 1
             self._idle_trainers.leave(trainer)
@@ -199,11 +201,12 @@ class Worker:
             trainer.idle_since = time.monotonic()
             # What it said after its last message was read already, so no event will report it.
             self._idle_trainers.read(lane, trainer)
-            if trainer not in lane.trainers():  # it ended while others were open in it
-                self._close(lane, [trainer])
-            elif trainer.alive:
+            # It may have been forgotten while others were open in it.
+            if trainer in lane.trainers() and trainer.alive:
                 self._idle_trainers.watch(lane, trainer)
-            self._close_unused(lane)
+            else:
+                self._close(lane, [trainer])
+            self._close(lane, lane.unused())
 
     def _run_as_member(self, session: Session, lane: Lane) -> Result:
         """Run a rank of a gang. Its claim names its trainer, of which the other ranks are told.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from .failure import failure_of
 #: allocator does not see it. It was 827 MiB on an H200 (CUDA 13.0), after an MLP and a convolution
 #: net had been trained; smaller GPUs are said to have 300 to 500 MiB.
 CUDA_CONTEXT = 1024 * 2**20
-#: Read in a single call, since it is read with every epoch. The file is shorter than this.
-_STATUS, _MOST = Path("/proc/self/status"), 1 << 14
-_ROLLUP, _REFERENCES = Path("/proc/self/smaps_rollup"), Path("/proc/self/clear_refs")
+#: Read in a single call of the system's, since it is read with every epoch: a file object would
+#: take as long again. The file is shorter than this.
+_STATUS, _MOST = "/proc/self/status", 1 << 14
+_ROLLUP, _REFERENCES = Path("/proc/self/smaps_rollup"), "/proc/self/clear_refs"
 #: Sets the peak of the resident set to what it is now (Linux, proc_pid_clear_refs(5)).
 _RESET_PEAK = b"5"
 #: Seconds after which the shared part is read again. It takes 5 ms.
@@ -45,8 +47,14 @@ class PeakMemory:
         now = time.monotonic()
         if self._read_at is None or now - self._read_at > SHARED_AGE:
             self._shared, self._read_at = shared_memory(), now
-        with suppress(OSError):  # some containers forbid it: then the peak is that of its life
-            _REFERENCES.write_bytes(_RESET_PEAK)
+        try:
+            references = os.open(_REFERENCES, os.O_WRONLY)
+            try:
+                os.write(references, _RESET_PEAK)
+            finally:
+                os.close(references)
+        except OSError:
+            pass  # some containers forbid it: then the peak is that of its life
         self.base = self.bytes()
 
     def bytes(self) -> int:
@@ -61,8 +69,11 @@ class PeakMemory:
         try:
             # Not getrusage: in a child it starts with what the parent had when the child was
             # started.
-            with _STATUS.open("rb", buffering=0) as status:
-                text = status.read(_MOST)
+            status = os.open(_STATUS, os.O_RDONLY)
+            try:
+                text = os.read(status, _MOST)
+            finally:
+                os.close(status)
             most = 1024 * int(text.partition(b"VmHWM:")[2].split(None, 1)[0])
         except (OSError, IndexError):
             most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

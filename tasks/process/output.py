@@ -16,7 +16,6 @@ import io
 import os
 import re
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -48,8 +47,10 @@ def printing_for(trial: str) -> str:
     before, changes = _trial, trial != _trial
     for stream in _streams if changes else ():
         # User code may have closed it, or the disk may be full: whoever prints next is told so.
-        with suppress(OSError, ValueError):
+        try:
             stream.flush()
+        except (OSError, ValueError):
+            continue
     _trial = trial
     return before
 
