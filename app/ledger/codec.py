@@ -289,7 +289,7 @@ def storable(text: str) -> str:
     """
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
-    return text.replace("\0", "?")
+    return text.replace("\0", "?") if "\0" in text else text
 
 
 class _Adapters(dict[Any, "TypeAdapter[Any]"]):

@@ -133,7 +133,7 @@ class Writes:
         whole: list[tuple[str, _Rows]] = []
         for statement, table, given in statements:
             if given:
-                rows = [{n: _kept(value) for n, value in row.items()} for row in given]
+                rows = [_kept(row) for row in given]
                 if table is not None:
                     seal(table, rows, before)
                 whole.append((statement, rows))
@@ -160,11 +160,27 @@ class Writes:
 writes_for = cache(Writes)
 
 
-def _kept(value: Any) -> Any:
-    """``value`` in a form that both databases can store."""
-    if isinstance(value, str):
-        return codec.storable(value)
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _kept(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its values in a form that both databases can store."""
+    kept: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, str):
+            kept[name] = codec.storable(value)
+        elif isinstance(value, float) and math.isnan(value):
+            kept[name] = None
+        else:
+            kept[name] = value
+    return kept
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> str:
+    """Return name-value pairs as a JSON object. Most often there are none."""
+    return json.dumps(dict(pairs)) if pairs else "{}"
+
+
+def _array(values: Sequence[Any]) -> str:
+    """Return values as a JSON array. Most often there are none."""
+    return json.dumps(values) if values else "[]"
 
 
 def _event(seq: int, event: Event) -> dict[str, Any]:
@@ -194,7 +210,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "study": trial.study,
         "number": trial.number,
         "state": trial.state.value,
-        "params": json.dumps(dict(trial.params)),
+        "params": _object(trial.params),
         "epoch": trial.epoch,
         "target": trial.target,
         "value": trial.value,
@@ -204,9 +220,9 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "created_at": trial.created_at,
         "dispatched_at": trial.dispatched_at,
         "finished_at": trial.finished_at,
-        "further": json.dumps(trial.further),
-        "constraints": json.dumps(dict(trial.constraints)),
-        "system": json.dumps(trial.system),
+        "further": _array(trial.further),
+        "constraints": _object(trial.constraints),
+        "system": _array(trial.system),
         "failure_kind": failure and failure.kind,
         "failure_message": failure and failure.message,
         "failure_traceback": failure and failure.traceback,
@@ -221,7 +237,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "trial": epoch.trial,
         "epoch": epoch.epoch,
         "value": epoch.value,
-        "metrics": json.dumps(dict(epoch.metrics)),
+        "metrics": _object(epoch.metrics),
         "state_hash": epoch.state_hash,
         "signature": epoch.signature,
         "seconds": epoch.seconds,
@@ -231,7 +247,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "at": epoch.at,
         "members": _members(epoch.members),
         "joules": epoch.joules,
-        "system": json.dumps(epoch.system),
+        "system": _array(epoch.system),
         "length": "" if epoch.length is None else json.dumps(epoch.length._asdict()),
         "began": epoch.began,
         "taken_from": epoch.taken_from,
@@ -239,7 +255,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
 
 
 def _members(members: tuple[Member, ...]) -> str:
-    return json.dumps([(member.device, member.slot) for member in members])
+    return _array([(member.device, member.slot) for member in members])
 
 
 def _durable(trial: str, state: Parent, at: float) -> dict[str, Any]:

@@ -61,10 +61,12 @@ class Conversations:
         """
         self._read = read
         self._open: dict[Key, deque[Message]] = {}
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
         self._reading = False
         #: How many wait to read alone. Sessions let them.
         self._waiting = 0
+        #: How many wait for a change.
+        self._asleep = 0
         self._gone: TrainerGone | None = None
 
     @property
@@ -91,20 +93,19 @@ class Conversations:
         ``TrainerGone`` when all that was said before has been read.
         """
         deadline = time.monotonic() + timeout
-        while True:
-            with self._changed:
+        with self._changed:
+            while True:
                 while not (mine := self._open[run]) and self._gone is None and self._is_taken():
-                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                    if not self._wait(max(0.0, deadline - time.monotonic())):
                         return None
                 if mine:
                     return mine.popleft()
                 if self._gone is not None:
                     raise self._gone
-                self._reading = True
-            message = self._read_for_all(max(0.0, deadline - time.monotonic()))
-            if message is not None and message.get("op") in _DURABLE:
-                durable(message)
-            with self._changed:
+                message = self._read_for_all(max(0.0, deadline - time.monotonic()))
+                if message is not None and message.get("op") in _DURABLE:
+                    with self._unlocked():
+                        durable(message)
                 # Also where the trainer talks of other runs without a pause.
                 if not self._open[run] and not self._gone and time.monotonic() >= deadline:
                     return None
@@ -112,21 +113,45 @@ class Conversations:
     def _is_taken(self) -> bool:
         return self._reading or self._waiting > 0
 
+    def _wait(self, timeout: float | None = None) -> bool:
+        """Wait until something has changed; return False if nothing has in so many seconds."""
+        self._asleep += 1
+        try:
+            return self._changed.wait(timeout)
+        finally:
+            self._asleep -= 1
+
+    def _wake(self) -> None:
+        """Wake those who wait: with one run open, which is the rule, nobody does."""
+        if self._asleep:
+            self._changed.notify_all()
+
+    @contextmanager
+    def _unlocked(self) -> Iterator[None]:
+        """Let others in meanwhile."""
+        self._changed.release()
+        try:
+            yield
+        finally:
+            self._changed.acquire()
+
     def _read_for_all(self, timeout: float) -> Message | None:
         """Read one message, and put it where it belongs. Whoever calls this has the turn."""
         message: Message | None = None
         gone: TrainerGone | None = None
+        self._reading = True
+        self._changed.release()
         try:
             message = self._read(timeout)
         except TrainerGone as error:
             gone = error
         finally:
-            with self._changed:
-                self._reading = False
-                self._gone = gone
-                if message is not None:
-                    self._put(message)
-                self._changed.notify_all()
+            self._changed.acquire()
+            self._reading = False
+            self._gone = gone
+            if message is not None:
+                self._put(message)
+            self._wake()
         return message
 
     def _put(self, message: Message) -> None:
@@ -150,7 +175,7 @@ class Conversations:
         if message is not None:
             with self._changed:
                 self._put(message)
-                self._changed.notify_all()
+                self._wake()
         return message
 
     @contextmanager
@@ -159,7 +184,7 @@ class Conversations:
         with self._changed:
             self._waiting += wait
             while wait and self._reading:
-                self._changed.wait()
+                self._wait()
             self._waiting -= wait
             alone = not self._reading
             self._reading = True
@@ -169,4 +194,4 @@ class Conversations:
             if alone:
                 with self._changed:
                     self._reading = False
-                    self._changed.notify_all()
+                    self._wake()

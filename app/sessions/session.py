@@ -131,7 +131,8 @@ class Session:
             self._before = time.monotonic() - self.claimed_at
             self._sent_at = trainer.seconds(self.task.fence)
             trainer.causes[self.task.trial] = self.task.id
-            members, queued = dumps(self.members), dumps(self._waiting)
+            members = dumps(self.members) if self.members else "[]"
+            queued = "true" if self._waiting else "false"
             trainer.send_text(
                 f'{{"op":"run","members":{members},"queued":{queued},"task":{self._text}}}'
             )
@@ -163,10 +164,11 @@ class Session:
     def _receive_timeout(self) -> float:
         if self._reports.unsent.unannounced:
             return LINGER
-        deadlines = [
-            each for each in (self._stop_by or self._limit.due, self._reports.unsent.due) if each
-        ]
-        return min([POLL_INTERVAL, *(each - time.monotonic() for each in deadlines)])
+        timeout = POLL_INTERVAL
+        for due in (self._stop_by or self._limit.due, self._reports.unsent.due):
+            if due:
+                timeout = min(timeout, due - time.monotonic())
+        return timeout
 
     def _overdue(self, trainer: Trainer) -> Result | None:
         if self.fenced_off:

@@ -175,7 +175,7 @@ class SegmentTask(_Frozen):
     #: one is ready.
     weights: tuple[tuple[str, float], ...] = ()
     #: Values of extensions for their ends in the trainer, by their names.
-    ext: dict[str, Any] = {}
+    ext: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def last(self) -> int:
@@ -299,6 +299,10 @@ def number_text(value: float) -> float | str:
     return value if isfinite(value) else repr(float(value))
 
 
+#: Made once: ``json.dumps`` makes one with each call that has options.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def dumps(value: Any) -> str:
     """Compact JSON. Raises ValueError for NaN and infinities, which JSON does not have."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
