@@ -84,6 +84,7 @@ COMMANDS: Mapping[str, str] = {
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(("WindowsMeasured", "Profiled", "Advised", "ConfigsProposed"), "system_tuning"),
     "FootprintReported": "memory",
+    **dict.fromkeys(("Derived", "Described"), "nas"),
 }
 
 _PACKAGE = f"{__name__.split('.')[0]}.extensions"

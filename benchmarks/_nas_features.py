@@ -20,8 +20,8 @@ import penstock
 import torch
 from penstock import nas
 from penstock.app.spec.space import parse_space
+from penstock.extensions.nas.models.architecture import Architectures
 from penstock.extensions.nas.models.counting import counted
-from penstock.profiling.base.architecture import Architectures
 from penstock.profiling.costs.table import CostTable
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 from penstock.scheduler.state.encoding import features_of

@@ -23,7 +23,7 @@ import gzip
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
@@ -84,6 +84,7 @@ NEW_FIELDS = {
     ("Dispatch", "suggestions"),
     ("EngineState", "ext"),
     ("EngineState", "fill_at_end"),
+    ("CostTable", "features"),
     ("Attempt", "undivided"),
     *(("Dispatch", name) for name in ("undivided", "width_epochs", "ext")),
 }
@@ -123,27 +124,47 @@ def _shape(cls: type) -> _Shape:
     return _Shape(RENAMED_CLASSES.get(cls.__name__, cls.__name__), tuple(sorted(found, key=str)))
 
 
+@dataclass(frozen=True)
+class TrialRef:
+    """A trial that is named with a segment, as the record has it."""
+
+    trial: str
+    number: int
+    params: tuple[tuple[str, Any], ...]
+    shards: int
+
+
+def _refs(named: Iterable[dict[str, Any]]) -> tuple[TrialRef, ...]:
+    return tuple(TrialRef(**each | {"params": tuple(each["params"].items())}) for each in named)
+
+
 class Said(list[Any]):
     """Sentences that were said, and what has moved since the record was made."""
 
     #: Failures of trials with a configuration that was then left out, by trial.
     suspicions: dict[str, str]
-    #: The sizes of their models by which trials were tuned, also of those that are gone.
-    sizes: dict[str, str]
+    #: What extensions knew of trials' models, also of those that are gone: the size by which one
+    #: was tuned, and what was counted.
+    models: dict[str, dict[str, Any]]
     #: State of extensions.
     ext: dict[str, Any]
 
     def __init__(
-        self, engine: Engine, suspicions: dict[str, str], sizes: dict[str, str] | None = None
+        self,
+        engine: Engine,
+        suspicions: dict[str, str],
+        models: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         super().__init__()
         self.suspicions, self.ext = suspicions, engine.state.ext
-        self.sizes = {} if sizes is None else sizes
+        self.models = {"sizes": {}, "counts": {}} if models is None else models
 
     def note(self) -> None:
         """Keep what extensions may forget with the next event."""
         if (known := self.ext.get("system_tuning")) is not None:
-            self.sizes |= known.sizes
+            self.models["sizes"] |= known.sizes
+        for study in self.ext["nas"].studies.values() if "nas" in self.ext else ():
+            self.models["counts"] |= study.trials
 
     def moved(self, value: Any) -> list[tuple[str, Any, Any]]:
         """Fields that the record has of ``value``: their names, values and defaults."""
@@ -152,6 +173,7 @@ class Said(list[Any]):
             told = value.ext.get("system_tuning", {})
             epochs = told.get("epochs", value.width_epochs)
             return [
+                ("describe", _refs(value.ext.get("nas", {}).get("count", ())), ()),
                 ("probe", told.get("probe", ()), ()),
                 ("probe_epochs", epochs, 0.0),
                 ("profile", told.get("profile", False), False),
@@ -166,8 +188,18 @@ class Said(list[Any]):
             return [
                 ("suspect", suspect.config if suspect else (), ()),
                 ("suspicion", self.suspicions.get(value.id, ""), ""),
-                ("tuned_as", self.sizes.get(value.id, ""), ""),
+                ("tuned_as", self.models["sizes"].get(value.id, ""), ""),
             ]
+        return []
+
+    def models_of(self, value: Any) -> list[tuple[str, Any, Any]]:
+        """Fields that the record has of the models of ``value``, as ``moved``."""
+        if type(value).__name__ == "Trial":
+            self.note()
+            return [("architecture", self.models["counts"].get(value.id), None)]
+        if type(value).__name__ == "StudyState" and "nas" in self.ext:
+            known = self.ext["nas"].studies.get(value.spec.id)
+            return [("architectures", known and known.architectures, None)]
         return []
 
 
@@ -196,7 +228,7 @@ def _canonical_fields(value: Any, said: list[Any]) -> dict[str, Any]:
     shape = _shape(type(value))
     written: dict[str, Any] = {"": shape.name}
     known = [(recorded, getattr(value, present), d) for recorded, present, d in shape.fields]
-    if isinstance(said, Said) and (moved := said.moved(value)):
+    if isinstance(said, Said) and (moved := [*said.moved(value), *said.models_of(value)]):
         known = sorted((*known, *moved), key=lambda field: f"'{field[0]}'")
     for recorded, each, default in known:
         if each.__class__ is default.__class__ and each == default:
@@ -277,7 +309,7 @@ class Recorder:
     def checkpoint(self) -> list[str]:
         """The digests of state, sentences and views; what was said is forgotten."""
         digests = [_digest(form, LONG) for form in self.checkpoint_forms()]
-        self.said = Said(self.engine, self._suspicions, self.said.sizes)
+        self.said = Said(self.engine, self._suspicions, self.said.models)
         return digests
 
     def checkpoint_forms(self) -> tuple[Any, Any, Any]:

@@ -39,7 +39,6 @@ from penstock.extensions.system_tuning.asked.decisions import (
     Consult,
 )
 from penstock.extensions.system_tuning.races.measured import Profiled, Window, WindowsMeasured
-from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.costs.width_window import widths_up_to
 from penstock.profiling.devices.device import Device
@@ -356,9 +355,12 @@ class World:
 
     def describe(self) -> None:
         """An attempt has counted its own trial's model, or another one's of its study."""
+        from penstock.extensions.nas.events import Described
+        from penstock.extensions.nas.models.architecture import Architecture
+
         if (dispatch := self.some()) is None:
             return
-        named = [each.trial for each in dispatch.describe]
+        named = [each["trial"] for each in dispatch.ext.get("nas", {}).get("count", ())]
         mine = [each for each in self.trials if each.startswith(f"{dispatch.study}-")]
         own = dispatch.segment.trial
         of = self.rng.choice([own, own, *named, *named, self.rng.choice([*mine, own])])
@@ -367,7 +369,7 @@ class World:
         counted = self.rng.random() < 0.9
         found = Architecture(amount, 50 * amount, 7 * amount, 6 + amount % 11)
         self.send(
-            happened.Described,
+            Described,
             trial=own,
             fence=dispatch.segment.fence,
             of=of,

@@ -7,17 +7,13 @@ dispatch is one command of a pipeline, and Celery's own producer is not needed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
-from ...scheduler.model import decisions
 from ...scheduler.model.decisions import Dispatch
-from ...scheduler.model.study import Code, Scalar, StudySpec, SuperNet, replicate_of
+from ...scheduler.model.study import Code, Scalar, StudySpec, replicate_of
 from ...tasks.process.messages import (
     CodeRef,
     ParentRef,
     SegmentTask,
-    SuperNetRef,
-    TrialRef,
     dumps,
     seal,
 )
@@ -100,13 +96,11 @@ def _dispatched(
             store=checkpoints(store, key) if store else "",
             mtbf=dispatch.mtbf,
             origin=dispatch.origin,
-            supernet=_supernet(spec.strategy.supernet),
             durable=dispatch.durable,
             system=dispatch.system,
             measured=dispatch.undivided,
             widths=segment.widths,
             width_epochs=dispatch.width_epochs,
-            describe=_refs(dispatch.describe) if rank == 0 else (),
             memory_limit=spec.memory_limit,
             environment=spec.environment,
             epoch_timeout=spec.epoch_timeout,
@@ -124,19 +118,6 @@ def _dispatched(
 
 def _suggestions(dispatch: Dispatch) -> tuple[tuple[str, Scalar, str, float], ...]:
     return tuple((d.name, d.value, d.distribution, d.internal) for d in dispatch.suggestions)
-
-
-def _refs(trials: Sequence[decisions.TrialRef]) -> tuple[TrialRef, ...]:
-    return tuple(
-        TrialRef(trial=e.trial, number=e.number, params=dict(e.params), shards=e.shards)
-        for e in trials
-    )
-
-
-def _supernet(of: SuperNet | None) -> SuperNetRef | None:
-    if of is None:
-        return None
-    return SuperNetRef(uri=of.uri, state_hash=of.state_hash, batches=of.batches)
 
 
 def _reference(code: Code) -> CodeRef:

@@ -49,6 +49,7 @@ REMOVED_FIELDS: dict[str, Any] = {
     "floors": {},
     "estimate": None,
     "measured": None,
+    "architecture": None,
     # Of trials and studies in a snapshot.
     "holders": {},
     "reports": {},
@@ -57,6 +58,14 @@ REMOVED_FIELDS: dict[str, Any] = {
     "earlier": [],
     "apart": False,
     "apart_from_others": False,
+    "architectures": {
+        "first": None,
+        "choices": [],
+        "counted": 0,
+        "sums": [],
+        "per_parameter": 0.0,
+        "per_activation": 0.0,
+    },
 }
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
@@ -94,8 +103,6 @@ KINDS: dict[str, type[Event]] = {
     "Durable": events.Durable,
     "Undurable": events.Undurable,
     "Remarked": events.Remarked,
-    "Derived": events.Derived,
-    "Described": events.Described,
     "Replayed": events.Replayed,
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from math import inf, isfinite
 from typing import Any
 
-from ...profiling.base.architecture import Architecture
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
 from ...scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
-    Derived,
-    Described,
     Durable,
     EpochReported,
     Event,
@@ -168,28 +164,6 @@ def _remarked(body: Mapping[str, Any], at: float) -> Event:
     return Remarked(**attempt_of(body, at), text=text_of(body, "text"))
 
 
-def _derived(body: Mapping[str, Any], at: float) -> Event:
-    log, outline = text_of(body, "log"), text_of(body, "outline")
-    for text in (log, outline):
-        if not isinstance(json.loads(text), list):
-            raise TypeError(f"a list is {text[:100]!r}")
-    base, digest = text_of(body, "base"), text_of(body, "digest")
-    return Derived(**attempt_of(body, at), log=log, base=base, digest=digest, outline=outline)
-
-
-def _described(body: Mapping[str, Any], at: float) -> Event:
-    counts = {each.name: natural_of(body[each.name], each.name) for each in fields(Architecture)}
-    choices = body["choices"]
-    if not isinstance(choices, list) or not all(isinstance(each, str) for each in choices):
-        raise TypeError(f"choices = {str(choices)[:100]}")
-    return Described(
-        **attempt_of(body, at),
-        of=text_of(body, "of"),
-        architecture=Architecture(**counts),
-        choices=tuple(choices),
-    )
-
-
 def _widths(body: Mapping[str, Any], at: float) -> Event:
     seconds = tuple((natural_of(width, "width"), float(took)) for width, took in body["seconds"])
     for width, took in seconds:
@@ -307,8 +281,6 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "durable": _durable,
     "undurable": _undurable,
     "remarked": _remarked,
-    "derived": _derived,
-    "described": _described,
     "replayed": _replayed,
     "widths": _widths,
     "returned": _returned,

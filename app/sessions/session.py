@@ -267,11 +267,6 @@ class Session:
         if self.task.rank == 0:
             self._reports.report({"kind": "remarked", "text": line["text"]}, closes=False)
 
-    def _on_derived(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        if self.task.rank == 0:
-            body = {name: line[name] for name in ("base", "log", "digest", "outline")}
-            self._reports.report({"kind": "derived", **body}, closes=False)
-
     def _on_probing(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._reports.trying = list(line["config"])
 
@@ -400,7 +395,6 @@ class Session:
         "prepared": _on_prepared,
         "progress": _on_progress,
         "remarked": _on_remarked,
-        "derived": _on_derived,
         "replayed": _on_replayed,
         "trying": _on_probing,
         "widths": _on_widths,

@@ -2,7 +2,7 @@
 
 Theory of operation. A trial needs what its process was seen to have on that kind of device. Before
 it has run, it needs what its estimate says (``processes``). Without an estimate it
-needs what its architecture says (``profiling.base.architecture``), else the most that any trial of
+needs what was counted of its model (``EngineState.counted``), else the most that any trial of
 its study was seen to have, or is expected to need. So the first
 trials of a study, of which nothing is known, share with nobody. Running out of memory raises what a
 trial needs (``shortages``). Trials fit together if the sum of their needs leaves a reserve free,
@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...profiling.base.footprint import Footprint
 from ...profiling.devices.device import Device
-from ...scheduler.model.study import batch_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
 from .known import known_of, known_study, known_trial
@@ -57,22 +55,12 @@ def _expected(state: EngineState, trial: Trial, kind: str) -> Need:
         return Need(seen)
     tensors = own.tensors
     if tensors is None or not tensors.peak:
-        tensors = _by_architecture(state, trial)
+        counted = state.counted(trial)
+        tensors = None if counted is None else counted.tensors
     expected = tensors and known.expected(tensors, estimated=own.measured is None)
     if not expected:
         return Need(max(seen, known.most))
     return Need(expected, round(expected * known.doubt))
-
-
-def _by_architecture(state: EngineState, trial: Trial) -> Footprint | None:
-    """What its architecture says of its tensors; None if that is nothing."""
-    study = state.studies[trial.study]
-    if trial.architecture is None:
-        return None
-    stay, added = study.architectures.tensors(
-        trial.architecture, batch_of(study.spec, trial.params)
-    )
-    return Footprint(stay, added, stay + added) if stay else None
 
 
 def _together(needs: Sequence[Need]) -> int:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from ...scheduler.model.decisions import Member
 from ...scheduler.model.trial import FINAL, Trial, TrialState
 from ...scheduler.resources.lanes import in_use
-from ...scheduler.state.architectures import named, relate_tensors
 from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import NO_VALUES, SegmentValues
+from ...scheduler.state.next_trials import next_trials
 from ...scheduler.state.state import StudyState
 from .events import FootprintReported
 from .known import NAME, known_study, note_study, note_trial
@@ -42,19 +42,8 @@ class Footprints:
             own = known.trials.get(each.id)
             return own is None or own.estimate is None
 
-        refs = named(self._state, study, trial, is_unknown)
-        if not refs:
-            return NO_VALUES
-        found = [
-            {
-                "trial": each.trial,
-                "number": each.number,
-                "params": dict(each.params),
-                "shards": each.shards,
-            }
-            for each in refs
-        ]
-        return SegmentValues(ext={NAME: {"estimate": found}})
+        found = next_trials(self._state, study, trial, is_unknown)
+        return SegmentValues(ext={NAME: {"estimate": found}}) if found else NO_VALUES
 
     def on_footprint_reported(self, event: FootprintReported) -> None:
         trial = self._keep(event)
@@ -78,7 +67,7 @@ class Footprints:
         noted, own = note_study(self._state, trial.study), note_trial(self._state, trial)
         known = noted.processes.setdefault(device.kind, Processes())
         known.observe_base(event.base, recurrent=event.recurrent)
-        relate_tensors(study, trial, event.footprint)
+        self._core.extensions.on_footprint(study, trial, event.footprint)
         if event.measured:
             own.measured = event.footprint
             known.observe_tensors(trial.id, event.footprint, own.estimate)

@@ -6,5 +6,6 @@ from collections.abc import Mapping
 
 #: The values of each report, by its kind.
 REPORTED: Mapping[str, tuple[str, ...]] = {
+    "derived": ("base", "log", "digest", "outline"),
     "described": ("of", "parameters", "flops", "activations", "operators", "choices"),
 }

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...scheduler.model.events import Derived, Described
 from ...scheduler.model.study import number_of
+from .events import Derived, Described
 from .pictures.outline import primitive_words
 
 if TYPE_CHECKING:

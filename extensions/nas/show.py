@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...scheduler.model.events import Derived, Described
+from .events import Derived, Described
 from .sentences import derived, described, others_alike
 from .supernets import candidates_of, weights_of
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from ...scheduler.model.events import Event
-    from ...scheduler.model.study import StudySpec
+    from ...scheduler.model.study import Metrics, StudySpec
 
 #: Sentences of a story about events, by the event's class.
 SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {Derived: derived, Described: described}
@@ -35,9 +35,15 @@ def story_heads(
     yield others_alike(reader, spec.id, events)
 
 
+def counted(reader: Reader, study: StudyRow, trial: TrialRow) -> Metrics:
+    """Return what was counted of a trial's model, as features of a profile."""
+    described = (event for _, event in reader.of_trials(study.id, Described))
+    return next((each.architecture.profile for each in described if each.of == trial.id), ())
+
+
 def leading_section(reader: Reader, study: StudyRow, trials: Sequence[TrialRow]) -> str:
     """Return the section of architectures in the report of a study, as HTML."""
-    from .pictures.gallery import section
+    from .gallery import section
 
     of_study = (event for _, event in reader.of_trials(study.id, Derived))
     return section(study, trials, of_study)

@@ -27,11 +27,11 @@ from ...app.views.progress import final_metrics, numbers_of
 from ...profiling.base.errors import UsageError
 from ...profiling.base.urls import hide_password
 from ...profiling.base.wording import worded
-from ...scheduler.model.events import Derived
 from ...scheduler.model.study import number_of, replicate_of
 from ...scheduler.model.trial import TrialState
 from ...tasks.contracts.by_value import PREFIX
 from ...tasks.contracts.code import IMPORT_TARGET, Found, walk
+from .events import Derived
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -1,6 +1,6 @@
 """The trainer's end: says what models came to be, and counts them before they are trained.
 
-The engine predicts with the counts what trials will take (``profiling.base.architecture``). What a
+The engine predicts with the counts what trials will take (``models.architecture``). What a
 model came to be is traced, without running it, for stories and pictures. A trainer spends on each
 about ``SHARE`` of the seconds in which it trained the study's trials, and ``FREE`` before. What
 does the work is imported where it is needed: most studies have no such models.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...tasks.checkpoints.weights import SuperNetWeights
@@ -20,6 +21,9 @@ from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
 from ...tasks.training.loop import Result
 from ...tasks.training.training import Training
 from .models.choices import choices_of
+
+#: The name of the extension.
+NAME = "nas"
 
 #: Of the seconds in which a trainer trained trials of a study.
 SHARE = 0.02
@@ -70,12 +74,13 @@ class _Descriptions(Hook):
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
         """Give a candidate of a super-net its weights."""
-        if (of := task.supernet) is None:
+        of = task.ext.get(NAME, {}).get("supernet")
+        if of is None:
             return
-        training.recalibrated = of.batches
+        training.recalibrated = of["batches"]
         if kept:
             try:
-                self._supernet.give(training.model, of.uri, of.state_hash)
+                self._supernet.give(training.model, of["uri"], of["state_hash"])
             except BackendError as error:
                 raise Lost(str(error)) from error
 
@@ -91,7 +96,8 @@ class _Descriptions(Hook):
         """Say what the models of the segment's trial and of those that it names are."""
         run, training = segment.run, segment.training
         task, account = run.task, self.accounts[run.task.study]
-        named = {each.trial: each.params for each in task.describe}
+        told = task.ext.get(NAME, {}).get("count", ())
+        named: dict[str, dict[str, Any]] = {each["trial"]: each["params"] for each in told}
         if task.first == task.origin + 1:
             named = {task.trial: task.params} | named
         if not named or task.rank or not account.affords(account.counting):

@@ -50,8 +50,8 @@ class Probing:
         if its architecture becomes known later.
         """
         own = tuning_in(self._state)
-        if trial.dispatched_at is None and trial.architecture is not None:
-            own.sizes[trial.id] = trial.architecture.size
+        if trial.dispatched_at is None and (counted := self._state.counted(trial)) is not None:
+            own.sizes[trial.id] = counted.size
         size, known = own.sizes.get(trial.id, ""), own.workloads
         slot = f"{slot_class.kind}{slot_class.cores}{'' if slot_class.alone else ' of more'}"
         family = f"{workload_of(spec, trial)}/{slot}"

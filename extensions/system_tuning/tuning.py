@@ -163,8 +163,8 @@ class Tuning:
         if workload.profiled >= MAX_PROFILES or trial.system:
             return
         machine = self._probing.machine(trial)
-        counts = trial.architecture.profile if trial.architecture else ()
-        profile = (*event.values, *counts)
+        counted = self._state.counted(trial)
+        profile = (*event.values, *(counted.profile if counted else ()))
         workload.profiled += 1
         self._core.decide(
             Remember,

@@ -138,7 +138,7 @@ def workloads_in(state: EngineState) -> dict[str, WorkloadTuning]:
 def workload_of(spec: StudySpec, trial: Trial, architecture: str = "") -> str:
     """A digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
 
-    ``architecture`` is the size of the trial's (``profiling.base.architecture``), where that is
+    ``architecture`` is the size of the trial's (``EngineState.counted``), where that is
     known. It reveals nothing of a user's names or data.
     """
     batch = batch_of(spec, trial.params)

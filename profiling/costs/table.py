@@ -71,6 +71,17 @@ class StudyCosts:
 
 
 @dataclass(slots=True)
+class StudyFeatures:
+    """Numbers that tell trials of a study apart better than some of their hyperparameters do."""
+
+    #: The hyperparameters for which they stand.
+    instead_of: tuple[str, ...] = ()
+    #: The numbers of each trial of which they are known, and those of all others.
+    trials: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    mean: tuple[float, ...] = ()
+
+
+@dataclass(slots=True)
 class CostTable:
     """Seconds an epoch by study, trial and width, and seconds of a segment and of a resize.
 
@@ -82,6 +93,8 @@ class CostTable:
     segment_overhead: float = FIRST_OVERHEAD
     resize: float = FIRST_RESIZE
     resizes: int = 0
+    #: The features of a study's trials where these are more than their hyperparameters, by study.
+    features: dict[str, StudyFeatures] = field(default_factory=dict)
 
     def observe_epoch(
         self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
@@ -265,6 +278,7 @@ class CostTable:
     def forget_study(self, study: str) -> None:
         """Drop a finished study's estimates."""
         self.studies.pop(study, None)
+        self.features.pop(study, None)
 
     def speeds(self, study: str) -> tuple[tuple[int, float], ...]:
         """(width, seconds an epoch) of ``study`` as measured, by width."""

@@ -29,10 +29,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..base.architecture import COUNTED
 from ..base.errors import UsageError
 from ..knobs.knobs import SystemConfig, config_text
 from .clusters import KMEANS, check_method, cluster
+from .counted import COUNTED
 from .features import Rows, Scales, impossible, medians, plausible_rows, principal, rows_of, scales
 from .history import HistoryEntry, Profile
 

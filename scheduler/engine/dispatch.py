@@ -26,7 +26,6 @@ from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slot_choice import members_of, warm_first
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..resources.turn_weights import TurnWeights
-from ..state.architectures import Architectures
 from ..state.core import Core
 from ..state.extensions import SegmentValues
 from ..state.state import Attempt, StudyState
@@ -50,7 +49,6 @@ class Dispatcher:
         shares: FairShare,
         planning: Planning,
         packing: Packing,
-        architectures: Architectures,
         giving_way: GivingWay,
         turn_weights: TurnWeights,
         proposals: Proposals,
@@ -61,7 +59,6 @@ class Dispatcher:
         self._shares = shares
         self._planning = planning
         self._packing = packing
-        self._architectures = architectures
         self._giving_way = giving_way
         self._turn_weights = turn_weights
         self._proposals = proposals
@@ -368,7 +365,6 @@ class Dispatcher:
             system=values.system,
             width_epochs=width_epochs,
             undivided=values.undivided,
-            describe=() if widths else self._architectures.unknown(study, trial),
             weights=self._turn_weights.enter(attempt),
             copies=() if widths else self._core.extensions.copies(study, trial, segment),
             until=until,

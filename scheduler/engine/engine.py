@@ -25,8 +25,6 @@ from ..model.events import (
     AttemptFailed,
     AttemptLost,
     CallbacksCalled,
-    Derived,
-    Described,
     DeviceDraining,
     DeviceJoined,
     DeviceLeft,
@@ -74,7 +72,6 @@ from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
 from ..resources.turn_weights import TurnWeights
-from ..state.architectures import Architectures
 from ..state.core import Core, Refused, Unfit
 from ..state.epoch_times import epoch_ends
 from ..state.extensions import Extension, Extensions
@@ -127,7 +124,6 @@ class Engine:
         self._shares = shares = FairShare(core)
         self._planning = planning = Planning(core)
         self._packing = packing = Packing(core)
-        architectures = Architectures(core)
         self._giving_way = giving_way = GivingWay(core)
         turn_weights = TurnWeights(core)
         signatures = Signatures(core)
@@ -138,7 +134,6 @@ class Engine:
             shares=shares,
             planning=planning,
             packing=packing,
-            architectures=architectures,
             giving_way=giving_way,
             turn_weights=turn_weights,
             proposals=proposals,
@@ -171,7 +166,7 @@ class Engine:
         core.fill = dispatcher.fill
         parts = Parts(core, checkpoints, proposals)
         core.extensions.plug_in(self._plugged(plugs, parts), core.state)
-        self._handlers = self._table(architectures)
+        self._handlers = self._table()
         refusable = self._handlers.keys() - _NEVER_REFUSED
         for name, kind, hear in reversed(core.extensions.handlers()):
             if kind in refusable:
@@ -286,7 +281,7 @@ class Engine:
         deadlines += self._core.extensions.deadlines()
         return min(deadlines, default=None)
 
-    def _table(self, architectures: Architectures) -> dict[type[Event], Callable[[Any], None]]:
+    def _table(self) -> dict[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""
         return {
             PolicyChosen: self._planning.on_policy_chosen,
@@ -324,8 +319,6 @@ class Engine:
             Tick: self._devices.on_tick,
             EpochReported: self._epochs.on_epoch_reported,
             Remarked: self._epochs.on_remarked,
-            Derived: self._epochs.on_remarked,
-            Described: architectures.on_described,
             Replayed: self._epochs.on_replayed,
             TrialReturned: self._attempts.on_trial_returned,
             AttemptFailed: self._attempts.on_attempt_failed,

@@ -15,7 +15,7 @@ name.
 from __future__ import annotations
 
 from ..model.decisions import Member, Parent
-from ..model.events import Derived, EpochReported, Remarked, Replayed
+from ..model.events import EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
 from ..planning.planning import Planning
 from ..resources.fair_share import FairShare
@@ -244,7 +244,7 @@ class Epochs:
                 return False
         return True
 
-    def on_remarked(self, event: Remarked | Derived) -> None:
+    def on_remarked(self, event: Remarked) -> None:
         self._core.check_fence(self._core.trial(event.trial), event.fence)
 
     def on_replayed(self, event: Replayed) -> None:

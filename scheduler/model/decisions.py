@@ -28,16 +28,6 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialRef:
-    """What is needed to make a trial as it is before its first epoch."""
-
-    trial: str
-    number: int
-    params: Params
-    shards: int
-
-
-@dataclass(frozen=True, slots=True)
 class Segment:
     """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task a member.
 
@@ -115,8 +105,6 @@ class Dispatch(Decision):
     width_epochs: float = 0.0
     #: True if it has its lane's time for itself, until an extension says otherwise.
     undivided: bool = False
-    #: Trials of the study whose models are to be counted, if there is time.
-    describe: tuple[TrialRef, ...] = ()
     #: The weights of the turns in its lane from now on, by trial, its own included; empty where
     #: lanes have one seat.
     weights: tuple[tuple[str, float], ...] = ()

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ...profiling.base.architecture import Architecture
 from ...profiling.base.errors import IllegalTransition
 from ...profiling.knobs.knobs import SystemConfig
 from .decisions import Member, Parent
@@ -236,8 +235,6 @@ class Trial:
     window: int = 0
     #: How many of its width windows were cut before they had measured two widths.
     cut_windows: int = 0
-    #: What its model is, in numbers, where that makes choices; None: not known.
-    architecture: Architecture | None = None
     #: Since when it has been in the queue (the runner's clock). This and the fields below are kept
     #: while a policy orders the trials of all studies.
     queued_at: float | None = None

@@ -91,7 +91,8 @@ class Extension:
     #: The version of its state. A state (a mapping) may have one under ``version``; else it is 1.
     version: int = 1
     #: Tell whether a study needs it. It is asked when a study begins, is extended or is reopened:
-    #: the answer must not depend on what changes in between, such as its weight.
+    #: the answer must not depend on what changes in between, such as its weight. One whose answer
+    #: has changed with its own state has it asked again (``Extensions.study_begins``).
     needed_by: Callable[[StudySpec], bool]
     #: Handlers of events. Of a kind that the core handles, too, the extension hears first, and may
     #: not refuse it. The core must never refuse it either, as what the extension did would stay.
@@ -125,6 +126,8 @@ class Extension:
     company: Company | None = None
     #: Return what the tensors of a trial were found to need, as far as that is known.
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
+    #: Called when the tensors of a trial were found to need this.
+    on_footprint: Callable[[StudyState, Trial, Footprint], None] | None = None
     #: Return facts of a lane in use, by the device and the number of the lane, for who shows it.
     of_lane: Callable[[str, int], Mapping[str, Any]] | None = None
     #: True if trainers keep something for the study's trials until they hear that it is over.
@@ -476,6 +479,12 @@ class Extensions:
     def footprints(self, trial: Trial) -> list[Footprint]:
         """Return what the tensors of a trial were found to need."""
         return [found for of in self._point("footprints") for found in of(trial)]
+
+    def on_footprint(self, study: StudyState, trial: Trial, found: Footprint) -> None:
+        """Tell those that the study needs what the tensors of a trial were found to need."""
+        for each in self.by_study.get(study.spec.id, ()):
+            if each.on_footprint is not None:
+                each.on_footprint(study, trial, found)
 
     def of_lane(self, name: str, lane: int) -> dict[str, Any]:
         """Return the facts that extensions have of a lane in use."""

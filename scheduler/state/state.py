@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...profiling.base.architecture import Architectures
 from ...profiling.costs.failure_rate import FaultTable
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.outcomes import Tally
@@ -25,6 +24,7 @@ from ..strategies.hyperband import Hyperband
 from ..strategies.pasha import Pasha
 from ..strategies.pbt import Pbt
 from ..strategies.stopping import Stopping
+from .counted import Counted
 from .encoding import features_of
 
 #: Fences in an era. A restored ledger begins the era numbered by the current second (since 1970),
@@ -66,8 +66,6 @@ class StudyState:
     refused: dict[str, str] = field(default_factory=dict)
     #: How many width windows in a row found no gain, or were lost.
     vain_windows: int = 0
-    #: What is known of its trials' architectures, where its models have choices.
-    architectures: Architectures = field(default_factory=Architectures)
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
     #: The signatures of devices that computed for it or were refused
@@ -369,14 +367,20 @@ class EngineState:
         return self.features_of(trial)
 
     def features_of(self, trial: Trial) -> tuple[float, ...]:
-        """The numbers that tell the trial from others of its study.
+        """Return the numbers that tell the trial from others of its study."""
+        study, better = self.studies[trial.study], self.costs.features.get(trial.study)
+        if better is None:
+            return features_of(study.spec, trial.params)
+        own = features_of(study.spec, trial.params, better.instead_of)
+        return (*better.trials.get(trial.id, better.mean), *own)
 
-        Where the study's models have choices, counts of its architecture stand for them.
-        """
-        study = self.studies[trial.study]
-        known = study.architectures
-        own = features_of(study.spec, trial.params, tuple(known.choices))
-        return (*known.features(trial.architecture), *own) if known.counted else own
+    def counted(self, trial: Trial) -> Counted | None:
+        """Return what extensions know of the trial's model before it is trained; None: nothing."""
+        for known in self.ext.values():
+            if (count := getattr(known, "counted", None)) is not None:
+                found: Counted | None = count(self.studies[trial.study].spec, trial)
+                return found
+        return None
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
         """Expected seconds of its epoch on ``width`` devices; None if nothing was measured."""

@@ -59,15 +59,6 @@ class TrialRef(_Frozen):
     shards: int = Field(ge=1, default=1)
 
 
-class SuperNetRef(_Frozen):
-    """A trained super-net: the URI of its state, and the state hash that it must have."""
-
-    uri: str
-    state_hash: str
-    #: Over how many batches a candidate measures its running statistics anew.
-    batches: int = Field(ge=1)
-
-
 class SegmentTask(_Frozen):
     """One segment for one member of its gang. Epochs are counted from 1."""
 
@@ -134,8 +125,6 @@ class SegmentTask(_Frozen):
     #: A forked trial begins after this epoch, with another trial's state that is among ``parents``.
     #: 0: the trial begins from initialisation.
     origin: int = Field(ge=0, default=0)
-    #: The super-net of which the trial is a candidate, evaluated and not trained; None: of none.
-    supernet: SuperNetRef | None = None
     #: Whether the last epoch counts only once its state is in the store.
     durable: bool = False
     #: The system configuration to run with: knobs of ``profiling.knobs.knobs`` with their values.
@@ -146,8 +135,6 @@ class SegmentTask(_Frozen):
     widths: tuple[int, ...] = ()
     #: The most work that the measuring of widths may take, in epochs.
     width_epochs: float = Field(default=0.0, ge=0)
-    #: Trials whose models are to be counted, if the trainer has the time.
-    describe: tuple[TrialRef, ...] = ()
     #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
     copies: tuple[int, ...] = ()
     #: Bytes of data that the process may have (``memory.bounded``), paused functions included.

@@ -13,7 +13,6 @@ from penstock.app.stories.lengths import length_words
 from penstock.app.stories.sentences import sentence
 from penstock.app.stories.standing import standing
 from penstock.app.stories.story import cause_words, find_trial, render, trial_story
-from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.segment_costs import SegmentStart
 from penstock.scheduler.model import events
@@ -25,7 +24,6 @@ from study_ledger import TRACEBACK, make_study, study_spec
 
 DREW = "the objective drew x = 0.25, n = 3, reported 0.5 at step 1"
 FENCED = {"at": 1.0, "trial": "s-0001", "fence": 5}
-COUNTED = Architecture(parameters=12, flops=30, activations=4, operators=2)
 
 
 @pytest.fixture(scope="module")
@@ -235,28 +233,6 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
         (
             events.Remarked(**FENCED, text="its folder is not there"),
             "attempt 2 runs, but its folder is not there",
-        ),
-        (
-            events.Derived(
-                **FENCED,
-                base="b" * 64,
-                digest="d" * 64,
-                log='[{"operation": "update", "at": "second", "by": "widen",'
-                ' "values": {"out_channels": 24}}]',
-            ),
-            "its model is architecture dddddddddddd, made of bbbbbbbbbbbb: widen: update second(",
-        ),
-        (
-            events.Derived(**FENCED, base="b" * 64, digest="b" * 64, log="[]"),
-            f"its model is architecture {'b' * 12}, which no mutator changed",
-        ),
-        (
-            events.Described(**FENCED, of="s-0001", architecture=COUNTED, choices=()),
-            "its model has 12 parameters, 30 operations and 4 activations an example, 2 operators",
-        ),
-        (
-            events.Described(**FENCED, of="s-0007", architecture=COUNTED, choices=()),
-            "the model of trial 7 has 12 parameters",
         ),
         (events.Replayed(**FENCED, first=2, last=2), "epoch 2 is computed again by attempt 2"),
         (

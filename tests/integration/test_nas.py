@@ -38,7 +38,7 @@ from penstock.app.ledger.codec import spec_from_json
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import check_params, parse_space
-from penstock.scheduler.model.events import Derived, Described
+from penstock.extensions.nas.events import Derived, Described
 
 pytestmark = pytest.mark.integration
 

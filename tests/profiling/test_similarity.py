@@ -13,7 +13,6 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.profiling.similarity.service import MIN_DISTANCES, Similarity
@@ -117,8 +116,11 @@ def sized(profile, architecture, random):
     return (*profile, *near.profile)
 
 
+@pytest.mark.extension("nas")
 def test_a_configuration_is_reused_between_architectures_that_are_alike_only():
     """All have the same readings: only their counts tell them apart."""
+    from penstock.extensions.nas.models.architecture import Architecture
+
     rng = random.Random(1)
     small = Architecture(parameters=10_000, flops=2_000_000, activations=50_000, operators=40)
     large = Architecture(10**7, 9 * 10**10, 10**7, 400)

@@ -8,14 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
-from penstock.profiling.base.architecture import Architecture
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Dispatch, Member
 from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
-    Derived,
-    Described,
     DeviceDraining,
     DeviceJoined,
     DeviceLeft,
@@ -381,23 +378,6 @@ class EngineMachine(RuleBasedStateMachine):
         fields = {"trial": segment.trial, "fence": segment.fence}
         self.send(Replayed(at=self.world.at, first=1, last=1, **fields))
         self.send(Remarked(at=self.world.at, text="no folder", **fields))
-        self.send(Derived(at=self.world.at, base="b", log="[]", digest="d", **fields))
-
-    @precondition(lambda self: self.dispatched)
-    @rule(data=st.data(), amount=st.integers(0, 9), choice=st.sampled_from("xyz"))
-    def described(self, data, amount, choice):
-        segment = self.some(data, self.dispatched).segment
-        of = self.some(data, self.dispatched).segment.trial
-        self.send(
-            Described(
-                at=self.world.at,
-                trial=segment.trial,
-                fence=segment.fence,
-                of=of,
-                architecture=Architecture(amount, amount, 2 * amount, 1),
-                choices=(choice,),
-            )
-        )
 
     @rule(number=st.integers(1, 4))
     def cancel(self, number):

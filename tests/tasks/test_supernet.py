@@ -276,8 +276,8 @@ def test_a_waiting_candidate_is_estimated_as_one(trained, one_thread):
     trainer = Trainer()
     trainer.segments.hook["memory"].estimator.trained(1e6)
     other = {"trial": "s-0001", "number": 1, "params": PARAMS}
-    told = {"memory": {"estimate": [other]}}
-    trainer.train(Candidate, params=PARAMS, metric="loss", supernet=trained[0], ext=told)
+    told = of_supernet(trained[0]) | {"memory": {"estimate": [other]}}
+    trainer.train(Candidate, params=PARAMS, metric="loss", ext=told)
     [said] = [each for each in trainer.said if each.get("of") == "s-0001"]
     net = nas.build(Space, PARAMS)
     assert said["persistent"] == sum(each.nbytes for each in net.state_dict().values())
@@ -292,6 +292,11 @@ def trained(tmp_path_factory):
     epoch(training)
     uri = Store(tmp_path_factory.mktemp("store").as_uri()).save(training.state(), 1)
     return {"uri": uri, "state_hash": training.hash(), "batches": 3}, training.model.state_dict()
+
+
+def of_supernet(ref):
+    """What the scheduler's end says of a candidate of it."""
+    return {"nas": {"supernet": ref}}
 
 
 def by_hand(weights, params, number, batches):
@@ -313,7 +318,9 @@ def test_a_candidate_has_the_value_that_direct_evaluation_gives(trained, one_thr
     trainer, values = Trainer(), []
     for number, params in enumerate(at_random(SPACE, 3)):
         trial = f"s-{number:04d}"
-        [said] = trainer.train(Candidate, params=params, trial=trial, metric="loss", supernet=ref)
+        [said] = trainer.train(
+            Candidate, params=params, trial=trial, metric="loss", ext=of_supernet(ref)
+        )
         net, loss = by_hand(weights, params, number, 3)
         warm = trainer.segments._warm.get(trial).training
         assert said["metrics"] == {"loss": loss}
@@ -328,7 +335,7 @@ def test_a_candidate_is_recalibrated_over_so_many_batches_as_it_is_told(trained,
     losses = []
     for batches in (1, 4, 99):
         told = ref | {"batches": batches}
-        [said] = Trainer().train(Candidate, params=PARAMS, metric="loss", supernet=told)
+        [said] = Trainer().train(Candidate, params=PARAMS, metric="loss", ext=of_supernet(told))
         assert said["metrics"]["loss"] == by_hand(weights, PARAMS, 0, batches)[1]
         losses.append(said["metrics"]["loss"])
     assert losses[0] != losses[1]
@@ -337,7 +344,7 @@ def test_a_candidate_is_recalibrated_over_so_many_batches_as_it_is_told(trained,
 
 def test_layers_have_the_momentum_that_they_had(trained):
     trainer = Trainer()
-    trainer.train(Candidate, params=PARAMS, metric="loss", supernet=trained[0])
+    trainer.train(Candidate, params=PARAMS, metric="loss", ext=of_supernet(trained[0]))
     model = trainer.segments._warm.get("s-0000").training.model
     assert {m.momentum for m in model.modules() if isinstance(m, nn.BatchNorm1d)} == {0.1}
 
@@ -354,15 +361,15 @@ class Wider(Candidate):
 
 def test_what_the_super_net_does_not_have_is_named(trained):
     with pytest.raises(TrialFailed, match=r"for head.weight, head.bias, more.weight, more.b") as e:
-        Trainer().train(Wider, params=PARAMS, metric="loss", supernet=trained[0])
+        Trainer().train(Wider, params=PARAMS, metric="loss", ext=of_supernet(trained[0]))
     assert e.value.kind == "fork"
 
 
 def test_a_state_that_is_gone_ends_the_study_and_a_store_that_is_away_does_not(trained, tmp_path):
     gone = trained[0] | {"uri": f"{tmp_path.as_uri()}/00/{'0' * 64}.pt", "state_hash": "other"}
     with pytest.raises(TrialFailed, match="not in the store any more") as e:
-        Trainer().train(Candidate, params=PARAMS, metric="loss", supernet=gone)
+        Trainer().train(Candidate, params=PARAMS, metric="loss", ext=of_supernet(gone))
     assert e.value.kind == "checkpoint"
     away = trained[0] | {"uri": f"{tmp_path.as_uri()}", "state_hash": "other"}
     with pytest.raises(Lost, match="cannot be read"):
-        Trainer().train(Candidate, params=PARAMS, metric="loss", supernet=away)
+        Trainer().train(Candidate, params=PARAMS, metric="loss", ext=of_supernet(away))

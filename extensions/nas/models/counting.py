@@ -20,9 +20,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import Dataset, default_collate
 from torch.utils.flop_counter import flop_registry
 
-from ....profiling.base.architecture import Architecture
 from ....tasks.contracts.pieces import Pieces, StartParams
 from ....tasks.training.data import in_memory
+from .architecture import Architecture
 from .choices import choices_of
 from .counts import parameters
 

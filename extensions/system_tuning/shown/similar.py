@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....app.common.text import count, number
+from ....app.extensions import of_ends
 from ....profiling.base.errors import UsageError
 from ....profiling.similarity.clusters import KMEANS
 from ....profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
 from ....profiling.similarity.service import Nearest, Neighbour, Similarity
-from ....scheduler.model.events import Described
 from ....scheduler.model.study import number_of
 from ..races.measured import Profiled
 
@@ -36,16 +36,15 @@ class SimilarityReport:
 
 
 def profile_of_trial(reader: Reader, study: StudyRow, trial: TrialRow) -> Profile | None:
-    """A profile of the trial, taken under the default configuration; None if there is none.
+    """Return a profile of the trial under the default configuration; None if there is none.
 
-    What was counted of its model is in it.
+    What extensions have counted of its model is in it.
     """
     found = [event for _, event in reader.events(trial.id) if isinstance(event, Profiled)]
     if not found:
         return None
-    described = (event for _, event in reader.of_trials(study.id, Described))
-    counts = (event.architecture.profile for event in described if event.of == trial.id)
-    return tuple(sorted((*found[0].values, *next(counts, ()))))
+    counts = [each for of in of_ends("show", "counted") for each in of(reader, study, trial)]
+    return tuple(sorted((*found[0].values, *counts)))
 
 
 def find_similar(reader: Reader, study: StudyRow, trial: TrialRow) -> SimilarityReport:

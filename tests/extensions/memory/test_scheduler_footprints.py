@@ -14,7 +14,7 @@ from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.events import DeviceJoined, StudyCancelled
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.state.architectures import AT_ONCE
+from penstock.scheduler.state.next_trials import AT_ONCE
 
 SMALL, LARGE = Footprint(10, 30, 64), Footprint(20, 70, 128)
 NONE = Footprint(0, 0, 0)

@@ -49,7 +49,8 @@ def named(number, params):
 def test_a_trainer_counts_its_trial_and_those_that_wait_and_changes_no_bit():
     trainer, plain = Trainer(), Trainer()
     waits = [named(1, DEEP), named(2, DEEP | {"deep": 1})]
-    first = trainer.train(Unfixed, metric="loss", params=LINEAR, describe=waits)
+    told = {"nas": {"count": waits}}
+    first = trainer.train(Unfixed, metric="loss", params=LINEAR, ext=told)
     own, deep, less = described(trainer)
     assert [each["of"] for each in (own, deep, less)] == ["s-0000", "s-0001", "s-0002"]
     assert (own["parameters"], own["flops"]) == (SIZE, FLOPS)
@@ -59,7 +60,7 @@ def test_a_trainer_counts_its_trial_and_those_that_wait_and_changes_no_bit():
     assert deep["operators"] > less["operators"] > own["operators"] > 0
     assert deep["activations"] > less["activations"] > 0
     plain.segments.hook["nas"].accounts["s"].counting.spent = 1e9  # it has no time for any
-    again = plain.train(Unfixed, metric="loss", params=LINEAR, describe=waits)
+    again = plain.train(Unfixed, metric="loss", params=LINEAR, ext=told)
     assert not described(plain)
     assert [each["state_hash"] for each in again] == [each["state_hash"] for each in first]
 

@@ -20,12 +20,10 @@ from penstock.extensions.system_tuning.shown.similar import (
     similarity_report,
     similarity_view,
 )
-from penstock.profiling.base.architecture import Architecture
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
 from penstock.scheduler.model.decisions import Member
-from penstock.scheduler.model.events import Described
 from penstock.scheduler.state.state import DeviceRecord
 from rich.console import Console
 
@@ -114,7 +112,11 @@ def test_a_trials_own_study_is_no_likeness_of_it(sqlite_url):
     assert not found.answer.known
 
 
+@pytest.mark.extension("nas")
 def test_what_was_counted_of_a_trials_model_is_in_its_profile(sqlite_url):
+    from penstock.extensions.nas.events import Described
+    from penstock.extensions.nas.models.architecture import Architecture
+
     ledger = SqlLedger.open(sqlite_url)
     batch = first_batch(1)
     trial = batch.trials[0]

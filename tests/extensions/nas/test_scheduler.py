@@ -7,14 +7,17 @@ from random import Random
 
 import pytest
 from drive_world import World, device, spec
+from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.app.spec.space import Categorical, Float, parse_space
-from penstock.profiling.base.architecture import Architecture
+from penstock.extensions.nas.events import Described
+from penstock.extensions.nas.known import known_of
+from penstock.extensions.nas.models.architecture import Architecture
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Dispatch
-from penstock.scheduler.model.events import Described, DeviceJoined, Proposed
+from penstock.scheduler.model.events import DeviceJoined, Proposed
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.state.architectures import AT_ONCE
+from penstock.scheduler.state.next_trials import AT_ONCE
 
 CHOICES = tuple(f"block{i}" for i in range(12))
 SPACE = parse_space(
@@ -61,6 +64,11 @@ def describe(at, dispatch, of, found, choices=CHOICES):
     )
 
 
+def counted_next(dispatch):
+    """The trials whose models are to be counted with a segment."""
+    return [each["trial"] for each in dispatch.ext.get("nas", {}).get("count", ())]
+
+
 def world(**fields):
     at = Chosen()
     at.send(DeviceJoined(at=0.0, device=device(), incarnation="i1"))
@@ -101,19 +109,20 @@ def test_unseen_architectures_are_predicted_by_what_they_do_and_not_by_their_cho
 def test_trials_are_named_once_the_study_is_known_to_have_architectures():
     at = world()
     [dispatch] = at.open.values()
-    assert dispatch.describe == ()
+    assert counted_next(dispatch) == []
     describe(at, dispatch, dispatch.segment.trial, architecture(0))
     at.send(at.epoch(dispatch, 1))
     [dispatch] = at.open.values()
     own = dispatch.segment.trial
-    assert own in [each.trial for each in dispatch.describe]
-    assert len(dispatch.describe) <= AT_ONCE
+    assert own in counted_next(dispatch)
+    assert len(counted_next(dispatch)) <= AT_ONCE
     describe(at, dispatch, own, architecture(1))
-    known = at.engine.state.studies["s-1"].architectures
+    study = known_of(at.engine.state).studies["s-1"]
+    known = study.architectures
     assert known.counted == 2
     describe(at, dispatch, own, architecture(2))
     assert known.counted == 2, "it is known already"
-    assert at.engine.state.trials[own].architecture == architecture(1)
+    assert study.trials[own] == architecture(1)
     with pytest.raises(Refused):
         at.send(
             Described(
@@ -139,7 +148,7 @@ def test_features_change_for_all_when_another_choice_shows_up_and_outlive_a_rest
     ratio = math.log(work(1) / work(0))
     assert second[:3] == pytest.approx((ratio, ratio, 0.0))
     assert len(first) == len(second) == 3 + 1, "the learning rate is left"
-    again = Engine(state_from_json(state_to_json(at.engine.state)))
+    again = Engine(state_from_json(state_to_json(at.engine.state)), plugs=PLUGS)
     for engine in (at.engine, again):
         [waits] = [d for d in at.trace if isinstance(d, Dispatch)][-1:]
         trial = engine.state.trials[waits.segment.trial]

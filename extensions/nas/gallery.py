@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ....app.common.text import count, number
-from ....app.drawings.charts import STUDIES
-from ....app.ledger.summary import front_of, ranked
-from ....app.views.progress import scores
-from ....scheduler.model.events import Derived
-from .outline import Box, boxes_of, primitive_words, shortened
-from .picture import picture
+from ...app.common.text import count, number
+from ...app.drawings.charts import STUDIES
+from ...app.ledger.summary import front_of, ranked
+from ...app.views.progress import scores
+from .events import Derived
+from .pictures.outline import Box, boxes_of, primitive_words, shortened
+from .pictures.picture import picture
 
 if TYPE_CHECKING:
-    from ....app.ledger.rows import StudyRow, TrialRow
+    from ...app.ledger.rows import StudyRow, TrialRow
 
 #: How many architectures are shown, and the most characters of what is said of one.
 SHOWN, LONGEST = 6, 400

@@ -18,8 +18,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-#: How features of a profile begin that were counted, and not measured.
-COUNTED = "model_"
+from ....profiling.similarity.counted import COUNTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Architecture:
 class Architectures:
     """What is known of a study's architectures."""
 
-    #: The first that was counted; None: the study's models have no choices, as far as known.
+    #: The first that was counted.
     first: Architecture | None = None
     #: Hyperparameters by which models are made, for which counts stand.
     choices: list[str] = field(default_factory=list)
@@ -83,17 +82,17 @@ class Architectures:
         self.first = self.first or found
         if found.operators:
             self.choices = sorted({*self.choices, *choices})
-        own = self._relative(found)
+        own = self.features(found)
         self.sums = [a + b for a, b in zip(self.sums or [0.0] * len(own), own, strict=True)]
         self.counted += 1
 
-    def features(self, of: Architecture | None) -> tuple[float, ...]:
-        """An architecture's features; their means if it is not known, none if none is."""
-        if not self.counted:
-            return ()
-        return self._relative(of) if of else tuple(each / self.counted for each in self.sums)
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """The means of the features of all that were counted."""
+        return tuple(each / self.counted for each in self.sums)
 
-    def _relative(self, found: Architecture) -> tuple[float, ...]:
+    def features(self, found: Architecture) -> tuple[float, ...]:
+        """Return the features of an architecture: what it does, beside the first one."""
         assert self.first is not None
         pairs = zip(found.counts, self.first.counts, strict=True)
         return tuple(math.log(own / first) if own and first else 0.0 for own, first in pairs)

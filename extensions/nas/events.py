@@ -1,0 +1,50 @@
+"""What trainers say of models that make choices: the extension's kinds of event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...scheduler.model.events import Event
+from .models.architecture import Architecture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived(Event):
+    """An attempt has made the trial's model, which has choices.
+
+    The event changes nothing; the ledger keeps it for the trial's story and for pictures.
+    """
+
+    #: The trial's id.
+    trial: str
+    #: The fence of the attempt that reports.
+    fence: int
+    #: The digest of the model before any mutator.
+    base: str
+    #: The primitives that were applied, repairs included (JSON).
+    log: str
+    #: The digest of the result. Equal architectures have equal ones.
+    digest: str
+    #: The outline of the result (JSON): its parts, in order; empty where it cannot be traced.
+    outline: str = "[]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described(Event):
+    """An attempt of ``trial`` has counted the model of the trial ``of``, which makes choices."""
+
+    #: The id of the trial whose attempt reports.
+    trial: str
+    #: The fence of the attempt that reports.
+    fence: int
+    #: The id of the trial that was counted.
+    of: str
+    #: What was counted.
+    architecture: Architecture
+    #: The hyperparameters that the model was made by.
+    choices: tuple[str, ...]
+
+
+#: The kinds of event, by their names in a ledger. They are those of 0.2.
+EVENTS: Mapping[str, type[Event]] = {"Derived": Derived, "Described": Described}

@@ -1,0 +1,133 @@
+"""The architectures of studies whose models have choices: who is counted next, and what is kept.
+
+Theory of operation. A trainer that begins a trial counts its model, if the model makes choices.
+From then on the study is known to have architectures, and each segment names trials whose own are
+not known: itself, and the first ones that wait. So their costs and their memory are predicted
+before they run (``models.architecture``). Other studies are not asked for anything. The candidates
+of a super-net are told where its weights are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...profiling.base.footprint import Footprint
+from ...profiling.costs.table import StudyFeatures
+from ...scheduler.engine.engine import Parts
+from ...scheduler.model.decisions import Member
+from ...scheduler.model.study import StudySpec, batch_of
+from ...scheduler.model.trial import FINAL, Trial, TrialState
+from ...scheduler.state.extensions import NO_VALUES, Extension, SegmentValues
+from ...scheduler.state.next_trials import next_trials
+from ...scheduler.state.state import StudyState
+from .events import Derived, Described
+from .known import NAME, Known, KnownStudy, convert, known_of
+from .models.architecture import Architecture
+
+__all__ = ["STATE", "convert", "plug"]
+
+#: The type of the extension's state, by which snapshots are read.
+STATE = Known
+
+
+def plug(parts: Parts) -> Extension:
+    """Return the extension that keeps the architectures of studies whose models make choices."""
+    keeper = _Keeper(parts)
+    return Extension(
+        name=NAME,
+        needed_by=keeper.is_needed,
+        handlers={Derived: keeper.on_derived, Described: keeper.on_described},
+        segment=keeper.next_segment,
+        on_footprint=keeper.on_footprint,
+        forget=keeper.forget,
+    )
+
+
+class _Keeper:
+    """Keeps the architecture of each trial."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._core = parts.core
+        self._state = parts.core.state
+
+    def is_needed(self, spec: StudySpec) -> bool:
+        return spec.strategy.supernet is not None or spec.id in known_of(self._state).studies
+
+    def next_segment(
+        self, study: StudyState, trial: Trial, members: tuple[Member, ...]
+    ) -> SegmentValues:
+        """Tell the trainer which models to count, and whose weights a candidate has."""
+        told: dict[str, Any] = {}
+        known = known_of(self._state).studies.get(study.spec.id)
+        if known is not None:
+            counted = known.trials
+            found = next_trials(self._state, study, trial, lambda each: each.id not in counted)
+            told = {"count": found} if found else {}
+        if (of := study.spec.strategy.supernet) is not None:
+            told["supernet"] = {
+                "uri": of.uri,
+                "state_hash": of.state_hash,
+                "batches": of.batches,
+            }
+        return SegmentValues(ext={NAME: told}) if told else NO_VALUES
+
+    def on_derived(self, event: Derived) -> None:
+        """Refuse what an attempt says that is not the trial's any more."""
+        self._core.check_fence(self._core.trial(event.trial), event.fence)
+
+    def on_described(self, event: Described) -> None:
+        """Keep what was counted of a trial, unless it is over, unknown or known already."""
+        reporter = self._core.trial(event.trial)
+        self._core.check_training(reporter, event.fence)
+        trial = self._state.trials.get(event.of)
+        if trial is None or trial.state in FINAL or self._state.counted(trial) is not None:
+            return
+        study = self._state.studies[trial.study]
+        known = self._note(study)
+        before = known.architectures.choices, bool(known.architectures.counted)
+        known.trials[trial.id] = event.architecture
+        known.architectures.observe(event.architecture, event.choices)
+        costs = self._state.costs
+        better = costs.features.setdefault(study.spec.id, StudyFeatures())
+        better.trials[trial.id] = known.architectures.features(event.architecture)
+        better.instead_of = tuple(known.architectures.choices)
+        better.mean = known.architectures.mean
+        others: Sequence[str] = (trial.id,)
+        if before != (known.architectures.choices, True):
+            others = study.trials  # all have as many features
+        for name in others:
+            features = self._state.features_of(self._state.trials[name])
+            costs.describe(study.spec.id, name, features)
+        for footprint in self._core.extensions.footprints(trial):
+            self._relate_tensors(study, trial, event.architecture, footprint)
+        self._core.invalidate_plan()
+        if trial.state is TrialState.WAITING:
+            self._core.offer_slots()  # its costs and its need of memory are known better now
+
+    def _note(self, study: StudyState) -> KnownStudy:
+        """Return what is known of a study, to be changed. From now on it needs the extension."""
+        state: Known = self._state.ext.setdefault(NAME, Known())
+        known = state.studies.get(study.spec.id)
+        if known is None:
+            known = state.studies[study.spec.id] = KnownStudy()
+            self._core.extensions.study_begins(study)
+        return known
+
+    def on_footprint(self, study: StudyState, trial: Trial, found: Footprint) -> None:
+        """Learn from a trial's tensors, estimated or measured, what others' will be."""
+        known = known_of(self._state).studies.get(study.spec.id)
+        own = None if known is None else known.trials.get(trial.id)
+        if own is not None:
+            self._relate_tensors(study, trial, own, found)
+
+    def _relate_tensors(
+        self, study: StudyState, trial: Trial, own: Architecture, found: Footprint
+    ) -> None:
+        examples = batch_of(study.spec, trial.params)
+        known = known_of(self._state).studies[study.spec.id].architectures
+        known.observe_tensors(own, examples, found.persistent, found.ephemeral)
+
+    def forget(self, study: str) -> None:
+        """Drop what is kept of a study that is over."""
+        known_of(self._state).studies.pop(study, None)

@@ -1,0 +1,24 @@
+"""What can be known of a trial's model before it is trained, because it was counted."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...profiling.base.footprint import Footprint
+from ..model.study import Metrics
+
+
+class Counted(Protocol):
+    """What an extension knows of a model. The class of its state has a method ``counted``."""
+
+    @property
+    def size(self) -> str:
+        """Name models that do about as much work."""
+
+    @property
+    def profile(self) -> Metrics:
+        """Return features of a profile that need no measuring."""
+
+    @property
+    def tensors(self) -> Footprint | None:
+        """Return what its tensors are expected to need; None where that is not known."""

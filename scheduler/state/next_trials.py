@@ -1,0 +1,43 @@
+"""The trials that a trainer may look at before they run: those that are next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from ..model.study import shards_of
+from ..model.trial import Trial
+from .state import EngineState, StudyState
+
+#: The most trials that are named with one segment.
+AT_ONCE = 4
+#: How far down the queue trials are looked for.
+LOOKED_AT = 64
+
+
+def next_trials(
+    state: EngineState, study: StudyState, trial: Trial, unknown: Callable[[Trial], bool]
+) -> list[dict[str, Any]]:
+    """Return ``trial``, and the first of its study that wait, as far as they are ``unknown``.
+
+    Each is what a trainer needs to make it as it is before its first epoch
+    (``tasks.process.messages.TrialRef``).
+    """
+
+    def candidates() -> Iterator[Trial]:
+        yield trial
+        for name in islice(state.ready, LOOKED_AT):
+            each = state.trials[name]
+            if each.study == study.spec.id and each is not trial:
+                yield each
+
+    return [
+        {
+            "trial": each.id,
+            "number": each.number,
+            "params": dict(each.params),
+            "shards": shards_of(study.spec, each.params),
+        }
+        for each in islice(filter(unknown, candidates()), AT_ONCE)
+    ]
