@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from .app.study.create import create_study, load_study
     from .app.study.storage import storage
     from .app.study.study import Study
+    from .extensions.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
+    from .extensions.adapters.keras import KerasCallback as KerasCallback
+    from .extensions.adapters.lightning import LightningTrainable as LightningTrainable
+    from .extensions.adapters.lightning_loop import LightningCallback as LightningCallback
+    from .extensions.adapters.sklearn import PartialFit as PartialFit
+    from .extensions.adapters.xgboost import XGBoostCallback as XGBoostCallback
     from .extensions.exports.mlflow import MLflowCallback
     from .extensions.exports.tensorboard import TensorBoardCallback
     from .extensions.nas import names as nas
     from .profiling.base.errors import BackendError, PenstockError, TrialFailed, UsageError
-    from .tasks.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
-    from .tasks.adapters.keras import KerasCallback as KerasCallback
-    from .tasks.adapters.lightning import LightningTrainable as LightningTrainable
-    from .tasks.adapters.lightning_loop import LightningCallback as LightningCallback
-    from .tasks.adapters.sklearn import PartialFit as PartialFit
-    from .tasks.adapters.xgboost import XGBoostCallback as XGBoostCallback
     from .tasks.contracts.contract import Data, EpochTrial, TorchTrainable, epoch_function
 
 #: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
@@ -76,12 +76,12 @@ _LAZY = {
 #: For other frameworks, each of which it imports. Not in ``__all__``: ``from penstock import *``
 #: needs none of them.
 _ADAPTERS = {
-    "HuggingFaceCallback": "tasks.adapters.huggingface:HuggingFaceCallback",
-    "KerasCallback": "tasks.adapters.keras:KerasCallback",
-    "LightningCallback": "tasks.adapters.lightning_loop:LightningCallback",
-    "LightningTrainable": "tasks.adapters.lightning:LightningTrainable",
-    "PartialFit": "tasks.adapters.sklearn:PartialFit",
-    "XGBoostCallback": "tasks.adapters.xgboost:XGBoostCallback",
+    "HuggingFaceCallback": "extensions.adapters.huggingface:HuggingFaceCallback",
+    "KerasCallback": "extensions.adapters.keras:KerasCallback",
+    "LightningCallback": "extensions.adapters.lightning_loop:LightningCallback",
+    "LightningTrainable": "extensions.adapters.lightning:LightningTrainable",
+    "PartialFit": "extensions.adapters.sklearn:PartialFit",
+    "XGBoostCallback": "extensions.adapters.xgboost:XGBoostCallback",
 }
 
 __all__ = [

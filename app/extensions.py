@@ -54,6 +54,7 @@ EXTENSIONS = (
     "report",
     "pages",
     "exports",
+    "adapters",
 )
 #: The extensions that another one cannot do without. Where they are not there, it is not either.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiling.base.errors import UsageError
-from ..contracts.contract import EpochTrial
+from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes, missing
 
 try:

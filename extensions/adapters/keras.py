@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
-from ..contracts.contract import EpochTrial
+from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes, missing
 
 _ADVICE = "set KERAS_BACKEND=torch before Keras is imported, in the script's first lines say"

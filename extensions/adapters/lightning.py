@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
 from ...profiling.base.errors import TrialFailed, UsageError
-from ..contracts.contract import Data, TorchTrainable
+from ...tasks.contracts.contract import Data, TorchTrainable
 from .passes import missing
 
 try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from ..contracts.contract import EpochTrial
+from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes, missing
 
 try:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...profiling.base.errors import UsageError
-from ..contracts.contract import EpochTrial
+from ...tasks.contracts.contract import EpochTrial
 
 
 class Passes:

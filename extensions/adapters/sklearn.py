@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from ...profiling.base.errors import UsageError
-from ..contracts.contract import EpochTrial
+from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes
 
 #: The key of a dict that stands for another object. Its value says what kind of object.

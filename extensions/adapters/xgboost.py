@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...profiling.base.errors import UsageError
-from ..contracts.contract import EpochTrial
+from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes, missing
 
 try:

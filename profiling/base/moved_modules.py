@@ -20,6 +20,7 @@ MOVED = {
     "penstock.tasks.nas": "penstock.extensions.nas.models",
     "penstock.tasks.training.rebuilt": "penstock.extensions.nas.rebuilt",
     "penstock.app.nas": "penstock.extensions.nas",
+    "penstock.tasks.adapters": "penstock.extensions.adapters",
 }
 
 

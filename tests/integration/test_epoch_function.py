@@ -86,6 +86,7 @@ def test_with_its_trainers_killed_a_study_goes_on_from_its_checkpoints(site, kin
         assert trained.count((str(int(trial)), str(epoch))) == 1
 
 
+@pytest.mark.extension("adapters")
 @pytest.mark.slow
 def test_an_estimator_goes_on_where_its_trainers_were_killed(site, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")

@@ -29,6 +29,13 @@ def test_a_module_is_found_by_the_name_that_it_had_and_gets_that_name_back(then)
     assert module_now(f"{then}s") != f"{MOVED[then]}s"
 
 
+@pytest.mark.extension("adapters")
+def test_code_by_value_of_before_finds_the_adapters():
+    passes = import_module("penstock.extensions.adapters.passes")
+    assert loads(by_name("penstock.tasks.adapters.passes", "Passes")) is passes.Passes
+
+
+@pytest.mark.extension("nas")
 def test_what_was_pickled_under_a_name_of_then_is_found():
     layers = import_module("penstock.extensions.nas.models.layers")
     assert loads(by_name("penstock.tasks.nas.layers", "Repeat")) is layers.Repeat

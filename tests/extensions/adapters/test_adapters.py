@@ -14,7 +14,7 @@ import numpy as np
 import penstock
 import pytest
 from penstock import TrialFailed, UsageError
-from penstock.tasks.adapters.sklearn import restore, state_of
+from penstock.extensions.adapters.sklearn import restore, state_of
 from penstock.tasks.checkpoints import portable
 from penstock.tasks.checkpoints.state import state_hash
 from penstock.tasks.trainer.made_once import TrackedParams
@@ -27,7 +27,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from trainer_process import TrainerProcess, known, segment
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 #: A function, the study's metric, a configuration; and whether what it stores after an epoch has
 #: the same bits after it was taken up elsewhere. Hugging Face's files and Lightning's checkpoints
 #: hold times and paths.
