@@ -39,7 +39,7 @@ def plug(parts: Parts) -> Extension:
             state, core.extensions.company, device, trials
         ),
         foresees=lambda: any(study.processes for study in known_of(state).studies.values()),
-        forgives=Shortages(core).forgives,
+        excuses=Shortages(core).excuses,
         on_shared=Learner(core).on_shared,
         footprints=lambda trial: footprints_of(state, trial),
         forget=lambda study: forget_study(state, study),

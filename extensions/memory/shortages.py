@@ -23,7 +23,7 @@ from ...profiling.devices.device import Device
 from ...scheduler.model.events import AttemptFailed
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.core import Core
-from ...scheduler.state.state import Attempt
+from ...scheduler.state.state import Attempt, StudyState
 from .fit import has_larger, need
 from .known import known_trial, note_trial
 
@@ -39,11 +39,9 @@ class Shortages:
     def __init__(self, core: Core) -> None:
         self._state = core.state
 
-    def forgives(self, trial: Trial, event: AttemptFailed) -> bool:
+    def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Tell whether the failed attempt is not held against the trial, because it ran out of
         memory beside others, or because a larger device is there.
-
-        Called while the attempt is open.
         """
         killed = event.kind == "died" and "signal 9" in event.message
         members = self._state.attempts[event.fence].segment.members
@@ -58,7 +56,7 @@ class Shortages:
         if known.alone:
             return False
         known.shortages += 1
-        limited = self._state.studies[trial.study].spec.memory_limit is not None
+        limited = study.spec.memory_limit is not None
         size = need(self._state, trial, device.kind).size
         if limited or not size or device.memory is None or known.shortages >= TOGETHER:
             known.alone = True

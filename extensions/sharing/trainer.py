@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...tasks.contracts.contract import Data, TorchTrainable
-from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
-from ...tasks.trainer.made_once import MadeOnce, TrackedParams
+from ...tasks.trainer.hooks import Epoch, Hook, Loaded, Parts, Segment
+from ...tasks.trainer.made_once import MadeOnce
 from ...tasks.training.determinism import machine_signature
 from .activations import Activations, outline
 from .frozen_encoder import FrozenEncoder
@@ -24,7 +24,6 @@ from .node_trials import NodeTrials
 from .streams import Streams
 
 if TYPE_CHECKING:
-    import torch
     from torch.utils.data import Dataset
 
 #: With one other trial an epoch may take so much of what it takes alone, or sharing does not pay.
@@ -50,37 +49,29 @@ class Sharing(Hook):
         #: Number of data sets that had been encoded when a trial was resumed last.
         self._encodings = 0
 
-    def data(
-        self,
-        code: TorchTrainable,
-        reads: TrackedParams,
-        data: Data,
-        device: torch.device,
-        *,
-        kept: bool,
-        in_memory: bool,
-    ) -> Data | None:
+    def data(self, loaded: Loaded) -> Data | None:
         """Return the data as the code's encoder encodes them; None: it has none.
 
-        If not ``kept``, data that nobody has encoded yet have the shapes only.
+        If they are not kept, data that nobody has encoded yet have the shapes only.
         """
+        code, data = loaded.code, loaded.data
         if type(code).encoder is TorchTrainable.encoder:
             return None
 
         def made() -> FrozenEncoder | None:
             module = code.encoder()
-            return None if module is None else FrozenEncoder(module, device)
+            return None if module is None else FrozenEncoder(module, loaded.device)
 
-        encoder: FrozenEncoder | None = self._encoders.get(code, reads, made, data)
+        encoder: FrozenEncoder | None = self._encoders.get(code, loaded.reads, made, data)
         if encoder is None:
             return None
 
         def encoded(plain: Dataset[Any]) -> Dataset[Any]:
             if (found := self._activations.find(plain, encoder)) is not None:
                 return found
-            if not kept:
+            if not loaded.kept:
                 return outline(plain, encoder)
-            return self._activations.of(plain, encoder, in_memory=in_memory)
+            return self._activations.of(plain, encoder, in_memory=loaded.in_memory)
 
         train, validation = encoded(data.train), encoded(data.validation)
         return Data(train, validation, None if data.test is None else encoded(data.test))

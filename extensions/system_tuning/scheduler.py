@@ -39,7 +39,9 @@ def plug(parts: Parts) -> Extension:
             ConfigsProposed: probing.on_configs_proposed,
         },
         segment=tuning.next_segment,
-        excuses=tuning.suspects_config,
+        excuses=lambda study, trial, event: (
+            _is_tuned(study.spec) and tuning.suspects_config(study, trial, event)
+        ),
         on_trained=tuning.observe_training,
         on_over=tuning.forget,
         questions=tuning.questions,

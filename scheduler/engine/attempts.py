@@ -100,7 +100,7 @@ class Attempts:
             self._core.close_attempt(trial)
             self._continue_after_window(study, trial, Step.RETRY)
             return
-        excused = self._core.extensions.forgives(trial, event)
+        excused = self._core.extensions.excuses(study, trial, event)
         trial.failures += not excused
         failure = Failure(event.kind, event.message, event.traceback)
         self._core.close_attempt(trial)
@@ -113,10 +113,8 @@ class Attempts:
             self._core.decide(Release, trial=trial.id)
             study.message = f"{trial.id}: {event.message}"
             self.abandon(study, "failed")
-        elif (
-            excused
-            or self._is_excused(study, trial, event)
-            or retry_failure(event.kind, event.message, trial.failures, study.spec.retries)
+        elif excused or retry_failure(
+            event.kind, event.message, trial.failures, study.spec.retries
         ):
             self._core.move(study, trial, Step.RETRY)
             self._proposals.wait(trial, first=True)
@@ -125,12 +123,6 @@ class Attempts:
             trial.failure = failure
             self._core.move(study, trial, Step.FAIL)
             self._end_trial(study, trial)
-
-    def _is_excused(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Tell whether an extension excuses a failure, which was counted as the trial's own."""
-        excused = self._core.extensions.excuses(study, trial, event)
-        trial.failures -= excused
-        return excused
 
     def on_widths_measured(self, event: WidthsMeasured) -> None:
         trial = self._core.trial(event.trial)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ...profiling.base.errors import BrokenExtension
 from ..model.decisions import Ask, Decision
 from ..model.events import (
     AttemptFailed,
@@ -171,8 +172,7 @@ class Engine:
         for name, kind, hear in reversed(core.extensions.handlers()):
             if kind in refusable:
                 raise ValueError(f"an extension hears {kind.__name__}, which the core may refuse")
-            known = self._handlers.get(kind)
-            self._handlers[kind] = hear if known is None else self._in_turn(name, hear, known)
+            self._handlers[kind] = self._heard(name, hear, self._handlers.get(kind))
 
     @property
     def state(self) -> EngineState:
@@ -339,15 +339,24 @@ class Engine:
                 self._core.extensions.unfit[name] = f"{type(error).__name__}: {error}"
         return made
 
-    def _in_turn(
-        self, name: str, first: Callable[[Any], None], second: Callable[[Any], None]
+    def _heard(
+        self, name: str, hear: Callable[[Any], None], then: Callable[[Any], None] | None
     ) -> Callable[[Any], None]:
-        """Return what lets an extension hear an event before the core does, unless it is broken."""
-        extensions = self._core.extensions
+        """Return what lets an extension hear an event, unless it is broken, and ``then`` others."""
+        extensions, trials = self._core.extensions, self._core.state.trials
 
-        def hear(event: Any) -> None:
-            if not extensions.is_off(name):
-                first(event)
-            second(event)
+        def heard(event: Any) -> None:
+            try:
+                if then is None or not extensions.is_off(name):
+                    hear(event)
+            except (Refused, BrokenExtension):
+                raise
+            except Exception as error:
+                trial = trials.get(getattr(event, "trial", ""))
+                study = None if trial is None else trial.study
+                why = f"{type(error).__name__}: {error}"
+                raise extensions.broken(name, why, study) from error
+            if then is not None:
+                then(event)
 
-        return hear
+        return heard

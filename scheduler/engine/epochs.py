@@ -88,7 +88,7 @@ class Epochs:
         self._signatures.record(study, trial, event.epoch, event.signature)
         capacity_changed = self._accept(study, trial, event, value)
         if study.signature and not machine_known:
-            self._core.extensions.machine_known(study)
+            self._core.extensions.tell(study, "on_machine_known")
         if event.closes:
             if trial.epoch < trial.target:
                 self._planning.reconsider()
@@ -143,9 +143,8 @@ class Epochs:
         attempt.epoch_from = attempt.in_turn
         self._core.charge(attempt, event.joules or 0.0)
         self._planning.count_epoch(trial, len(members))
-        for each in self._core.extensions.by_study.get(study.spec.id, ()):
-            if each.on_trained is not None:
-                each.on_trained(study, trial, event.seconds)
+        if study.spec.id in self._core.extensions.by_study:
+            self._core.extensions.tell(study, "on_trained", trial, event.seconds)
         self._state.tally.observe("accepted")
         self._state.tally.trained += event.seconds
         if self._state.cross_study:
@@ -179,9 +178,8 @@ class Epochs:
         )
         if event.uri:
             self._checkpoints.keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
-        for each in self._core.extensions.by_study.get(study.spec.id, ()):
-            if each.on_accepted is not None:
-                each.on_accepted(study, trial, attempt, event)
+        if study.spec.id in self._core.extensions.by_study:
+            self._core.extensions.tell(study, "on_accepted", trial, attempt, event)
         return capacity_changed
 
     def _close(self, study: StudyState, trial: Trial) -> None:

@@ -129,7 +129,7 @@ class Lifecycle:
             raise Refused(f"{spec.id} is over, or is not, by now")
         if event.past is not None:
             study = self._reopen(spec, event.past)
-            self._core.extensions.begun(study, event)
+            self._core.extensions.tell(study, "on_begun", event)
         else:
             assert study is not None
             if spec.n_trials <= study.spec.n_trials:
@@ -158,7 +158,7 @@ class Lifecycle:
         if not event.study.local:
             raise Refused(f"{event.study.id} takes no trials of its user's")
         study = self._reopen(event.study, event.past)
-        self._core.extensions.begun(study, event)
+        self._core.extensions.tell(study, "on_begun", event)
         study.status, study.finished_at = event.status, event.finished_at
         study.message = event.message
         if event.status not in OVER:
@@ -247,7 +247,7 @@ class Lifecycle:
         self._core.extensions.study_begins(study)
         self._exclude_unable(study)
         self._state.studies[spec.id] = study
-        self._core.extensions.begun(study, event)
+        self._core.extensions.tell(study, "on_begun", event)
         self._core.touch_study(study)
         if spec.sampler in ORDER_FREE and spec.contract != "ask":
             self._proposals.pull_study(

@@ -12,7 +12,7 @@ a class that its end names (``STATE``): so a snapshot needs to know nothing of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,7 +102,8 @@ class Extension:
     #: Return the values of a trial's next segment, which is sent to these members now.
     segment: Callable[[StudyState, Trial, tuple[Member, ...]], SegmentValues] | None = None
     #: Tell whether a failure of a trial's code is laid to something else than the trial, which is
-    #: then sent again. Not called for failures that are excused anyway, or end their study.
+    #: then sent again. The attempt is still open. The last extension is asked first, also where the
+    #: study does not need it, and the others if it says no.
     excuses: Callable[[StudyState, Trial, AttemptFailed], bool] | None = None
     #: Called with the seconds that an accepted epoch was trained, before they count as its cost.
     on_trained: Callable[[StudyState, Trial, float], None] | None = None
@@ -117,8 +118,6 @@ class Extension:
     overfull: Callable[[Device, Sequence[Trial]], bool] | None = None
     #: Tell whether it is foreseen which trials have room where others that wait have none.
     foresees: Callable[[], bool] | None = None
-    #: Tell whether a failed attempt, which is still open, does not count as a failure of its trial.
-    forgives: Callable[[Trial, AttemptFailed], bool] | None = None
     #: Called when an epoch was accepted that a device with several slots trained by itself, before
     #: its costs are counted. It returns whether the device may have another number of trials now.
     on_shared: Callable[[Trial, Attempt, EpochReported], bool] | None = None
@@ -167,6 +166,16 @@ class Extension:
     questions: Callable[[], Iterable[Decision]] | None = None
     #: Return the times at which the extension wants a ``Tick``.
     deadlines: Callable[[], Iterable[float]] | None = None
+
+
+#: What extensions must return at points where others rely on it.
+_RETURNED: Mapping[str, Any] = {
+    "segment": SegmentValues,
+    "refusal": str,
+    "until": int | float | None,
+}
+#: The same of each value, where they return several.
+_VALUES: Mapping[str, Any] = {"deadlines": int | float, "questions": Decision}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +275,9 @@ class Extensions:
             return error
         step = error.__traceback__
         while step is not None:
-            frame, step = step.tb_frame, step.tb_next
-            name = self._name_of(frame.f_globals.get("__name__", ""))
-            if name:
-                return self._broken(name, f"{type(error).__name__}: {error}", frame)
+            if name := self._name_of(step.tb_frame.f_globals.get("__name__", "")):
+                return self.broken(name, f"{type(error).__name__}: {error}")
+            step = step.tb_next
         return None
 
     def _name_of(self, module: str) -> str:
@@ -279,67 +287,76 @@ class Extensions:
                 return name
         return ""
 
-    def _broken(self, name: str, why: str, frame: Any = None) -> BrokenExtension:
-        """Return the error of an extension, for the study that it was called for, or for all."""
-        while frame is not None:
-            for value in frame.f_locals.values():
-                found = getattr(value, "spec", value)
-                if isinstance(found, StudySpec):
-                    return BrokenExtension(name, [found.id], why)
-            if frame.f_code.co_name == "handle":
-                break
-            frame = frame.f_back
-        studies = [
-            study
-            for study, called in self.by_study.items()
-            if any(each.name == name for each in called)
-        ]
-        return BrokenExtension(name, studies, why)
+    def broken(self, name: str, why: str, study: str | None = None) -> BrokenExtension:
+        """Return the error of an extension, for the study that it was asked for, or for all."""
+        if study is not None:
+            return BrokenExtension(name, [study], why)
+        needed = self.by_study.items()
+        of_it = [each for each, called in needed if name in [its.name for its in called]]
+        return BrokenExtension(name, of_it, why)
+
+    def _ask(
+        self, extension: Extension, point: str, given: tuple[Any, ...], study: str | None = None
+    ) -> Any:
+        """Return what an extension answers at a point, for this study or for none in particular."""
+        try:
+            answer = getattr(extension, point)(*given)
+            if point in _VALUES:
+                answer = list(answer)
+        except BrokenExtension:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise self.broken(extension.name, why, study) from error
+        values = answer if point in _VALUES else (answer,)
+        kind = _VALUES.get(point) or _RETURNED.get(point)
+        if kind is not None and not all(isinstance(value, kind) for value in values):
+            raise self.broken(extension.name, f"{point} returned {answer!r}", study)
+        return answer
+
+    def _of(self, study: str, point: str, *given: Any) -> Iterator[Any]:
+        """Yield what the extensions that a study needs answer at a point, in order."""
+        for each in self.by_study.get(study, ()):
+            if getattr(each, point) is not None:
+                yield self._ask(each, point, given, study)
+
+    def tell(self, study: StudyState, point: str, *given: Any) -> None:
+        """Call those that the study needs at a point where they hear of it."""
+        for _ in self._of(study.spec.id, point, study, *given):
+            pass
 
     def study_over(self, study: StudyState) -> None:
         """Tell those that the study needed that it is over, and have all forget it."""
         for each in self.by_study.pop(study.spec.id, ()):
             if each.on_over is not None:
-                each.on_over(study)
+                self._ask(each, "on_over", (study,), study.spec.id)
         for forget in self._point("forget"):
             forget(study.spec.id)
 
-    def begun(self, study: StudyState, event: Begins) -> None:
-        """Tell those that the study needs that it begins, or goes on after it was over."""
-        for each in self.by_study.get(study.spec.id, ()):
-            if each.on_begun is not None:
-                each.on_begun(study, event)
-
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
         """Tell whether an extension has a trial wait, which is about to wait for slots."""
-        needed = self.by_study.get(study.spec.id)
-        return needed is not None and any(
-            each.keeps(study, trial, after) for each in needed if each.keeps is not None
-        )
+        name = study.spec.id
+        return name in self.by_study and any(self._of(name, "keeps", study, trial, after))
 
     def aside(self) -> dict[str, str]:
         """Return the trials that extensions have wait in no queue, by their ids, and why."""
         return {
             name: why
             for study in self._studies.values()
-            for each in self.by_study.get(study.spec.id, ())
-            if each.aside is not None
-            for name, why in each.aside(study)
+            for waits in self._of(study.spec.id, "aside", study)
+            for name, why in waits
         }
 
     def has_enough(self, study: StudyState) -> bool:
         """Tell whether the study is asked for no more trials, as so many wait."""
-        needed = self.by_study.get(study.spec.id)
-        return needed is not None and any(
-            each.has_enough(study) for each in needed if each.has_enough is not None
-        )
+        name = study.spec.id
+        return name in self.by_study and any(self._of(name, "has_enough", study))
 
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
         """Return after which epochs of a segment its trainer is to keep a copy of the state."""
-        needed = self.by_study.get(study.spec.id)
-        if needed is None:
+        if (name := study.spec.id) not in self.by_study:
             return ()
-        found = (each.copies(study, trial, segment) for each in needed if each.copies is not None)
+        found = self._of(name, "copies", study, trial, segment)
         return tuple(sorted({epoch for epochs in found for epoch in epochs}))
 
     def tells_trainers(self, study: StudyState) -> bool:
@@ -348,9 +365,11 @@ class Extensions:
 
     def moved(self, name: str) -> None:
         """Tell those that a study needs, unless it is over, that a trial of it has moved."""
-        for each in self.by_study.get(name, ()):
+        if name not in self.by_study:
+            return
+        for each in self.by_study[name]:
             if each.on_moved is not None and name in self._studies:
-                each.on_moved(self._studies[name])
+                self._ask(each, "on_moved", (self._studies[name],), name)
 
     def durable(self, trial: str, epoch: int, states: Sequence[Parent]) -> None:
         """Tell those that any study needs that a trial's state is in the store."""
@@ -361,12 +380,6 @@ class Extensions:
         for told in self._on_durable:
             told(trial, epoch, states)
 
-    def machine_known(self, study: StudyState) -> None:
-        """Tell those that the study needs on which kind of machine it computes."""
-        for each in self.by_study.get(study.spec.id, ()):
-            if each.on_machine_known is not None:
-                each.on_machine_known(study)
-
     def handlers(self) -> Sequence[tuple[str, type[Event], Callable[[Any], None]]]:
         """Return the handlers of all extensions, in order, each with its extension's name."""
         return [
@@ -375,70 +388,50 @@ class Extensions:
 
     def deadlines(self) -> list[float]:
         """Return when extensions want a ``Tick``."""
-        return self._collected("deadlines", (int, float))
+        return self._collected("deadlines")
 
     def questions(self) -> list[Decision]:
         """Return the unanswered questions of all extensions."""
-        return self._collected("questions", Decision)
+        return self._collected("questions")
 
-    def _collected(self, point: str, kind: Any) -> list[Any]:
-        """Return all that extensions which are not off have at a point, values of this kind."""
-        found: list[Any] = []
-        for each in self._all:
-            ask = getattr(each, point)
-            if ask is None or self.is_off(each.name):
-                continue
-            try:
-                values = list(ask())
-            except Exception as error:
-                raise self._broken(each.name, f"{type(error).__name__}: {error}") from error
-            if not all(isinstance(value, kind) for value in values):
-                raise self._broken(each.name, f"{point} returned {values!r}")
-            found += values
-        return found
+    def _collected(self, point: str) -> list[Any]:
+        """Return all values that extensions which are not off have at a point."""
+        asked = (each for each in self._all if getattr(each, point) is not None)
+        return [
+            value
+            for each in asked
+            if not self.is_off(each.name)
+            for value in self._ask(each, point, ())
+        ]
 
     def segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
         """Return the values that extensions give to the trial's next segment."""
         found = NO_VALUES
-        for each in self.by_study.get(study.spec.id, ()):
-            if each.segment is not None:
-                values = each.segment(study, trial, members)
-                if not isinstance(values, SegmentValues):
-                    raise BrokenExtension(each.name, [study.spec.id], f"segment gave {values!r}")
+        if (name := study.spec.id) in self.by_study:
+            for values in self._of(name, "segment", study, trial, members):
                 found = values if found is NO_VALUES else found.beside(values)
         return found
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Tell whether an extension lays a failure to something else than the trial."""
         return any(
-            each.excuses(study, trial, event)
-            for each in self.by_study.get(study.spec.id, ())
-            if each.excuses is not None
+            self._ask(each, "excuses", (study, trial, event), study.spec.id)
+            for each in reversed(self._all)
+            if each.excuses is not None and each.name not in study.lacks
         )
 
     def refusal(self, spec: StudySpec, device: Device) -> str:
         """Return why an extension keeps the study from the device; empty if none does."""
-        for each in self.by_study.get(spec.id, ()):
-            if each.refusal is not None and (why := each.refusal(spec, device)):
-                if not isinstance(why, str):
-                    raise BrokenExtension(each.name, [spec.id], f"refusal returned {why!r}")
-                return why
-        return ""
+        return next((why for why in self._of(spec.id, "refusal", spec, device) if why), "")
 
     def until(self, study: StudyState) -> float | None:
         """Return the earliest moment that an extension sets to further epochs of a segment."""
-        earliest = None
-        for each in self.by_study.get(study.spec.id, ()):
-            at = None if each.until is None else each.until(study)
-            if at is None:
-                continue
-            if not isinstance(at, float | int):
-                raise BrokenExtension(each.name, [study.spec.id], f"until returned {at!r}")
-            if earliest is None or at < earliest:
-                earliest = at
-        return earliest
+        if (name := study.spec.id) not in self.by_study:
+            return None
+        moments = (at for at in self._of(name, "until", study) if at is not None)
+        return min(moments, default=None)
 
     def too_full(self, trial: Trial, slot: Member) -> str:
         """Return why a free slot is too full for the trial; empty if it is not."""
@@ -466,10 +459,6 @@ class Extensions:
     def foresees(self) -> bool:
         """Tell whether it is foreseen which trials have room where others have none."""
         return any(foresees() for foresees in self._point("foresees"))
-
-    def forgives(self, trial: Trial, event: AttemptFailed) -> bool:
-        """Tell whether a failed attempt does not count as a failure of its trial."""
-        return any(forgives(trial, event) for forgives in self._point("forgives"))
 
     def on_shared(self, trial: Trial, attempt: Attempt, event: EpochReported) -> bool:
         """Tell all of an epoch on a device with several slots; return whether its limit moved."""

@@ -58,6 +58,22 @@ class Maker(Protocol):
         """Return the parameters that were read to make this training data; None: not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Data that a trial's code has loaded. Trials that read the same parameters have the same."""
+
+    code: TorchTrainable
+    #: The parameters that were read to load them.
+    reads: TrackedParams
+    data: Data
+    #: Where the trial is trained.
+    device: torch.device
+    #: False if only shapes are of interest.
+    kept: bool
+    #: True if more data may be held in memory.
+    in_memory: bool
+
+
 @dataclass(slots=True)
 class Segment:
     """A segment whose trial is in memory, after the epoch before its first one."""
@@ -101,24 +117,11 @@ class Hook:
     A method may raise what the trial's code may raise, and ends the attempt in the same way.
     """
 
-    def data(
-        self,
-        code: TorchTrainable,
-        reads: TrackedParams,
-        data: Data,
-        device: torch.device,
-        *,
-        kept: bool,
-        in_memory: bool,
-    ) -> Data | None:
-        """Return the form in which a trial reads ``data``; None: as it is.
-
-        Trials that read the same of their parameters have the same ``data``. ``in_memory``: more
-        data may be held in memory. If not ``kept``, only shapes are of interest.
-        """
+    def data(self, loaded: Loaded) -> Data | None:
+        """Return the form in which a trial reads what its code has loaded; None: as it is."""
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
-        """Called when a trial was made anew, before its first epoch. ``kept``: as for ``data``."""
+        """Called when a trial was made anew, before its first epoch. ``kept``: as of ``Loaded``."""
 
     def resumed(self, segment: Segment) -> None:
         """Called when the trial is in memory, before its fixed metrics are compared with bounds."""
@@ -165,20 +168,9 @@ class Hooks:
         """Tell whether any hook may have trials read their data in another form."""
         return bool(self._data)
 
-    def data(
-        self,
-        code: TorchTrainable,
-        reads: TrackedParams,
-        data: Data,
-        device: torch.device,
-        *,
-        kept: bool,
-        in_memory: bool,
-    ) -> Data | None:
+    def data(self, loaded: Loaded) -> Data | None:
         """Return the first form of the data that a hook has; None: they are read as they are."""
-        formed: Data | None = _first_of(
-            self._data, code, reads, data, device, kept=kept, in_memory=in_memory
-        )
+        formed: Data | None = _first_of(self._data, loaded)
         return formed
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:

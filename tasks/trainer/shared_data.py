@@ -18,7 +18,7 @@ from ...profiling.base.errors import TrialFailed
 from ..contracts.contract import Data, TorchTrainable
 from ..training.data import in_memory, materialise
 from ..training.loop import CPU
-from .hooks import Hooks
+from .hooks import Hooks, Loaded
 from .made_once import MadeOnce, TrackedParams
 
 
@@ -48,11 +48,11 @@ class SharedData:
         """``code.data()``, or what an earlier trial got that would have read the same.
 
         Attributes that ``data()`` sets (a number of classes, say) are set on every trial's object.
-        The rest is as for ``Hook.data``. Raises ``TrialFailed`` for code with an encoder where no
+        The rest is as of ``Loaded``. Raises ``TrialFailed`` for code with an encoder where no
         hook encodes.
         """
         data: Data = self._loaded.get(code, reads, lambda: _checked(code.data()))
-        formed = self._hooks.data(code, reads, data, device, kept=kept, in_memory=in_memory)
+        formed = self._hooks.data(Loaded(code, reads, data, device, kept, in_memory))
         if formed is None:
             if type(code).encoder is not TorchTrainable.encoder and not self._hooks.form_data:
                 raise TrialFailed(

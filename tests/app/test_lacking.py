@@ -168,7 +168,7 @@ def raising(*_):
         ({"on_accepted": raising}, "ZeroDivisionError: oh"),
         ({"on_charged": raising}, "ZeroDivisionError: oh"),
         ({"segment": raising}, "ZeroDivisionError: oh"),
-        ({"segment": lambda *_: {"system": ()}}, "segment gave {'system': ()}"),
+        ({"segment": lambda *_: {"system": ()}}, "segment returned {'system': ()}"),
         ({"until": lambda _: "soon"}, "until returned 'soon'"),
         ({"deadlines": raising}, "ZeroDivisionError: oh"),
         ({"deadlines": lambda: ["soon"]}, "deadlines returned ['soon']"),

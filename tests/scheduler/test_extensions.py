@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from drive_world import World, spec
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
-from penstock.profiling.base.errors import BackendError
+from penstock.profiling.base.errors import BackendError, BrokenExtension
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Ask
 from penstock.scheduler.model.events import (
@@ -26,8 +26,16 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.state.extensions import Extension, SegmentValues
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Painted(Event):
-    """An event of an extension that is not there."""
+    """An event of an extension, about an attempt or about nothing that is known."""
+
+    trial: str = ""
+    fence: int = 0
+
+
+def raising(*_):
+    raise ZeroDivisionError("oh")
 
 
 PLAIN = SegmentValues()
@@ -260,3 +268,33 @@ def test_an_event_of_an_extension_that_is_not_there_is_refused():
     with pytest.raises(Refused, match="no extension that is there handles Painted"):
         engine.handle(Painted(at=0.0))
     assert engine.state.seq == 0
+
+
+@pytest.mark.parametrize(
+    ("points", "blamed"),
+    [
+        ({"on_charged": raising}, ["s-2"]),
+        ({"segment": raising}, ["s-2"]),
+        ({"excuses": raising}, ["s-2"]),
+        ({"handlers": {Painted: raising}}, ["s-2"]),
+        ({"handlers": {Tick: raising}}, ["s-1", "s-2"]),
+        ({"deadlines": raising}, ["s-1", "s-2"]),
+    ],
+)
+def test_only_the_study_is_blamed_for_which_an_extension_broke_if_that_is_known(points, blamed):
+    extension = Extension(name="helper", needed_by=lambda study: True, **points)
+    world = World()
+    world.engine = Engine(plugs=[lambda parts: extension])
+    world.send(PolicyChosen(at=0.0, policy="fifo", fill_at_end=True))
+    for name in ("s-1", "s-2"):
+        world.submit(spec(SHORT, id=name, name=name, n_trials=1))
+    with pytest.raises(BrokenExtension, match="helper is broken: ZeroDivisionError: oh") as told:
+        world.join("cpu.a.0")
+        [segment] = [dispatch.segment for dispatch in world.open.values()]
+        where = {"at": 1.0, "trial": segment.trial, "fence": segment.fence}
+        world.engine.wake_at()
+        world.send(Tick(at=1.0))
+        if "handlers" in points:
+            world.send(Painted(**where))
+        world.send(AttemptFailed(**where, kind="exception", message=""))
+    assert list(told.value.studies) == blamed
