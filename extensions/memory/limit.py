@@ -22,7 +22,7 @@ from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import SlotLimit
 from ...scheduler.state.state import Attempt, EngineState
 from .fit import Fit, fit, fit_needs
-from .known import known_of, known_study, note_trial
+from .known import known_study, note_trial
 from .lanes import group_need, lane_trials
 
 
@@ -39,10 +39,11 @@ def slot_limit(
         return SlotLimit(1, "a gang has the whole device")
     residents = [state.trials[each.segment.trial] for each in attempts]
     trials = residents if newcomer is None else [*residents, newcomer]
-    known = known_of(state).studies
-    for trial in trials:  # of most trials nothing is known, and this is asked with every epoch
-        study = known.get(trial.study)
-        if study is not None and (own := study.trials.get(trial.id)) is not None and own.alone:
+    of, study = "", known_study(state, "")
+    for trial in trials:  # mostly of one study; this is asked with every epoch
+        if trial.study != of:
+            of, study = trial.study, known_study(state, trial.study)
+        if (own := study.trials.get(trial.id)) is not None and own.alone:
             return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
     if state.packed:
         return _packed_limit(state, company, name, trials, newcomer)

@@ -189,6 +189,8 @@ class DeviceState:
 
     def lanes_in_use(self) -> list[int]:
         """The lanes with a resident. Where lanes have one seat, a slot is a lane."""
+        if self.device.seats == 1:
+            return [slot for slot, fence in enumerate(self.fences) if fence]
         lane = self.device.lane
         return sorted({lane(slot) for slot, fence in enumerate(self.fences) if fence})
 

@@ -17,7 +17,12 @@ NONE = 0
 
 def digest_of(values: Iterable[Any], before: int) -> int:
     """The digest, a signed 64-bit number. Values are joined by NUL, which no text contains."""
-    text = "\0".join([v if v.__class__ is str else _text(v) for v in values])
+    text = "\0".join(
+        [
+            v if (of := v.__class__) is str else f"\1{v!r}" if of is int or v is None else _text(v)
+            for v in values
+        ]
+    )
     return xxh3_64_intdigest(text.encode(), before & 0xFFFF_FFFF_FFFF_FFFF) - (1 << 63)
 
 
