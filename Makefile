@@ -65,7 +65,7 @@ check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory test
 
-removable: .venv/dev ## each extension removed from a copy of the project: its tests and the quickstart
+removable: .venv/dev ## each extension, and then all, removed from a copy: other tests and the quickstart
 	@$(BIN)/python -m benchmarks.removable
 
 docs: .venv/dev ## these pages as a site, in build/site; a broken link is an error

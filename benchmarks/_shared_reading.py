@@ -24,7 +24,6 @@ import psutil
 import torch
 from penstock.app import extensions
 from penstock.app.launching.variables import ALLOCATOR, NO_SPINNING, ONE_HEAP
-from penstock.extensions.sharing.node import clear
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.lanes.turn_page import TurnPage
 from penstock.tasks.process.messages import CodeRef, SegmentTask
@@ -311,7 +310,7 @@ def of_one_node(count: int) -> Iterator[list[Trainer]]:
     """So many trainers with a seat each, which share batches."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         kept = Path(folder) / "kept"
-        stack.callback(clear, kept)
+        stack.callback(_clear, kept)
         made = []
         for i in range(count):
             own = Path(folder) / str(i)
@@ -319,6 +318,12 @@ def of_one_node(count: int) -> Iterator[list[Trainer]]:
             made.append(Trainer(own, 1, kept))
             stack.callback(made[-1].close)
         yield made
+
+
+def _clear(kept: Path) -> None:
+    from penstock.extensions.sharing.node import clear
+
+    clear(kept)
 
 
 @contextmanager
@@ -330,7 +335,7 @@ def started(seats: int) -> Iterator[Trainer]:
             yield trainer
         finally:
             trainer.close()
-            clear(Path(folder) / "kept")
+            _clear(Path(folder) / "kept")
 
 
 def task(

@@ -1,8 +1,16 @@
-"""Removes each extension for real, from a copy of the project, and sees whether the rest works.
+"""Removes extensions for real, from a copy of the project, and sees whether the rest works.
 
-A copy has neither the extension's folder and the tests in ``tests/extensions`` nor its name in
-the list (``app/extensions.py``) and in ``pyproject.toml``. In it run the tests of ``make quick``,
-which are those of the core and of the other extensions, and the quickstart of ``make run``.
+A copy has neither the folders of the extensions and their tests in ``tests/extensions`` nor their
+names in the list (``app/extensions.py``) and in ``pyproject.toml``. In each copy the quickstart of
+``make run`` is run, and all tests are collected, which imports them. Those that run:
+
+- once, in a copy without any extension, the tests of the core: of what is in none of their folders
+  and is about no extension. What passes there, and in ``make test`` with all of them, needs none;
+- in the copy without one extension, the tests of all others, and those of the core that are marked
+  as needing one or several of them.
+
+Left out are integration tests and slow ones, and tests of what names all extensions: documents,
+the list itself, benchmarks.
 """
 
 from __future__ import annotations
@@ -10,21 +18,32 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from penstock.app.extensions import EXTENSIONS
 
 from benchmarks._checkouts import ROOT, Checkout, linked
 
-#: It compares what tests are marked with and the list, which lacks a name in a copy.
-KNOWS_THE_LIST = "tests/test_house.py::test_tests_name_extensions_that_are_in_the_list"
+#: The run without any extension.
+CORE = "all"
+#: What names all extensions, whether they are there or not.
+NAMES_ALL = (
+    "--ignore=tests/benchmarks",
+    "--ignore=tests/deploy",
+    "--ignore=tests/test_site.py",
+    "--ignore-glob=*/test_docs*.py",
+    "--deselect=tests/test_house.py::test_tests_name_extensions_that_are_in_the_list",
+)
 
 
 @contextmanager
@@ -61,23 +80,29 @@ def _remove(root: Path, name: str) -> None:
     project.write_text("".join(line for line in lines if not gone.search(line)))
 
 
-def failures(name: str) -> list[str]:
-    """Return what fails without an extension: tests by their names, and the quickstart."""
-    with without(name) as copy:
-        return [*_failed_tests(copy), *_failed_quickstart(copy)]
+def failures(name: str) -> tuple[int, list[str]]:
+    """Run what is run without an extension, or without all (``CORE``).
+
+    Return how many tests passed, and what failed: tests by their names, and the quickstart.
+    """
+    removed, about = (EXTENSIONS, "not extension") if name == CORE else ((name,), "extension")
+    with without(*removed) as copy:
+        passed, failed = _failed_tests(copy, about)
+        return passed, [*failed, *_failed_quickstart(copy)]
 
 
-def _failed_tests(copy: Checkout) -> list[str]:
-    makefile = (copy.root / "Makefile").read_text()
-    quick = re.search(r"^QUICK := (.*)$", makefile, re.MULTILINE)
-    assert quick is not None
-    options = ["-q", "-n", "logical", "--dist", "loadfile", "-p", "no:cacheprovider"]
-    options += ["-m", "not integration and not slow", "--deselect", KNOWS_THE_LIST, "-rfE"]
-    ran = copy.output("-m", "pytest", *options, *quick[1].split())
+def _failed_tests(copy: Checkout, about: str) -> tuple[int, list[str]]:
+    """Run the tests of a copy that have these marks; as ``failures``."""
+    options = ["-q", "-n", "logical", "--dist", "loadfile", "-p", "no:cacheprovider", "-rfE"]
+    options += ["--continue-on-collection-errors", *NAMES_ALL]
+    options += ["-m", f"{about} and not integration and not slow"]
+    ran = copy.output("-m", "pytest", *options, "tests")
+    count = re.search(r"^.*?(\d+) passed", ran.stdout.rpartition("\n=")[2], re.MULTILINE)
+    passed = int(count[1]) if count else 0
     if ran.returncode == 0:
-        return []
+        return passed, []
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
-    return failed or [f"tests: {(ran.stdout + ran.stderr)[-2000:]}"]
+    return passed, failed or [f"tests: {(ran.stdout + ran.stderr)[-2000:]}"]
 
 
 def _failed_quickstart(copy: Checkout) -> list[str]:
@@ -90,23 +115,33 @@ def _failed_quickstart(copy: Checkout) -> list[str]:
     return [f"quickstart: {ran.stderr[-2000:]}"] if ran.returncode else []
 
 
-def measure(names: Iterable[str]) -> dict[str, object]:
+def measure(names: Iterable[str]) -> dict[str, Any]:
     """Return what fails without each of the extensions, and print a line for each."""
-    failed = {}
+    found: dict[str, Any] = {}
     for name in names:
-        failed[name] = failures(name)
-        print(f"without {name}:", "; ".join(failed[name]) or "all works", flush=True)
-    return {"removable.failed": sum(map(len, failed.values())), "removable": failed}
+        began = time.monotonic()
+        passed, failed = failures(name)
+        seconds, load = time.monotonic() - began, os.getloadavg()[0]
+        print(
+            f"without {name}: {passed} tests passed in {seconds:.0f} s under a load of {load:.1f};",
+            "; ".join(failed) or "all works",
+            flush=True,
+        )
+        found[name] = {"passed": passed, "failed": failed, "seconds": seconds, "load": load}
+    failed_in_all = sum(len(each["failed"]) for each in found.values())
+    return {"removable.failed": failed_in_all, "removable": found}
 
 
 def main() -> None:
     """Print what fails; the exit status is 1 where anything does."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="only these extensions")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"only these extensions; {CORE}: without any"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="the first extension alone")
     options = parser.parse_args()
-    names = options.names or EXTENSIONS
+    names = options.names or [*EXTENSIONS, CORE]
     figures = measure(names[:1] if options.quick else names)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))

@@ -86,6 +86,7 @@ def test_a_report_with_impossible_joules_is_dropped(joules):
         to_events(REPORT | {"joules": joules}, 5.0)
 
 
+@pytest.mark.extension("system_tuning")
 def test_a_window_has_a_ratio_of_joules_or_none():
     body = {"kind": "windows", "cause": "c", "trial": "s-0000", "fence": 1, "failed": []}
     windows = [[[["threads", 1]], 0.5, 0.1, None], [[["threads", 1]], 0.5, 0.1, 0.8]]

@@ -135,10 +135,6 @@ def test_a_group_keeps_what_its_checks_made_of_it():
             ["resources=penstock.Resources(memory=1000000000, max_width=4)"],
         ),
         (
-            {"system_objective": "energy", "system": SystemTuning("tune")},
-            ["system=penstock.SystemTuning('tune', energy_weight=1)"],
-        ),
-        (
             {"sampler_options": {"sigma0": 0.1}, "sampler": Sampler("cmaes", popsize=5)},
             ["sampler=penstock.Sampler('cmaes', popsize=5, sigma0=0.1)"],
         ),
@@ -154,6 +150,7 @@ def test_an_option_given_by_itself_is_refused_with_the_new_form(given, new):
     assert refusal.value.field == name
 
 
+@pytest.mark.extension("system_tuning")
 def test_the_new_form_that_is_shown_is_taken(settings):
     old = {
         "epoch_timeout": 60.0,

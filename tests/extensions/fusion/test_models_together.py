@@ -22,6 +22,8 @@ from trainer_process import (
     train_until,
 )
 
+pytestmark = pytest.mark.extension("nas", "sharing")
+
 #: Four of one structure, and two others.
 ALIKE = [
     {"op": "tanh", "width": 8, "dropout": dropout, "lr": lr}
