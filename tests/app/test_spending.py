@@ -26,7 +26,7 @@ from study_ledger import START, make_study, study_spec
 LITTLE = 0.5 / 3600
 
 
-@pytest.mark.extension("exports")
+@pytest.mark.extension("exports", "limits")
 def test_what_is_used_and_left_is_in_the_ledger_while_the_study_runs(tmp_path):
     from penstock.extensions.exports.prometheus import Collector
 
@@ -86,6 +86,7 @@ def test_a_study_without_limits_says_what_it_has_had_once_it_is_over(tmp_path):
     assert not spent_words(study, START)
 
 
+@pytest.mark.extension("limits")
 def test_a_study_that_is_extended_keeps_what_it_has_spent(tmp_path):
     reader = make_study(tmp_path / "home", study_spec(device_hours=LITTLE))
     [study] = reader.studies()

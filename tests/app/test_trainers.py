@@ -122,6 +122,7 @@ def test_who_speaks_below_a_program_is_its_trainer(lane, tmp_path):
         trainer.receive(PATIENCE)
 
 
+@pytest.mark.extension("environments")
 def test_an_environment_that_kills_itself_is_unfit_and_one_that_is_killed_is_not(lane):
     def gone(how):
         where = f"command:sh -c 'kill -{how} $$'"
