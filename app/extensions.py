@@ -55,6 +55,7 @@ EXTENSIONS = (
     "pages",
     "exports",
     "adapters",
+    "mirroring",
 )
 #: The extensions that another one cannot do without. Where they are not there, it is not either.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}

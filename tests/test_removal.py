@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 from drive_world import spec
-from penstock import UsageError
+from penstock import UsageError, create_study
 from penstock.app import extensions
+from penstock.app.cli.main import app
 from penstock.app.extensions import EXTENSIONS, FIELDS
 from penstock.scheduler.model.study import StrategySpec
+from study_ledger import make_study, study_spec
+from typer.testing import CliRunner
 
 from benchmarks._package import FLOORS
 
@@ -113,3 +116,19 @@ def test_a_field_that_needs_an_extension_is_refused_by_name_without_it(field):
         extensions.check_extended(given)
     with pytest.raises(UsageError, match=words):
         extensions.checked(field, GIVEN[field], field)
+
+
+@pytest.mark.usefixtures("nothing_there")
+def test_a_storage_of_the_users_is_refused_by_name_without_its_extension(tmp_path):
+    with pytest.raises(UsageError, match="storage needs the extension mirroring, which"):
+        create_study(storage=f"sqlite:///{tmp_path / 'theirs.db'}")
+
+
+@pytest.mark.usefixtures("nothing_there")
+@pytest.mark.parametrize("option", ["tensorboard", "mlflow"])
+def test_logs_of_epochs_are_refused_by_name_without_their_extension(tmp_path, option):
+    make_study(tmp_path, study_spec())
+    run = CliRunner(env={"PENSTOCK_HOME": str(tmp_path)})
+    refused = run.invoke(app, ["watch", f"--{option}", "there"])
+    assert refused.exit_code == 2
+    assert f"penstock watch --{option} needs the extension exports, which this" in refused.stderr

@@ -224,11 +224,6 @@ class Settings(BaseModel):
         return self.home / "run"
 
     @property
-    def mirror_locks(self) -> Path:
-        """Locks of scripts that keep a study in step with one in a storage of the user's."""
-        return self.run / "mirrors"
-
-    @property
     def ledger_owner(self) -> str:
         """What tells apart the users of one ledger: the machine, or nothing where it is a file."""
         return "" if self.ledger_url.startswith("sqlite") else platform.node()

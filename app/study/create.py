@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import copyreg
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import LASTING, BackendError, UsageError
-from ...scheduler.model.study import OVER, StrategySpec
+from ...scheduler.model.study import StrategySpec
 from ...tasks.contracts.by_value import PICKLES_CODE
 from ...tasks.objectives.study import OwnStudy
 from ..host.settings import Settings
 from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
 from ..ledger.codec import spec_from_json
-from ..mirroring import late_trials
-from ..mirroring.mirror import Mirror, is_elsewhere, only_name
 from ..spec.build import check_name, make_plan, new_id
 from ..spec.objectives import parse_objectives
 from ..spec.options import Limits, Resources, Share, SystemTuning
 from ..spec.plan import StudyPlan
 from ..spec.sampler_options import LOCAL, NOT_OPTUNAS, OWN
+from .elsewhere import Elsewhere, is_elsewhere, open_elsewhere
 from .handle import (
     AS_OPTUNA,
     ENVIRONMENT,
@@ -34,12 +32,9 @@ from .handle import (
     refuse_in_trainer,
 )
 from .renamed_arguments import in_groups
-from .storage import open_storage
 from .study import Study
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
-
     from ..ledger.rows import StudyRow
 
 
@@ -142,11 +137,10 @@ def create_study(
     if in_trainer():
         return Study(StudyHandle(plan, name, new_id(name), settings), *tools)
     if is_elsewhere(storage):
-        mirror = Mirror.open(
-            storage, name, plan.directions, may_exist=load_if_exists, must_exist=False
+        other = open_elsewhere(
+            storage, name, plan.directions, settings, may_exist=load_if_exists, must_exist=False
         )
-        _bring_late_trials(mirror, settings)
-        return _mirrored(_directed(plan, mirror), name, settings, mirror)
+        return _in_step(_directed(plan, other), settings, other)
     numbered = None
     if study_name is not None and AS_OPTUNA.get() and not load_if_exists:
         numbered = partial(_free_name, settings, name)
@@ -193,11 +187,11 @@ def load_study(
     refuse_in_trainer("load_study()")
     settings = load_settings()
     if is_elsewhere(storage):
-        name = study_name or only_name(storage)
-        mirror = Mirror.open(storage, name, (), may_exist=True, must_exist=True)
-        _bring_late_trials(mirror, settings)
-        plan = make_plan(directions=mirror.directions, sampler=sampler, pruner=pruner)
-        return _mirrored(plan, name, settings, mirror)
+        other = open_elsewhere(
+            storage, study_name or None, (), settings, may_exist=True, must_exist=True
+        )
+        plan = make_plan(directions=other.directions, sampler=sampler, pruner=pruner)
+        return _in_step(plan, settings, other)
     from ..services.ledger_location import ledger_reader
 
     if study_name is None:
@@ -214,7 +208,7 @@ def _reference(study: Study) -> tuple[Any, ...]:
         if study.id == SENT_FOR.get():
             return OwnStudy, ()
         raise TypeError("another study cannot be sent with code: load it inside the objective")
-    if study._mirror is not None:
+    if study._elsewhere is not None:
         raise TypeError("load a study of a storage of your own by load_study(study_name, storage)")
     study._handle.check_submitted()
     plan = study._handle.plan
@@ -224,45 +218,21 @@ def _reference(study: Study) -> tuple[Any, ...]:
 copyreg.pickle(Study, _reference)
 
 
-def _bring_late_trials(mirror: Mirror, settings: Settings) -> None:
-    """Write to the user's study what ours ended after their scripts. It is said on stderr."""
-    from ..services.ledger_location import ledger_reader
-
-    def ask(study: str) -> tuple[Sequence[FrozenTrial], bool] | None:
-        try:
-            row = ledger_reader(settings).study(study)
-        except (BackendError, UsageError):  # it is another installation's, or was deleted
-            return None
-        storage = open_storage(settings)
-        number = storage.get_study_id_from_name(study)
-        return storage.get_all_trials(number, deepcopy=False), row.status in OVER
-
-    count, running = late_trials.bring(mirror, ask, settings.mirror_locks, settings.ledger_owner)
-    if count:
-        ended = "1 trial that had ended" if count == 1 else f"{count} trials that had ended"
-        sys.stderr.write(f"{ended} after an earlier script is now in your storage.\n")
-    for study in running:
-        sys.stderr.write(
-            f"An earlier script's study {study} still runs. What it finds comes to your storage"
-            f" when you open the study again; penstock cancel {study} ends it.\n"
-        )
-
-
-def _mirrored(plan: StudyPlan, name: str, settings: Settings, mirror: Mirror) -> Study:
-    """A new study with what the mirror's has, which is kept in step with it."""
-    numbered = partial(_free_name, settings, name)
+def _in_step(plan: StudyPlan, settings: Settings, other: Elsewhere) -> Study:
+    """A new study with what the other one has, which is kept in step with it."""
+    numbered = partial(_free_name, settings, other.name)
     name = numbered()
     handle = StudyHandle(plan, name, new_id(name), settings)
     handle.next_name = numbered
-    mirror.copy_to(handle.memory(), handle.memory().get_study_id_from_name(name))
-    return Study(handle, *_tools(plan), mirror=mirror)
+    other.copy_to(handle.memory(), handle.memory().get_study_id_from_name(name))
+    return Study(handle, *_tools(plan), elsewhere=other)
 
 
-def _directed(plan: StudyPlan, mirror: Mirror) -> StudyPlan:
+def _directed(plan: StudyPlan, other: Elsewhere) -> StudyPlan:
     """``plan`` with the directions of the study that exists, which count in Optuna, too."""
-    if mirror.directions == plan.directions:
+    if other.directions == plan.directions:
         return plan
-    metric, direction, further = parse_objectives(None, None, mirror.directions)
+    metric, direction, further = parse_objectives(None, None, other.directions)
     return replace(plan, metric=metric, direction=direction, further=further)
 
 

@@ -17,7 +17,6 @@ from ...tasks.objectives.objects import (
 )
 from ...tasks.objectives.optimizers import guard
 from ..host.tracebacks import to_the_user
-from ..mirroring.storage import MirroredStorage
 from ..spec.warm_start import shown
 from .handle import AS_OPTUNA, DETACH, SUBMITTED, StudyHandle, in_trainer
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial, TrialState
 
-    from ..mirroring.mirror import Mirror
+    from .elsewhere import Elsewhere
 
 
 class ReadableStudy(optuna.Study):
@@ -40,15 +39,15 @@ class ReadableStudy(optuna.Study):
         handle: StudyHandle,
         sampler: Any = None,
         pruner: Any = None,
-        mirror: Mirror | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        """``mirror`` keeps the study in step with one in a storage of the user's."""
+        """``elsewhere`` is a study in a storage of the user's, which keeps this one in step."""
         self._handle = handle
-        self._mirror = mirror
+        self._elsewhere = elsewhere
         self._made_by_optuna = AS_OPTUNA.get()
-        storage = handle.storage() if mirror is None else MirroredStorage(mirror)
+        storage = handle.storage() if elsewhere is None else elsewhere.joined()
         super().__init__(handle.name_in_storage, storage, sampler, pruner)
-        guard()  # what a mirrored study, or ask(), shows to the sampler here
+        guard()  # what a study kept in step, or ask(), shows to the sampler here
         self.study_name = handle.study_name
 
     def __repr__(self) -> str:

@@ -25,7 +25,6 @@ from ..common.text import in_shell
 from ..common.validation import seconds, whole
 from ..extensions import has_command
 from ..host.tracebacks import to_the_user
-from ..mirroring.late_trials import keep
 from ..script_objects.changed import Changed
 from ..script_objects.records import RecordRelay
 from ..spec.space import check_params, parse_space
@@ -254,18 +253,17 @@ class Study(ReadableStudy):
         storage = self._handle.storage()
         self.study_name = self._handle.study_name
         study_id = storage.get_study_id_from_name(self._handle.id)
-        if self._mirror is None:
+        if self._elsewhere is None:
             self._storage, self._study_id = storage, study_id
         else:
             scheduled = self._handle.spec is not None and not self._handle.spec.local
-            self._mirror.follow(storage, study_id, scheduled=scheduled)
-            settings = self._handle.settings
-            keep(self._mirror, self.id, settings.mirror_locks, settings.ledger_owner)
+            self._elsewhere.follow(storage, study_id, scheduled=scheduled)
+            self._elsewhere.keep(self.id, self._handle.settings)
 
     def _sync(self) -> None:
         """Bring this study and that in the user's own storage into step, if there is one."""
-        if self._mirror is not None:
-            self._mirror.sync()
+        if self._elsewhere is not None:
+            self._elsewhere.sync()
 
     def _ended(self, func: Any, space: Mapping[str, Any] | None) -> set[str]:
         """The ids of the trials that have ended so far, or will have once they are submitted."""
@@ -482,7 +480,7 @@ class Study(ReadableStudy):
             raised = row.failure_kind in _RAISED and not caught
             if local and (raised or row.state == TrialState.CANCELLED):
                 return
-            if self._mirror is not None and self._mirror.is_foreign(row.number):
+            if self._elsewhere is not None and self._elsewhere.is_foreign(row.number):
                 return
             find = self._storage.get_trial_id_from_study_id_trial_number
             for callback in trial_callbacks:
@@ -490,7 +488,7 @@ class Study(ReadableStudy):
                 callback(self, self._with_objects(trial))
             self._sync()
 
-        on_trial = tell if trial_callbacks or self._mirror else None
+        on_trial = tell if trial_callbacks or self._elsewhere else None
         return watch(self._handle, logs, on_trial=on_trial, **options)
 
 

@@ -22,8 +22,8 @@ from typing import Any
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from ...app.host.locks import hold
 from ...profiling.base.errors import UsageError
-from ..host.locks import hold
 from .mirror import NOTE, Mirror, end_waiting
 
 #: What is asked of a study of ours by its id: its trials, and whether it is over. None: unknown.

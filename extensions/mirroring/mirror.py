@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import optuna
 from optuna.distributions import CategoricalDistribution, distribution_to_json
@@ -26,23 +26,6 @@ from ...profiling.base.errors import UsageError
 
 #: The beginning of the user's study's system attributes that note ours (``late_trials``).
 NOTE = "penstock:study:"
-
-
-def is_elsewhere(storage: Any) -> bool:
-    """Whether a storage is another one than this installation's ledger."""
-    if storage is None:
-        return False
-    from ..optuna_bridge.storage import LedgerStorage
-
-    return not isinstance(storage, LedgerStorage)
-
-
-def only_name(storage: Any) -> str:
-    """The name of the only study in a storage. Raises ValueError if there are none or several."""
-    names = optuna.get_all_study_names(storage)
-    if len(names) != 1:
-        raise ValueError(f"study_name is needed: {storage} has {len(names)} studies")
-    return names[0]
 
 
 def holds_ids(key: str) -> bool:
@@ -71,7 +54,7 @@ class Mirror:
     @classmethod
     def open(
         cls, given: Any, name: str, directions: Sequence[str], *, may_exist: bool, must_exist: bool
-    ) -> Mirror:
+    ) -> Self:
         """The study ``name`` in the storage ``given`` (a URL or an object), made where it may be.
 
         Raises UsageError if the storage cannot be opened, or has the study against the wishes.

@@ -1,8 +1,10 @@
-"""The fixtures that tests of this folder need: trainers, a workspace."""
+"""The fixtures that tests of this folder need: trainers, a workspace, an installation."""
 
 from __future__ import annotations
 
 import pytest
+from penstock.app.broker import server
+from penstock.app.host.settings import load
 from trainer_fixtures import (  # noqa: F401 - for the tests of this folder
     alone,
     lane,
@@ -11,6 +13,17 @@ from trainer_fixtures import (  # noqa: F401 - for the tests of this folder
     trainers,
     workspace,
 )
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Those of this process's user: an installation of its own, of which nothing runs."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PENSTOCK_BROKER", raising=False)
+    settings = load()
+    settings.ensure_home()
+    yield settings
+    server.stop(settings)
 
 
 @pytest.fixture

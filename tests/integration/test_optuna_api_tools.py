@@ -163,6 +163,7 @@ class TestTheRest:
         said="and their URLs: followed, [as said above](#how-it-works)",
     )
     @pytest.mark.parametrize("kind", ["RDBStorage", "JournalStorage", "InMemoryStorage", "a URL"])
+    @pytest.mark.extension("mirroring")
     def test_a_storage_of_ones_own_is_followed(self, home, tmp_path, kind):
         url = f"sqlite:///{tmp_path}/own.db"
         storage = {
@@ -178,6 +179,7 @@ class TestTheRest:
         there = optuna.load_study(study_name="followed", storage=storage)
         assert every(there) == every(study)
 
+    @pytest.mark.extension("mirroring")
     def test_two_studies_on_one_storage_see_each_other_and_their_files(self, home, tmp_path):
         url, of = f"sqlite:///{tmp_path}/two.db", optuna.artifacts
         store, heard = of.FileSystemArtifactStore(tmp_path), []

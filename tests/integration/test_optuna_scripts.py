@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from patience import PATIENCE, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("mirroring")]
 
 ASKED_FIRST = """
 import optuna

@@ -10,8 +10,8 @@ import pytest
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
-from penstock.app.mirroring import late_trials
-from penstock.app.mirroring.mirror import Mirror
+from penstock.extensions.mirroring import late_trials
+from penstock.extensions.mirroring.mirror import Mirror
 
 HOLDS = """
 import sys

@@ -11,9 +11,9 @@ import pytest
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
-from penstock.app.mirroring.mirror import Mirror
-from penstock.app.mirroring.storage import MirroredStorage
 from penstock.app.study.study import space_second
+from penstock.extensions.mirroring.mirror import Mirror
+from penstock.extensions.mirroring.storage import MirroredStorage
 
 X = {"x": optuna.distributions.FloatDistribution(0, 1)}
 

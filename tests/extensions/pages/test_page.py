@@ -23,7 +23,6 @@ from page_server import PageServer, figures
 from patience import PATIENCE
 from penstock.app.drawings.page import mark
 from penstock.app.host import locks
-from penstock.app.host.settings import load
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
@@ -58,12 +57,6 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reader(home):
     return Reader(f"sqlite:///{home / 'ledger.db'}")
-
-
-@pytest.fixture
-def settings(tmp_path):
-    """Those of an installation of its own, of which nothing runs."""
-    return load(home=tmp_path / "own")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,98 @@
+"""Opens a study in a storage of the user's, which a new one of ours is kept in step with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import optuna
+
+from ...app.services.ledger_location import ledger_reader
+from ...app.study.storage import open_storage
+from ...profiling.base.errors import BackendError, UsageError
+from ...scheduler.model.study import OVER
+from . import late_trials
+from .mirror import Mirror
+from .storage import MirroredStorage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from optuna.trial import FrozenTrial
+
+    from ...app.host.settings import Settings
+
+
+class StudyElsewhere(Mirror):
+    """The study, as whoever makes ours has it (``app.study.elsewhere.Elsewhere``)."""
+
+    @property
+    def name(self) -> str:
+        """Its name there."""
+        return self.storage.get_study_name_from_id(self.study_id)
+
+    def joined(self) -> MirroredStorage:
+        """Return the storage there, in which our study is read and written here."""
+        return MirroredStorage(self)
+
+    def keep(self, study: str, settings: Settings) -> None:
+        """Keep ``study``, which is ours, in step as long as this process lives."""
+        late_trials.keep(self, study, _locks(settings), settings.ledger_owner)
+
+
+def open_study(
+    storage: Any,
+    name: str | None,
+    directions: Sequence[str],
+    settings: Settings,
+    *,
+    may_exist: bool,
+    must_exist: bool,
+) -> StudyElsewhere:
+    """Return the study ``name``, or the only one, in ``storage``, with the late trials of ours.
+
+    Raises as ``Mirror.open``, and ValueError without a name where there is not one study.
+    """
+    known = only_name(storage) if name is None else name
+    found = StudyElsewhere.open(
+        storage, known, directions, may_exist=may_exist, must_exist=must_exist
+    )
+    _bring_late_trials(found, settings)
+    return found
+
+
+def only_name(storage: Any) -> str:
+    """The name of the only study in a storage. Raises ValueError if there are none or several."""
+    names = optuna.get_all_study_names(storage)
+    if len(names) != 1:
+        raise ValueError(f"study_name is needed: {storage} has {len(names)} studies")
+    return names[0]
+
+
+def _bring_late_trials(mirror: Mirror, settings: Settings) -> None:
+    """Write to the user's study what ours ended after their scripts. It is said on stderr."""
+
+    def ask(study: str) -> tuple[Sequence[FrozenTrial], bool] | None:
+        try:
+            row = ledger_reader(settings).study(study)
+        except (BackendError, UsageError):  # it is another installation's, or was deleted
+            return None
+        ours = open_storage(settings)
+        number = ours.get_study_id_from_name(study)
+        return ours.get_all_trials(number, deepcopy=False), row.status in OVER
+
+    count, running = late_trials.bring(mirror, ask, _locks(settings), settings.ledger_owner)
+    if count:
+        ended = "1 trial that had ended" if count == 1 else f"{count} trials that had ended"
+        sys.stderr.write(f"{ended} after an earlier script is now in your storage.\n")
+    for study in running:
+        sys.stderr.write(
+            f"An earlier script's study {study} still runs. What it finds comes to your storage"
+            f" when you open the study again; penstock cancel {study} ends it.\n"
+        )
+
+
+def _locks(settings: Settings) -> Path:
+    """Return the folder for locks of the scripts that keep a study in step."""
+    return settings.run / "mirrors"
