@@ -10,8 +10,7 @@ from ...profiling.base.errors import BackendError, IllegalTransition, LedgerRefu
 from ...scheduler.engine.engine import Engine, Refused
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudySpec
-from ...scheduler.strategies.base import Strategy
-from ...scheduler.strategies.registry import make_strategy
+from ...scheduler.strategies.registry import AnyStrategy, make_strategy
 from ..extensions import PLUGS
 from .codec import state_from_json
 from .lacking import missing
@@ -26,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def restore(
     ledger: Ledger | EventLog,
-    strategies: Callable[[StudySpec], Strategy] = make_strategy,
+    strategies: Callable[[StudySpec], AnyStrategy] = make_strategy,
     unwritten: Iterable[tuple[int, Event]] = (),
 ) -> Engine:
     """An engine with the newest snapshot, the events after it, and those that are ``unwritten``.

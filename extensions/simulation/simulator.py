@@ -33,8 +33,7 @@ from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.names import CROSS_STUDY
 from ...scheduler.state.state import EngineState
-from ...scheduler.strategies.base import Strategy
-from ...scheduler.strategies.registry import make_strategy
+from ...scheduler.strategies.registry import AnyStrategy, make_strategy
 from .devices.device_memory import UNKNOWN, MemoryNeed
 from .devices.transport import OVERHEAD, SimulatedTransport, SimulatedWork
 
@@ -90,7 +89,7 @@ def simulate(
     longest: float = 1e9,
     costs: CostTable | None = None,
     sharing: SharingTable | None = None,
-    strategies: Callable[[StudySpec], Strategy] = make_strategy,
+    strategies: Callable[[StudySpec], AnyStrategy] = make_strategy,
     arrivals: Mapping[str, float] | None = None,
     enqueued: Mapping[str, Sequence[Params]] | None = None,
     overhead: float = OVERHEAD,

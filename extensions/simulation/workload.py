@@ -21,9 +21,8 @@ from ...profiling.costs.throughput import Measured, Shape, packed_allocation
 from ...scheduler.model.decisions import Dispatch, Segment
 from ...scheduler.model.study import Code, Params, Scalar, StrategySpec, StudySpec, number_of
 from ...scheduler.model.trial_group import Entry, TrialGroup
-from ...scheduler.strategies.base import Strategy
 from ...scheduler.strategies.full import FullBudget
-from ...scheduler.strategies.registry import make_strategy
+from ...scheduler.strategies.registry import AnyStrategy, make_strategy
 from .devices.device_memory import UNKNOWN, MemoryNeed
 from .devices.transport import OVERHEAD
 
@@ -147,7 +146,7 @@ class Workload:
                 table.of(study.spec.id, kind).memory = largest
         return table
 
-    def strategy(self, spec: StudySpec) -> Strategy:
+    def strategy(self, spec: StudySpec) -> AnyStrategy:
         """A new strategy for one of its studies."""
         study = self.by_id[spec.id]
         if not study.budgets:

@@ -77,8 +77,7 @@ from ..state.core import Core, Refused, Unfit
 from ..state.epoch_times import epoch_ends
 from ..state.extensions import Extension, Extensions
 from ..state.state import Attempt, Changes, EngineState
-from ..strategies.base import Strategy
-from ..strategies.registry import make_strategy
+from ..strategies.registry import AnyStrategy, make_strategy
 from .ask_tell import AskTell
 from .attempts import Attempts
 from .checkpoints import Checkpoints
@@ -117,7 +116,7 @@ class Engine:
     def __init__(
         self,
         state: EngineState | None = None,
-        strategies: Callable[[StudySpec], Strategy] = make_strategy,
+        strategies: Callable[[StudySpec], AnyStrategy] = make_strategy,
         plugs: Sequence[Plug] = (),
     ) -> None:
         self._core = core = Core(state or EngineState(), strategies)
@@ -184,7 +183,7 @@ class Engine:
         return self._core.extensions
 
     @property
-    def strategies(self) -> Callable[[StudySpec], Strategy]:
+    def strategies(self) -> Callable[[StudySpec], AnyStrategy]:
         """What makes the strategy of a study. An engine in place of this one needs the same."""
         return self._core.strategies
 

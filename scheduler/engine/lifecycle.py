@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from ...profiling.devices.signature import machine_of
 from ..model.early_failure import is_in_part
@@ -216,7 +216,7 @@ class Lifecycle:
         else:
             trials = [_reopened(trial, ()) for trial in past.trials]
             strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - len(trials)))
-        study = StudyState(spec, cast(Any, strategy), created_at=past.created_at)
+        study = StudyState(spec, strategy, created_at=past.created_at)
         study.trials = [trial.id for trial in trials]
         if spec.local:
             study.waiting = [t.id for t in trials if t.state is TrialState.PROPOSED]
@@ -242,7 +242,7 @@ class Lifecycle:
         spec = event.study
         if spec.id in self._state.studies or spec.id in self._state.finished:
             raise Refused(f"study {spec.id} was submitted already")
-        study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
+        study = StudyState(spec, self._core.strategies(spec), created_at=event.at)
         study.enqueued = list(event.enqueued)
         self._core.extensions.study_begins(study)
         self._exclude_unable(study)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, cast
 
 from ..model.decisions import Ask, Finish, Release
 from ..model.study import OVER, trial_id
@@ -196,7 +195,7 @@ class Proposals:
         pull = self.pull_study(study, free)
         if study.held_back and not pull.group and not pull.ask:
             spec = replace(study.spec, n_trials=study.held_back)
-            study.strategy, study.held_back = cast(Any, self._core.strategies(spec)), 0
+            study.strategy, study.held_back = self._core.strategies(spec), 0
             pull = self.pull_study(study, free)
         if not pull.group and not pull.ask:
             self.finish(study, "complete" if study.succeeded else "failed")

@@ -17,7 +17,7 @@ from ..model.events import Event
 from ..model.study import Metrics, Params, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.writing import Suggestion
-from ..strategies.base import Strategy
+from ..strategies.registry import AnyStrategy
 from .extensions import Extensions
 from .lane_time import divide_lane, lane_seconds, settle
 from .spending import charged
@@ -43,7 +43,7 @@ class Unfit(Refused):
 class Core:
     """The state, the current event, and the decisions and changes that follow from it."""
 
-    def __init__(self, state: EngineState, strategies: Callable[[StudySpec], Strategy]) -> None:
+    def __init__(self, state: EngineState, strategies: Callable[[StudySpec], AnyStrategy]) -> None:
         self.state = state
         self.strategies = strategies
         self.out: list[Decision] = []

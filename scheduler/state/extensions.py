@@ -471,9 +471,7 @@ class Extensions:
 
     def on_footprint(self, study: StudyState, trial: Trial, found: Footprint) -> None:
         """Tell those that the study needs what the tensors of a trial were found to need."""
-        for each in self.by_study.get(study.spec.id, ()):
-            if each.on_footprint is not None:
-                each.on_footprint(study, trial, found)
+        self.tell(study, "on_footprint", trial, found)
 
     def of_lane(self, name: str, lane: int) -> dict[str, Any]:
         """Return the facts that extensions have of a lane in use."""

@@ -17,13 +17,8 @@ from ..model.segment_length import SegmentLength
 from ..model.snapshot import WidthPlan, WindowPlan
 from ..model.study import NOTHING_SPENT, Params, Spent, StudyRecord, StudySpec
 from ..model.trial import AcceptedEpoch, Trial
-from ..strategies.asha import Asha
 from ..strategies.full import FullBudget
-from ..strategies.halving import SuccessiveHalving
-from ..strategies.hyperband import Hyperband
-from ..strategies.pasha import Pasha
-from ..strategies.pbt import Pbt
-from ..strategies.stopping import Stopping
+from ..strategies.registry import AnyStrategy
 from .counted import Counted
 from .encoding import features_of
 
@@ -39,7 +34,7 @@ class StudyState:
     #: What the study is now.
     spec: StudySpec
     #: Its strategy, with all of the strategy's state.
-    strategy: FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping | Pbt
+    strategy: AnyStrategy
     #: When it was submitted (seconds, the runner's clock).
     created_at: float
     #: ``running``, ``paused`` or one of ``OVER``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...profiling.base.errors import UsageError
 from ..model.study import StudySpec
 from .asha import Asha
-from .base import RULES, STRATEGIES, UNBOUNDED, Strategy, rungs
+from .base import RULES, STRATEGIES, UNBOUNDED, rungs
 from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
@@ -13,8 +13,11 @@ from .pasha import Pasha
 from .pbt import Pbt
 from .stopping import Stopping
 
+#: A strategy with its state. A snapshot says by ``kind`` which one it is.
+AnyStrategy = FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping | Pbt
 
-def make_strategy(spec: StudySpec) -> Strategy:  # noqa: PLR0911 - one a strategy
+
+def make_strategy(spec: StudySpec) -> AnyStrategy:  # noqa: PLR0911 - one a strategy
     """A new instance of the strategy that a study names.
 
     Raises ``UsageError`` for an unknown name, and for a missing ``max_epochs``.
