@@ -22,21 +22,48 @@ if TYPE_CHECKING:
     from .app.study.create import create_study, load_study
     from .app.study.storage import storage
     from .app.study.study import Study
-    from .extensions.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
-    from .extensions.adapters.keras import KerasCallback as KerasCallback
-    from .extensions.adapters.lightning import LightningTrainable as LightningTrainable
-    from .extensions.adapters.lightning_loop import LightningCallback as LightningCallback
-    from .extensions.adapters.sklearn import PartialFit as PartialFit
-    from .extensions.adapters.xgboost import XGBoostCallback as XGBoostCallback
-    from .extensions.exports.mlflow import MLflowCallback
-    from .extensions.exports.tensorboard import TensorBoardCallback
-    from .extensions.nas import names as nas
+    from .extensions import public
+    from .extensions.public import *  # noqa: F403 - they are theirs
+    from .extensions.public_by_name import *  # noqa: F403
     from .profiling.base.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.contracts.contract import Data, EpochTrial, TorchTrainable, epoch_function
 
+    __all__ = [
+        "ASHA",
+        "PASHA",
+        "PBT",
+        "BackendError",
+        "Categorical",
+        "CurveStopping",
+        "Data",
+        "EpochTrial",
+        "Float",
+        "FullBudget",
+        "Hyperband",
+        "Int",
+        "Limits",
+        "MedianStopping",
+        "PenstockError",
+        "Resources",
+        "Sampler",
+        "Share",
+        "Steps",
+        "Study",
+        "SuccessiveHalving",
+        "SystemTuning",
+        "TorchTrainable",
+        "TrialFailed",
+        "UsageError",
+        "create_study",
+        "epoch_function",
+        "load_study",
+        "storage",
+    ]
+    __all__ += public.__all__
+
 #: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
-#: nothing. A name without a colon is a module. ``celery`` is for ``celery -A penstock``, not for
-#: users, and so not in ``__all__``.
+#: nothing. ``celery`` is for ``celery -A penstock``, not for users, and so not in ``__all__``.
+#: Those of extensions are in ``app.extensions``.
 _LAZY = {
     "ASHA": "app.spec.strategies:ASHA",
     "BackendError": "profiling.base.errors:BackendError",
@@ -51,7 +78,6 @@ _LAZY = {
     "Hyperband": "app.spec.strategies:Hyperband",
     "Int": "app.spec.space:Int",
     "Limits": "app.spec.options:Limits",
-    "MLflowCallback": "extensions.exports.mlflow:MLflowCallback",
     "MedianStopping": "app.spec.strategies:MedianStopping",
     "PenstockError": "profiling.base.errors:PenstockError",
     "Resources": "app.spec.options:Resources",
@@ -61,7 +87,6 @@ _LAZY = {
     "Study": "app.study.study:Study",
     "SuccessiveHalving": "app.spec.strategies:SuccessiveHalving",
     "SystemTuning": "app.spec.options:SystemTuning",
-    "TensorBoardCallback": "extensions.exports.tensorboard:TensorBoardCallback",
     "TorchTrainable": "tasks.contracts.contract:TorchTrainable",
     "TrialFailed": "profiling.base.errors:TrialFailed",
     "UsageError": "profiling.base.errors:UsageError",
@@ -69,74 +94,25 @@ _LAZY = {
     "create_study": "app.study.create:create_study",
     "epoch_function": "tasks.contracts.contract:epoch_function",
     "load_study": "app.study.create:load_study",
-    "nas": "extensions.nas.names",
     "storage": "app.study.storage:storage",
 }
 
-#: For other frameworks, each of which it imports. Not in ``__all__``: ``from penstock import *``
-#: needs none of them.
-_ADAPTERS = {
-    "HuggingFaceCallback": "extensions.adapters.huggingface:HuggingFaceCallback",
-    "KerasCallback": "extensions.adapters.keras:KerasCallback",
-    "LightningCallback": "extensions.adapters.lightning_loop:LightningCallback",
-    "LightningTrainable": "extensions.adapters.lightning:LightningTrainable",
-    "PartialFit": "extensions.adapters.sklearn:PartialFit",
-    "XGBoostCallback": "extensions.adapters.xgboost:XGBoostCallback",
-}
-
-__all__ = [
-    "ASHA",
-    "PASHA",
-    "PBT",
-    "BackendError",
-    "Categorical",
-    "CurveStopping",
-    "Data",
-    "EpochTrial",
-    "Float",
-    "FullBudget",
-    "Hyperband",
-    "Int",
-    "Limits",
-    "MLflowCallback",
-    "MedianStopping",
-    "PenstockError",
-    "Resources",
-    "Sampler",
-    "Share",
-    "Steps",
-    "Study",
-    "SuccessiveHalving",
-    "SystemTuning",
-    "TensorBoardCallback",
-    "TorchTrainable",
-    "TrialFailed",
-    "UsageError",
-    "create_study",
-    "epoch_function",
-    "load_study",
-    "nas",
-    "storage",
-]
-
 
 def __getattr__(name: str) -> Any:
-    """A public name from the module that defines it."""
-    where = _LAZY.get(name) or _ADAPTERS.get(name)
-    if where is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Return a public name from the module that defines it; or ``__all__``, the core's first."""
     from importlib import import_module
 
-    module, _, attribute = where.partition(":")
-    folder, _, rest = module.partition(".")
+    if name == "__all__":  # asked for by ``import *``, which needs no extension
+        return [*sorted(_LAZY.keys() - {"celery"}), *_extensions().public()]
+    where = _LAZY.get(name)
+    if where is None and (name.startswith("_") or name not in _extensions().NAMES):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        if folder == "extensions":  # refused by its name where it is not there
-            extension, _, end = rest.partition(".")
-            extensions = import_module(".app.extensions", __name__)
-            found = extensions.end_of(extension, end, f"{__name__}.{name}")
+        if where is None:
+            value = _extensions().named(name, f"{__name__}.{name}")
         else:
-            found = import_module(f".{module}", __name__)
-        value = getattr(found, attribute) if attribute else found
+            module, _, attribute = where.partition(":")
+            value = getattr(import_module(f".{module}", __name__), attribute)
     except (ImportError, AttributeError) as error:
         # A file beside the user's script may hide a library.
         raise import_module(".profiling.base.hiding", __name__).explained(
@@ -147,7 +123,13 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ADAPTERS})
+    return sorted({*globals(), *_LAZY, *_extensions().NAMES})
+
+
+def _extensions() -> Any:
+    from importlib import import_module
+
+    return import_module(".app.extensions", __name__)
 
 
 def load_ipython_extension(ipython: object) -> None:

@@ -82,6 +82,23 @@ COMMANDS: Mapping[str, str] = {
     "simulate": "simulation",
     "ui": "pages",
 }
+#: Public names of the package that extensions have, and where: a name without a colon is a module.
+#: Type checkers find them in ``extensions/public.pyi`` and ``public_by_name.pyi``.
+PUBLIC: Mapping[str, str] = {
+    "MLflowCallback": "exports.mlflow:MLflowCallback",
+    "TensorBoardCallback": "exports.tensorboard:TensorBoardCallback",
+    "nas": "nas.names",
+}
+#: Further ones, which are for libraries that are not installed everywhere. Not in ``__all__``.
+BY_NAME: Mapping[str, str] = {
+    "HuggingFaceCallback": "adapters.huggingface:HuggingFaceCallback",
+    "KerasCallback": "adapters.keras:KerasCallback",
+    "LightningCallback": "adapters.lightning_loop:LightningCallback",
+    "LightningTrainable": "adapters.lightning:LightningTrainable",
+    "PartialFit": "adapters.sklearn:PartialFit",
+    "XGBoostCallback": "adapters.xgboost:XGBoostCallback",
+}
+NAMES = {**PUBLIC, **BY_NAME}
 #: The extension of a kind of event that 0.2 had. Younger kinds have its name before a dot.
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(("WindowsMeasured", "Profiled", "Advised", "ConfigsProposed"), "system_tuning"),
@@ -160,6 +177,22 @@ def check_extended(spec: StudySpec) -> None:
 def has_command(name: str) -> bool:
     """Tell whether a command of ``COMMANDS`` is there."""
     return COMMANDS[name] in names("cli")
+
+
+def public() -> list[str]:
+    """Return the names of ``PUBLIC`` whose extension is there."""
+    return [name for name, where in PUBLIC.items() if _has(*where.partition(":")[0].split("."))]
+
+
+def named(name: str, what: str) -> Any:
+    """Return what is called so in ``NAMES``.
+
+    Raises UsageError if its extension is not there: ``what``, which the user asked for, needs it.
+    """
+    where, _, attribute = NAMES[name].partition(":")
+    extension, _, end = where.partition(".")
+    found = end_of(extension, end, what)
+    return getattr(found, attribute) if attribute else found
 
 
 def owner_of(kind: str) -> str | None:

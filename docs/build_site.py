@@ -20,6 +20,7 @@ import penstock
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
+from penstock.app.extensions import BY_NAME
 from penstock.extensions.nas import names as nas
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +40,7 @@ has the same names in one table, by what they are for.
 def api() -> str:
     """The page of public names: those of the package, of the adapters and of ``nas``."""
     own = [f"penstock.{name}" for name in penstock.__all__]
-    adapters = [f"penstock.{name}" for name in penstock._ADAPTERS]
+    adapters = [f"penstock.{name}" for name in BY_NAME]
     choices = [f"{nas.__name__}.{name}" for name in nas.__all__]
     return "\n".join((HEAD, *(_told(name) for name in (*own, *adapters, *choices))))
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import grimp
 import penstock
 import pytest
+from penstock.app import extensions
 
 ROOT = Path(__file__).parent.parent
 #: Seconds.
@@ -37,7 +38,10 @@ HOUSE = "tests.test_house"
 #: Where each public name of ``import penstock`` comes from.
 PUBLIC = {
     name: f"penstock.{where.partition(':')[0]}"
-    for name, where in {**penstock._LAZY, **penstock._ADAPTERS}.items()
+    for name, where in {
+        **penstock._LAZY,
+        **{name: f"extensions.{where}" for name, where in extensions.NAMES.items()},
+    }.items()
 }
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import penstock
 import pytest
-from penstock.app.extensions import EXTENSIONS
+from penstock.app import extensions
+from penstock.app.extensions import BY_NAME, EXTENSIONS, PUBLIC
 
 from benchmarks._package import FLOORS, Package
 
@@ -124,35 +125,56 @@ def written(folder, files):
     return Package(folder)
 
 
-def test_the_public_face_is_what_it_says_to_people_and_to_type_checkers():
-    # `celery` is there for `celery -A penstock`, not for `from penstock import *`.
-    # The adapters need what is not installed everywhere, so they are not either.
-    lazy = {
-        name: where if ":" in where else ":".join(where.rsplit(".", 1))
-        for name, where in penstock._LAZY.items()
-        if name != "celery"
-    }
-    typed = {
+def typed(file):
+    """The names that a file has for type checkers, and where they come from."""
+    return {
         alias.asname or alias.name: f"{node.module}:{alias.name}"
-        for node in ast.walk(ast.parse((ROOT / "__init__.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
         if isinstance(node, ast.ImportFrom) and node.level == 1
         for alias in node.names
     }
-    assert sorted(penstock.__all__) == sorted(lazy)
-    assert typed == lazy | penstock._ADAPTERS
 
 
-def owner(where):
+def listed(file):
+    """What a file's ``__all__`` says to type checkers."""
+    [names] = [
+        ast.literal_eval(node.value)
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    return sorted(names)
+
+
+def test_the_public_face_is_what_it_says_to_people_and_to_type_checkers():
+    # `celery` is there for `celery -A penstock`, not for `from penstock import *`.
+    lazy = {name: where for name, where in penstock._LAZY.items() if name != "celery"}
+    own = {
+        name: where for name, where in typed("__init__.py").items() if name not in ("*", "public")
+    }
+    assert own == lazy
+    assert listed("__init__.py") == sorted(lazy)
+    assert sorted(penstock.__all__) == sorted({*lazy, *extensions.public()})
+
+
+def test_type_checkers_find_the_public_names_of_extensions():
+    for names, file in ((PUBLIC, "public.pyi"), (BY_NAME, "public_by_name.pyi")):
+        where = {
+            name: at if ":" in at else ":".join(at.rsplit(".", 1)) for name, at in names.items()
+        }
+        assert typed(f"extensions/{file}") == where
+    assert listed("extensions/public.pyi") == sorted(PUBLIC)
+
+
+def owner(name):
     """The extension that a public name is of, or nothing."""
-    floor, name, *_ = where.split(".")
-    return [name] if floor == "extensions" else []
+    return [PUBLIC[name].partition(".")[0]] if name in PUBLIC else []
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.extension(*owner(penstock._LAZY[name])))
-        for name in penstock.__all__
+        pytest.param(name, marks=pytest.mark.extension(*owner(name)))
+        for name in sorted({*penstock._LAZY, *PUBLIC} - {"celery"})
     ],
 )
 def test_every_public_name_can_be_loaded_and_says_what_it_is(name):

@@ -41,7 +41,8 @@ class Absent:
 sys.meta_path.insert(0, Absent)
 for name in sys.argv[1:]:
     importlib.import_module(name)
-from penstock import UsageError
+from penstock import *
+assert "create_study" in globals() and "nas" not in globals()
 from penstock.app.extensions import EXTENSIONS, PLUGS, end_of
 assert PLUGS == ()
 for name in EXTENSIONS:

@@ -12,6 +12,7 @@ import penstock
 import pytest
 from patience import PATIENCE
 from penstock.app.drawings.page import picture_of_mark
+from penstock.app.extensions import BY_NAME
 from penstock.extensions.nas import names as nas
 from system import missing
 
@@ -50,7 +51,7 @@ def test_every_page_can_be_searched(found):
 
 
 def test_every_public_name_is_told_by_its_docstring(found):
-    names = [*penstock.__all__, *penstock._ADAPTERS, *(f"nas.{name}" for name in nas.__all__)]
+    names = [*penstock.__all__, *BY_NAME, *(f"nas.{name}" for name in nas.__all__)]
     told = {entry["title"]: entry["text"] for entry in found.values()}
     assert [name for name in names if not told.get(f"penstock.{name}")] == []
 

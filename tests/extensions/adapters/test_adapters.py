@@ -291,7 +291,8 @@ import sys
 for name in ("keras", "pytorch_lightning", "transformers", "xgboost"):
     sys.modules[name] = None
 import penstock
-for name in penstock._ADAPTERS:
+from penstock.app.extensions import BY_NAME
+for name in BY_NAME:
     try:
         print(name, getattr(penstock, name).__doc__[:12])
     except penstock.UsageError as error:
