@@ -15,7 +15,7 @@ DECISIONS = {kind.__name__ for kind in Decision.__subclasses__()}
 
 #: The extensions that have fields in every snapshot of 0.2. Without one of them such a snapshot
 #: cannot be read, and all events are replayed.
-OF_SNAPSHOTS = ("limits",)
+OF_SNAPSHOTS = ("limits", "memory")
 
 
 class Counting(Recorder):

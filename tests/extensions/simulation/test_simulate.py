@@ -107,6 +107,7 @@ class Crowded(Curve):
         return self.slowdowns[at_work - 1]
 
 
+@pytest.mark.extension("memory")
 def test_simulated_trials_slow_each_other_down_and_share_where_it_pays():
     full = study(strategy=StrategySpec("full", max_epochs=20), sampler="random", n_trials=8)
     one, two = [device(slots=1)], [device(slots=2)]

@@ -89,6 +89,7 @@ def test_lanes_slow_each_other_down_and_seats_do_not():
     assert [row.seconds for row in outcome.epochs] == pytest.approx([45.0] * 4, abs=NEAR)
 
 
+@pytest.mark.extension("memory")
 def test_memory_holds_one_step_at_a_time():
     jobs = [job(n, 60.0, arrives=float(n), epochs=6, memory=(1.0, 4.0)) for n in range(4)]
     _, lane = simulated("gpu:1*1x4", "pack", *jobs, memory=10.0)
@@ -98,6 +99,7 @@ def test_memory_holds_one_step_at_a_time():
     assert slots.delays.start > 10.0, "5 + 5 of 8.5"
 
 
+@pytest.mark.extension("memory")
 def test_who_does_not_fit_into_the_lane_waits():
     jobs = [job(0, 60.0, epochs=6, memory=(2.0, 5.0)), job(1, 10.0, 5.0, memory=(4.0, 1.0))]
     _, outcome = simulated("gpu:1*1x4", "fair", *jobs, memory=10.0)

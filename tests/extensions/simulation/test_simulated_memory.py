@@ -84,6 +84,7 @@ def test_members_of_a_gang_divide_the_ephemeral_bytes():
     assert MemoryNeed(3, 9).peak(4) == 6
 
 
+@pytest.mark.extension("memory")
 def test_a_larger_trial_than_any_before_runs_out_of_memory_and_goes_on_alone():
     """Two of 4 GiB fit into 10; the study's third needs 8, and nobody could know."""
     of = workload(study(need(1, 3), need(1, 3), need(2, 6), epochs=30))
@@ -106,6 +107,7 @@ def test_without_a_stated_memory_nobody_runs_out():
     assert (outcome.out_of_memory, outcome.memory) == (0, None)
 
 
+@pytest.mark.extension("memory")
 def test_the_engine_hears_of_it_as_in_a_real_run():
     of = workload(study(need(1, 3), need(1, 3), need(2, 6), epochs=30))
     done = simulate(
@@ -142,6 +144,7 @@ def jobs(*peaks: float, epochs: int = 20) -> list[StudyWork]:
     return [study(need(0.0, peak), number=k, epochs=epochs) for k, peak in enumerate(peaks)]
 
 
+@pytest.mark.extension("memory")
 def test_pack_fills_a_device_by_the_sum_of_what_its_trials_need():
     """4 + 3 + 1 GiB of 10 are within 85 %; a fourth of 2 GiB is not, and the last one of 0.4 is."""
     of = workload(*jobs(4.0, 3.0, 1.0, 2.0, 0.4), sharing=1.0)
@@ -152,12 +155,14 @@ def test_pack_fills_a_device_by_the_sum_of_what_its_trials_need():
     assert most_at_once(outcome) == 4
 
 
+@pytest.mark.extension("memory")
 def test_pack_waits_for_a_first_epoch_where_it_does_not_know_what_a_study_needs():
     of = workload(*jobs(4.0, 3.0))
     [outcome] = run(of, simulated_devices("gpu:1*4", 10.0), ["pack"]).outcomes
     assert most_at_once(outcome) == 1
 
 
+@pytest.mark.extension("memory")
 def test_a_trial_that_smaller_ones_pass_is_let_in_after_a_while():
     """Small ones keep coming, so that 9 GiB are never free by themselves."""
     small = [
@@ -176,6 +181,7 @@ def test_a_trial_that_smaller_ones_pass_is_let_in_after_a_while():
     assert outcome.makespan > 2400.0
 
 
+@pytest.mark.extension("memory")
 def test_pack_starts_earlier_than_fifo_and_shows_how_much_memory_is_used():
     of = workload(*jobs(*(1.0 + k % 3 for k in range(12))), sharing=1.5)
     devices = simulated_devices("gpu:1*4", 10.0)
