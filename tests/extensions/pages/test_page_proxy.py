@@ -14,7 +14,7 @@ from patience import PATIENCE, until
 from study_ledger import start_study, study_spec
 from system import program
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "watching.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "watching.md"
 CURVES = "document.querySelectorAll('#curves .scatterlayer .trace').length"
 #: What nginx needs to run in a folder of its own.
 ALONE = """daemon off; pid {folder}/pid; error_log {folder}/errors;
