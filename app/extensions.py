@@ -10,11 +10,12 @@ its state, where that is no plain JSON.
 ``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
+``worker``: how several slots of a device share a trainer (``sharing_of``).
 ``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and
 ``REPORTED``, the values of each report of the trainer's end, which the node passes on.
 ``ledger``: what it reads of the ledger for events.
 ``cli``: ``commands``, an ``Application`` of them.
-``trainer``: for the trainer, which imports it by itself.
+``trainer`` and ``serving``: for the trainer, which imports them by itself.
 
 A folder that is not there is left out, and what needs it is refused by its name.
 """
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from ..profiling.base.errors import UsageError
 
 if TYPE_CHECKING:
+    from ..profiling.devices.device import Device
     from ..scheduler.engine.engine import Plug
     from ..scheduler.model.study import StudySpec
 
@@ -47,6 +49,7 @@ EXTENSIONS = (
     "limits",
     "system_tuning",
     "memory",
+    "lanes",
     "sharing",
     "fusion",
     "nas",
@@ -67,6 +70,8 @@ FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
     **dict.fromkeys(("system", "knobs", "energy_weight", "probing"), "system_tuning"),
 }
+#: The extension by which slots of a device share a trainer (``Device.seats``).
+SEATS = "lanes"
 #: The extension that a strategy in a study's file needs.
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 #: The extension that a command needs.
@@ -160,6 +165,16 @@ def checked(field: str, value: Any, shown: str) -> Any:
     if is_default(field, value):
         return value
     return end_of(FIELDS[field], "spec", shown).CHECKS[field](shown, value)
+
+
+def sharing_of(device: Device) -> ModuleType | None:
+    """Return by which end of workers slots of ``device`` share a trainer; None: each has its own.
+
+    Raises UsageError if the extension is not there.
+    """
+    if device.seats == 1:
+        return None
+    return end_of(SEATS, "worker", f"*{device.lanes}x{device.seats} in devices")
 
 
 def check_extended(spec: StudySpec) -> None:

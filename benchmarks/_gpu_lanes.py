@@ -26,7 +26,6 @@ import torch
 from penstock.extensions.memory.traces.allocator import reserved_bytes
 from penstock.extensions.memory.traces.meter import MemoryMeter
 from penstock.extensions.memory.traces.trace import allocated, trace
-from penstock.tasks.lanes.round_robin import QUANTUM
 from penstock.tasks.process.memory import CUDA_CONTEXT
 from penstock.tasks.training import loop
 
@@ -154,7 +153,7 @@ def switch_us(device: torch.device, kind: str) -> dict[str, float]:
         return tick
 
     trials = [started(kind, i, device) for i in range(SEATS)]
-    in_turns(trials, QUANTUM)  # warms up
+    in_turns(trials)  # warms up
     while len(spent) < SWITCHES:
         in_turns(trials, 1e9, measured)
     spent.sort()
@@ -195,10 +194,10 @@ def _lane(device: torch.device, kind: str, first: int, seats: int, begun: Any, e
     if device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(seats / SEATS, device)
     trials = [started(kind, first + i, device) for i in range(seats)]
-    in_turns(trials, QUANTUM)
+    in_turns(trials)
     finish(device)
     begun.wait(TIMEOUT)
-    in_turns(trials, QUANTUM)
+    in_turns(trials)
     finish(device)
     ended.wait(TIMEOUT)
 

@@ -143,8 +143,8 @@ def _run(trials: list[tuple[int, Case]], plan: _Plan, before: Accepted) -> tuple
 
 def _in_turns(trials: list[tuple[int, Case]], plan: _Plan, before: Accepted, writing: int) -> None:
     import torch
-    from penstock.tasks.lanes.host_state import Generators
-    from penstock.tasks.lanes.turns import Turns
+    from penstock.extensions.lanes.host_state import Generators
+    from penstock.extensions.lanes.turns import Turns
     from penstock.tasks.training.determinism import configure
 
     torch.set_num_threads(1)

@@ -101,8 +101,8 @@ def _followed(case: Case) -> dict[str, Any]:
 def _together(cases: list[Case]) -> dict[str, Any]:
     """The peak of a process in which these trials took turns, and what it had before."""
     import torch
-    from penstock.tasks.lanes.host_state import Generators
-    from penstock.tasks.lanes.turns import Turns
+    from penstock.extensions.lanes.host_state import Generators
+    from penstock.extensions.lanes.turns import Turns
     from penstock.tasks.process.memory import PeakMemory
     from penstock.tasks.training import loop
 

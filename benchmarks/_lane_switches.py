@@ -9,7 +9,6 @@ from statistics import median
 from typing import Any
 
 from penstock import Data, TorchTrainable
-from penstock.tasks.lanes.round_robin import QUANTUM
 
 SEATS = 4
 SWITCHES = 2000
@@ -45,7 +44,7 @@ def overhead(kind: str) -> dict[str, Any]:
     trials = [started(kind, i) for i in range(SEATS)]
     wall, cpu = [], []
     for i in range(ROUNDS + 1):
-        both = [lambda: _one_by_one(trials), lambda: in_turns(trials, QUANTUM)]
+        both = [lambda: _one_by_one(trials), lambda: in_turns(trials)]
         found = {j: _timed(both[j]) for j in ((0, 1) if i % 2 else (1, 0))}
         wall.append(found[1][0] / found[0][0])
         cpu.append(found[1][1] / found[0][1])
@@ -72,15 +71,19 @@ def _one_by_one(trials: list[Any]) -> None:
 
 def in_turns(
     trials: list[Any],
-    quantum: float,
+    quantum: float | None = None,
     tick: Callable[[Any], Callable[[int, int, int], None]] = lambda _: lambda *_: None,
 ) -> None:
-    """Train an epoch of each trial in turns of ``quantum`` seconds, each in a thread of its own."""
-    from penstock.tasks.lanes.host_state import Generators
-    from penstock.tasks.lanes.turns import Turns
+    """Train an epoch of each trial in turns of ``quantum`` seconds, each in a thread of its own.
+
+    None: as long as in trainers.
+    """
+    from penstock.extensions.lanes.host_state import Generators
+    from penstock.extensions.lanes.round_robin import QUANTUM
+    from penstock.extensions.lanes.turns import Turns
     from penstock.tasks.training import loop
 
-    turns = Turns(Generators(trials[0].device), quantum=quantum)
+    turns = Turns(Generators(trials[0].device), quantum=quantum or QUANTUM)
 
     def work(i: int, run: Any) -> None:
         run.turn = turns.enter(str(i), i + 1, lambda: None)

@@ -23,9 +23,8 @@ import penstock
 import psutil
 import torch
 from penstock.app import extensions
-from penstock.app.launching.variables import ALLOCATOR, NO_SPINNING, ONE_HEAP
+from penstock.extensions.lanes.worker import share, variables
 from penstock.tasks.contracts.code import reference
-from penstock.tasks.lanes.turn_page import TurnPage
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.trainer import variables as names
 from torch import nn
@@ -232,17 +231,15 @@ class Trainer:
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))
         turns = folder / "turns"
-        TurnPage(turns, seats, new=True)
+        page = share(turns, seats)
         with theirs, listening, (folder / "log").open("ab") as log:
             told = {
-                "GLIBC_TUNABLES": ALLOCATOR + ONE_HEAP,
-                **NO_SPINNING,
+                **variables(),
                 names.FD: str(theirs.fileno()),
                 names.LISTEN: str(listening.fileno()),
                 names.IDENTITY: f"127.0.0.1:{listening.getsockname()[1]}:word",
                 names.EXTENSIONS: ",".join(extensions.names("trainer")),
-                names.SEATS: str(seats),
-                names.TURNS: str(turns),
+                names.SERVING: f"lanes:{page.told}",
                 names.KEPT: str(kept or folder / "kept"),
                 **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
             }

@@ -21,12 +21,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.app.launching.variables import ALLOCATOR, NO_LOG, ONE_HEAP
+from penstock.app.launching.variables import NO_LOG
+from penstock.extensions.lanes.worker import variables
 
 from ._frozen import frozen_seed
 
 #: What the interleavings must not have seen.
-FROZEN = ("tasks/lanes",)
+FROZEN = ("extensions/lanes",)
 INTERLEAVINGS, QUICK = 300, 10
 LANES, QUICK_LANES = 60, 8
 
@@ -59,8 +60,7 @@ def main() -> None:
     parser.add_argument("--seed", default="", help="instead of the commit's hash")
     given = parser.parse_args()
     if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts
-        os.environ |= {"GLIBC_TUNABLES": ALLOCATOR + ONE_HEAP, "KINETO_LOG_LEVEL": NO_LOG}
-        os.environ["OMP_NUM_THREADS"] = "1"
+        os.environ |= {**variables(), "KINETO_LOG_LEVEL": NO_LOG, "OMP_NUM_THREADS": "1"}
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.lanes", *sys.argv[1:]])
     found = measure(given.seed or frozen_seed(FROZEN), quick=given.quick)
     given.json.write_text(json.dumps(found, indent=1))

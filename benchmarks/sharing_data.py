@@ -34,7 +34,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from penstock.app.launching.variables import ALLOCATOR, ONE_HEAP
+from penstock.extensions.lanes.worker import variables
 
 PARTS = ("stream", "node", "live", "encoder", "copies")
 TRIALS = {"stream": 4, "node": 2, "encoder": 8}
@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     given = parser.parse_args()
     if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts, as by a trainer
-        os.environ |= {"GLIBC_TUNABLES": ALLOCATOR + ONE_HEAP, "OMP_NUM_THREADS": "1"}
+        os.environ |= {**variables(), "OMP_NUM_THREADS": "1"}
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.sharing_data", *sys.argv[1:]])
     found = measure(list(given.only), quick=given.quick)
     given.json.write_text(json.dumps(found, indent=1))

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from penstock.app.drawings.charts import STUDIES
-from penstock.app.views.lane_spans import turn_spans
+from penstock.app.views.epoch_spans import epoch_spans
 from penstock.extensions.simulation.experiment import run, simulated_devices
 from penstock.extensions.simulation.outcome import ExperimentResult, Simulation
 from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
@@ -82,7 +82,7 @@ def bars(
     """Begin, end, part of the lane's time, and thickness of each bar of a job."""
     seats = {device.name: device.seats for device in done.devices}
     found = []
-    for row, turns in zip(outcome.epochs, turn_spans(outcome.epochs, seats), strict=True):
+    for row, turns in zip(outcome.epochs, epoch_spans(outcome.epochs, seats), strict=True):
         if not row.trial.startswith(f"s{number}-"):
             continue
         found.append((row.begin, row.at, 1.0, 3))

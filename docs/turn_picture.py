@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import torch
-from penstock.tasks.lanes.host_state import Generators
-from penstock.tasks.lanes.turns import Turns
+from penstock.extensions.lanes.host_state import Generators
+from penstock.extensions.lanes.turns import Turns
 
 PICTURE = Path(__file__).parent / "img" / "turns.svg"
 #: Pixels, and seconds shown.

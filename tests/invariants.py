@@ -66,7 +66,7 @@ FILES = frozenset(
         "tasks/test_portable.py",
         "extensions/fusion/test_recorded_steps.py",
         "tasks/test_ring.py",
-        "tasks/test_round_robin.py",
+        "extensions/lanes/test_round_robin.py",
         "tasks/test_seeding.py",
         "tasks/test_shards.py",
         "tasks/test_state.py",

@@ -22,7 +22,6 @@ from patience import PATIENCE
 from penstock.app import extensions
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.contracts.contract import is_epoch_function
-from penstock.tasks.lanes.turn_page import TurnPage
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.process.output import MARK
@@ -208,8 +207,9 @@ class TrainerProcess:
                 variables[names.KEPT] = str(kept)
             if seats > 1:
                 turns = log.with_name(f"{log.name}.turns")
-                self.page = TurnPage(turns, seats, new=True)
-                variables |= {names.SEATS: str(seats), names.TURNS: str(turns)}
+                lanes = extensions.end_of("lanes", "worker", "a trainer with several seats")
+                self.page = lanes.share(turns, seats)
+                variables[names.SERVING] = f"lanes:{self.page.told}"
             if new:
                 self.process = subprocess.Popen(
                     [sys.executable, "-m", "penstock.tasks.trainer"],

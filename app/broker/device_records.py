@@ -10,8 +10,10 @@ from collections.abc import Iterable
 
 from pydantic import TypeAdapter, ValidationError
 
+from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...tasks.process.messages import Forged, parse
+from .. import extensions
 from ..common.ports import LiveDevice
 from ..common.validation import MAX_INT
 
@@ -42,6 +44,10 @@ def parse_device_record(name: str, text: str) -> LiveDevice:
         raise Forged("form", "it has more of something than there can be")
     if device.seats < 1 or device.slots % device.seats:
         raise Forged("form", "its slots are no whole number of lanes")
+    try:
+        extensions.sharing_of(device)
+    except UsageError as error:
+        raise Forged("form", str(error)) from error
     if not isinstance(round_trip, float) or not 0 <= round_trip <= MAX_ROUND_TRIP:
         raise Forged("form", f"round_trip = {round_trip!r} is not a time")
     return LiveDevice(device, incarnation, draining, round_trip)

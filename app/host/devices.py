@@ -12,6 +12,7 @@ from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...profiling.devices.discovery import Machine, discover, find_devices
 from ...profiling.devices.nvml import NoNvml, Nvml, open_nvml
+from .. import extensions
 from .settings import Settings
 
 
@@ -27,7 +28,10 @@ def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...
         raise UsageError.refuse("devices", spec, "auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1")
     # CPU specs must not wait for a driver.
     nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
-    return find_devices(spec, machine(settings, nvml))
+    found = find_devices(spec, machine(settings, nvml))
+    for each in found:
+        extensions.sharing_of(each)
+    return found
 
 
 def metered(devices: Iterable[Device], powercap: Path) -> tuple[Device, ...]:

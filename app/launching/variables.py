@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ...profiling.devices.device import Device
 from ...tasks.trainer.variables import PRELOAD
+from .. import extensions
 from ..broker import server
 from ..host.locks import FD_VARIABLE
 from ..host.settings import Settings
@@ -20,14 +21,6 @@ ALLOCATOR = ":".join(
         "glibc.malloc.hugetlb=1",
     )
 )
-#: Added where several trials take turns in a trainer, each in a thread of its own. They share one
-#: heap: what one has freed when its turn ends the next one gets. Without caches of small blocks:
-#: glibc before 2.38 puts there what it cuts off an aligned block, so a tensor that is freed never
-#: becomes whole again, the next one of its size takes new memory, and the heap falls to pieces.
-ONE_HEAP = ":glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"
-#: There a thread that waits for its turn must not keep its team spinning. OpenMP's libraries read
-#: this when they are loaded.
-NO_SPINNING = {"OMP_WAIT_POLICY": "PASSIVE"}
 #: Keeps torch's profiler from writing two lines for each use of it into a trainer's log.
 NO_LOG = "6"
 #: Variables of libraries that would take all cores that a trainer may run on, and so those of the
@@ -64,10 +57,10 @@ def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
     OpenBLAS's, and which GPUs are seen. CatBoost reads none (``tasks.system.catboost_threads``).
     """
     threads = str(max(1, len(device.cores) // device.lanes))
-    turns = device.seats > 1
+    sharing = extensions.sharing_of(device)
     return {
-        "GLIBC_TUNABLES": ALLOCATOR + ONE_HEAP * turns,
-        **(NO_SPINNING if turns else {}),
+        "GLIBC_TUNABLES": ALLOCATOR,
+        **({} if sharing is None else sharing.variables()),
         "KINETO_LOG_LEVEL": NO_LOG,
         **dict.fromkeys(THREAD_VARIABLES, threads),
         **{name: value for name, value in users.items() if not name.startswith(_OF_WORKERS)},

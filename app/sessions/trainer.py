@@ -22,13 +22,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Protocol
 
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...tasks.contracts import by_value
 from ...tasks.contracts.import_names import imported_names
-from ...tasks.lanes.turn_page import TurnPage
 from ...tasks.process.identity import Identity, listen
 from ...tasks.process.lifeline import PIPE_CLOSED
 from ...tasks.process.messages import (
@@ -83,6 +82,23 @@ class Sockets:
             each.close()
 
 
+class Turns(Protocol):
+    """The turns of several runs in a trainer, as an extension's end of workers knows them."""
+
+    @property
+    def told(self) -> str:
+        """What the trainer is told (``tasks.trainer.hooks.serving``)."""
+
+    def seconds(self, fence: int) -> float:
+        """Return for how long the run with this fence was at work until now."""
+
+    def works_for(self, fence: int) -> bool:
+        """Tell whether it is this run that is at work, or was when the trainer ended."""
+
+    def remove(self) -> None:
+        """Drop what was kept of them: the trainer has ended, or could not start."""
+
+
 class Trainer:
     """One trainer process. Any thread may send. ``conversations`` says who reads."""
 
@@ -96,14 +112,14 @@ class Trainer:
         *,
         kept: Path | None = None,
         powercap: Path | None = None,
-        page: TurnPage | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """``task``, on a slot of ``device``, will be its first.
 
         It has the ``sockets`` for itself. In the folder ``kept`` it keeps what can be computed
         again, and memory has no space for. None: it does not. It measures its energy with the
-        meters in ``powercap``. None: not at all. With a ``page`` its runs take turns, and it writes
-        there whose turn it is. Raises OSError, and ``CannotStart`` for its study's environment.
+        meters in ``powercap``. None: not at all. With ``turns`` several runs may be open in it.
+        Raises OSError, and ``CannotStart`` for its study's environment.
         """
         variables = {
             **environment(device, os.environ),
@@ -114,9 +130,9 @@ class Trainer:
             variables[names.KEPT] = str(kept)
         if powercap is not None:
             variables[names.POWERCAP] = str(powercap)
-        self._page = page
-        if page is not None:
-            variables |= {names.TURNS: str(page.path), names.SEATS: str(device.seats)}
+        self._turns = turns
+        if turns is not None:
+            variables[names.SERVING] = f"{extensions.SEATS}:{turns.told}"
         launch = Launch((), variables)
         if task.environment:
             launch = _in_environment(task.environment, variables)
@@ -181,16 +197,16 @@ class Trainer:
 
     def seconds(self, fence: int) -> float:
         """A clock for the run with this fence. It stands still while others have their turns."""
-        return time.monotonic() if self._page is None else self._page.seconds(fence)
+        return time.monotonic() if self._turns is None else self._turns.seconds(fence)
 
     @property
     def takes_turns(self) -> bool:
         """Whether several runs may be in memory in it, and take turns."""
-        return self._page is not None
+        return self._turns is not None
 
     def works_for(self, fence: int) -> bool:
         """Whether it is this run whose turn it is, or was when the trainer ended."""
-        return self._page is None or self._page.in_turn == fence
+        return self._turns is None or self._turns.works_for(fence)
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message. Whoever reads notices a trainer that has gone."""
@@ -324,8 +340,8 @@ class Trainer:
         with self.conversations.reading_alone(wait=True):
             self._process.close()
             self._socket.close()
-            if self._page is not None:
-                self._page.remove()
+            if self._turns is not None:
+                self._turns.remove()
             with self._signalling:
                 below, self._speaker_fd = self._speaker_fd, -1
                 if below >= 0:

@@ -15,7 +15,7 @@ A trial is ready from its proposal to its first epoch, and between two epochs of
 while another one trains an epoch for it.
 
 Where trials take turns in a lane, a slot is a lane, and an epoch has its turns of it
-(``lane_spans``).
+(``epoch_spans``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ...profiling.costs.hull import Hull, hull
 from ...scheduler.policies.planner.bounds import fluid_bound
 from ...scheduler.resources.fair_share import apportion
 from ...scheduler.strategies.base import rungs_of
-from .lane_spans import Span, turn_spans
+from .epoch_spans import Span, epoch_spans
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec
@@ -95,7 +95,7 @@ def usage(
     began = min(row.begin for row in epochs)
     away = {record.device.name: record.at for record in devices if record.state != "joined"}
     seats = {record.device.name: record.device.seats for record in devices}
-    turns = turn_spans([*epochs, *others], seats)
+    turns = epoch_spans([*epochs, *others], seats)
     busy = _by_lane(epochs, turns[: len(epochs)], seats)
     other_busy = _by_lane(others, turns[len(epochs) :], seats)
     moved = _moved(chains)

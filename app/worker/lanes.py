@@ -4,8 +4,8 @@ Each lane has one trainer for all torch trials, and one for each of the last few
 objectives and epoch functions. (These are suspended inside the user's code, so that code must not
 change.) The torch trials of studies with an environment of their own have a trainer for each of the
 last few environments. A trainer is started when a trial needs it. Trials share trainers and stay
-warm in them. A slot is a seat of a lane. Where a lane has several, the runs that are open in its
-trainer take turns (``tasks.lanes``).
+warm in them. A slot is a seat of a lane. Where a lane has several, an extension has the runs that
+are open in its trainer take turns (``extensions.sharing_of``).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from itertools import count
 from pathlib import Path
 
 from ...profiling.devices.device import Device
-from ...tasks.lanes.turn_page import TurnPage
 from ...tasks.process.messages import SUSPENDABLE, SegmentTask
+from .. import extensions
 from ..launching.client import TrainerLauncher
-from ..sessions.trainer import Sockets, Trainer
+from ..sessions.trainer import Sockets, Trainer, Turns
 
 #: How many trainers a lane keeps besides the shared one: those of studies of functions, and those
 #: of environments. The least recently used is closed.
@@ -64,7 +64,8 @@ class Lane:
         self.lock = threading.Lock()
         self.seats = threading.Semaphore(device.seats)
         self.output = logs / f"trainer-{self.name}.log"
-        self._pages = (logs / f"turns-{self.name}-{n}" for n in count())
+        self._sharing = extensions.sharing_of(device)
+        self._files = (logs / f"turns-{self.name}-{n}" for n in count())
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
     def known(self, task: SegmentTask) -> Trainer | None:
@@ -78,10 +79,11 @@ class Lane:
         """
         name = _name(task)
         if name not in self._trainers:
-            sockets, page = sockets or Sockets(self.address), None
+            sockets = sockets or Sockets(self.address)
+            turns: Turns | None = None
             try:
-                if self.device.seats > 1 and task.contract not in SUSPENDABLE:
-                    page = TurnPage(next(self._pages), self.device.seats, new=True)
+                if self._sharing is not None and task.contract not in SUSPENDABLE:
+                    turns = self._sharing.share(next(self._files), self.device.seats)
                 self._trainers[name] = Trainer(
                     self._launcher,
                     self.device,
@@ -90,12 +92,12 @@ class Lane:
                     sockets,
                     kept=self._kept,
                     powercap=self._powercap,
-                    page=page,
+                    turns=turns,
                 )
             except OSError:
                 sockets.close()
-                if page is not None:
-                    page.remove()
+                if turns is not None:
+                    turns.remove()
                 raise
         self._trainers.move_to_end(name)
         return self._trainers[name]

@@ -1,6 +1,6 @@
 """Lockstep: trials in the seats of one lane train their epochs together.
 
-Theory of operation. A trial at the beginning of an epoch *rests* (``tasks.lanes.turns``): the
+Theory of operation. A trial at the beginning of an epoch *rests* (``extensions.lanes.turns``): the
 others have a turn each, in which those of the same structure come to the beginning of an epoch,
 too, and rest. The first that goes on trains an epoch of each of them (``fusion``) in its own turn,
 while it holds the others. Whoever comes in the middle of that epoch and could take part rests
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-from ...tasks.lanes.turns import Turn
 from ...tasks.process.pipe import Abandoned
 from ...tasks.trainer.hooks import Epoch, Hook, Parts
 from ...tasks.training import loop
@@ -26,6 +26,9 @@ from .epoch import Outcome, Result, Row
 from .fusion import Fusion
 from .name import NAME
 from .structure import Structure
+
+if TYPE_CHECKING:
+    from ..lanes.turns import Turn
 
 #: Notes why the trial is not trained together with others, as was said of it.
 _APART = "is trained alone"
@@ -84,21 +87,22 @@ class Lockstep(Hook):
         Raises whatever this trial's own code raises, and ``Abandoned`` if it is fenced off.
         """
         run, training = epoch.segment.run, epoch.segment.training
-        if NAME not in run.task.ext or epoch.measured or run.turn is None or run.turn.alone:
+        turn = cast("Turn | None", run.turn)  # of lanes, which alone have several runs open
+        if NAME not in run.task.ext or epoch.measured or turn is None or turn.alone:
             return None
         structure = self._fusion.structure(training)
         if structure is None:
             epoch.values["together"] = 0
             return loop.run_epoch(training, epoch.tick)
-        own = _Waiting(run.task.trial, run.turn, structure, training, epoch.tick)
+        own = _Waiting(run.task.trial, turn, structure, training, epoch.tick)
         self._waiting.append(own)
         try:
-            run.turn.rest()
+            turn.rest()
             while own.outcome is None and self._could_join(structure):
                 run.check()
-                run.turn.rest()
+                turn.rest()
                 if not self._could_join(structure):
-                    run.turn.rest()  # those of the epoch that has ended come to their next one
+                    turn.rest()  # those of the epoch that has ended come to their next one
         finally:
             if own in self._waiting:
                 self._waiting.remove(own)

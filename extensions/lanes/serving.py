@@ -1,80 +1,80 @@
-"""The seats of a lane: several trials in one trainer, each in a thread, that take turns.
+"""The trainer's end of lanes: several trials in one trainer, each in a thread, that take turns.
 
 A lane is a trainer process with as many threads as it has seats, of which the main thread is one.
-Each takes what the pipe brings, enters the turns (``tasks.lanes.turns``), and works when it has its
-turn. So whatever a trainer does alone is done here unchanged, by one thread at a time.
+Each takes what the pipe brings, enters the turns (``turns``), and works when it has its turn. So
+whatever a trainer does alone is done here unchanged, by one thread at a time.
 """
 
 from __future__ import annotations
 
-import os
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
+from typing import NoReturn
 
-from ..lanes.turn_page import TurnPage
-from ..lanes.turns import Turn, Turns
-from ..process.pipe import ReleaseTrial, Run
+from ...tasks.process.lifeline import ending_with_us
+from ...tasks.process.pipe import ReleaseTrial, Run, Work
+from .turn_page import TurnPage
+from .turns import Turn, Turns
 
-Work = Run | ReleaseTrial
+
+def serve(
+    told: str,
+    first: Work,
+    inbox: SimpleQueue[Work],
+    handle: Callable[[Work], None],
+    resumed: Callable[[Run], None],
+) -> NoReturn:
+    """Serve with the seats and the page that ``told`` names, as ``hooks.Serve`` says."""
+    from ...tasks.training.loop import device_here  # loads torch
+    from .host_state import Generators
+
+    seats, _, path = told.partition(":")
+    turns = Turns(Generators(device_here()), TurnPage(Path(path), int(seats)))
+    each = Seat(turns, inbox, handle, resumed)
+    for i in range(1, int(seats)):
+        Thread(target=each.serve, name=f"seat {i}", daemon=True).start()
+    each.serve(first)
 
 
-class Seats:
-    """The seats of this process, and what is done in them."""
+class Seat:
+    """A thread of this process, and what is done in it."""
 
     def __init__(
         self,
+        turns: Turns,
         inbox: SimpleQueue[Work],
         handle: Callable[[Work], None],
         resumed: Callable[[Run], None],
     ) -> None:
-        """``handle`` does the work, ``resumed`` what a run needs whose turn begins again."""
+        self._turns = turns
         self._inbox = inbox
         self._handle = handle
         self._resumed = resumed
 
-    def serve(self, first: Work, seats: int, page: TurnPage) -> None:
-        """Serve with so many seats, ``first`` before all else. Never returns."""
-        from ..lanes.host_state import Generators  # loads torch
-        from ..training.loop import device_here
-
-        turns = Turns(Generators(device_here()), page)
-        for i in range(1, seats):
-            Thread(target=self._serve, args=(turns,), name=f"seat {i}", daemon=True).start()
-        self._serve(turns, first)
-
-    def _serve(self, turns: Turns, work: Work | None = None) -> None:
+    def serve(self, work: Work | None = None) -> NoReturn:
+        """Do ``work``, then what is in the inbox."""
         with ending_with_us():
             while True:
-                self._take(turns, work or self._inbox.get())
+                self._take(work or self._inbox.get())
                 work = None
 
-    def _take(self, turns: Turns, work: Work) -> None:
-        turn = self._enter(turns, work)
+    def _take(self, work: Work) -> None:
+        turn = self._enter(work)
         try:
             self._handle(work)
         finally:
-            turns.leave(turn)
+            self._turns.leave(turn)
 
-    def _enter(self, turns: Turns, work: Work) -> Turn:
+    def _enter(self, work: Work) -> Turn:
         if isinstance(work, ReleaseTrial):
-            turns.forget(work.trial)
-            return turns.enter("", 0, lambda: None)
+            self._turns.forget(work.trial)
+            return self._turns.enter("", 0, lambda: None)
         task = work.task
-        turn = turns.enter(task.trial, task.fence, partial(self._resumed, work), dict(task.weights))
+        resumed = partial(self._resumed, work)
+        turn = self._turns.enter(task.trial, task.fence, resumed, dict(task.weights))
         turn.alone = task.undivided
         work.turn = turn
         return turn
-
-
-@contextmanager
-def ending_with_us() -> Iterator[None]:
-    """An error of ours ends the process at once; the user's threads could keep it alive."""
-    try:
-        yield
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)

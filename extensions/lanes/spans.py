@@ -1,4 +1,4 @@
-"""When the epochs of trials that share a lane had their turns, as far as that is known.
+"""Lays out when the epochs of trials that share a lane had their turns, as far as that is known.
 
 Theory of operation. Of such an epoch it is known when it ended, and how long its turns were in all,
 but not when they were. The turns of a lane do not overlap. So they are laid out: shorter epochs
@@ -11,35 +11,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-Span = tuple[float, float]
+from ...app.views.epoch_spans import Span, TimedRow
+
 #: Seconds: turns that are shorter than this are taken to be none. It is more than the distance
 #: between two times of today (2.4e-7 s), which are floats.
 _NONE = 1e-6
 
 
-class TurnRow(Protocol):
-    """An accepted epoch, as the engine or the ledger has it."""
-
-    @property
-    def at(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def began(self) -> float | None: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def slot(self) -> int: ...
-
-
-def turn_spans(rows: Sequence[TurnRow], seats: Mapping[str, int]) -> list[list[Span]]:
-    """The spans of each of ``rows``, in order: one, or several in a lane that was shared.
+def shared_spans(rows: Sequence[TimedRow], seats: Mapping[str, int]) -> dict[int, list[Span]]:
+    """Return the spans of those of ``rows`` that shared a lane, by index.
 
     ``seats`` is how many seats each lane of a device has, by the device's name.
     """
-    found = [[(row.at - row.seconds, row.at)] for row in rows]
+    found = dict[int, list[Span]]()
     lanes: dict[tuple[str, int], list[int]] = {}
     for index, row in enumerate(rows):
         if row.began is not None:

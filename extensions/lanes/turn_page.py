@@ -31,6 +31,8 @@ class TurnPage:
             path.write_bytes(bytes(size))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), size)
+        #: What the trainer is told of it: the seats, and the page's file.
+        self.told = f"{seats}:{path}"
         self.path = path
         self._seats = seats
         self._changes = 0
@@ -67,6 +69,10 @@ class TurnPage:
     def in_turn(self) -> int:
         """The fence of the run whose turn it is, or was when the process ended; 0: nobody's."""
         return self._read()[0]
+
+    def works_for(self, fence: int) -> bool:
+        """Tell whether it is this run's turn, or was when the process ended."""
+        return self.in_turn == fence
 
     def seconds(self, fence: int) -> float:
         """How long the run has had the turn until now, in all."""

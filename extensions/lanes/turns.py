@@ -33,16 +33,6 @@ class Host(Protocol):
     def restore(self, saved: Any) -> None: ...
 
 
-class Passing(Protocol):
-    """A turn as training sees it: its clock, and when and how it is passed on."""
-
-    def clock(self) -> float: ...
-
-    def is_over(self) -> bool: ...
-
-    def pass_on(self) -> None: ...
-
-
 class Turn:
     """A run's part in the turns. Its own thread calls all but ``hurry``."""
 

@@ -14,8 +14,9 @@ from itertools import pairwise
 from statistics import fmean
 
 from ...app.advice.policy_host import check_policy
+from ...app.extensions import sharing_of
 from ...app.views.delays import summary, trial_delays
-from ...app.views.lane_spans import turn_spans
+from ...app.views.epoch_spans import epoch_spans
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...profiling.devices.discovery import parse_spec
@@ -57,7 +58,7 @@ def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, .
     if kind is None or form.gpus == "all" or not 1 <= count <= MAX_DEVICES or form.cores < 1:
         raise UsageError.refuse("devices", spec, _ALLOWED)
     digits = len(str(count - 1))
-    return tuple(
+    found = tuple(
         Device(
             f"{kind}.sim.{k:0{digits}}",
             "sim",
@@ -69,6 +70,9 @@ def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, .
         )
         for k in range(count)
     )
+    for each in found:
+        sharing_of(each)
+    return found
 
 
 def run(
@@ -179,7 +183,7 @@ def _outcome(
     )
     assert delays is not None  # every study has an epoch
     makespan = max(ends.values())
-    turns = turn_spans(done.epochs, {device.name: device.seats for device in devices})
+    turns = epoch_spans(done.epochs, {device.name: device.seats for device in devices})
     held = (
         (m.device, *span)
         for row, spans in zip(done.epochs, turns, strict=True)

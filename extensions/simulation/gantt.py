@@ -14,7 +14,7 @@ from itertools import groupby, repeat
 
 from ...app.common.text import number
 from ...app.drawings.charts import STUDIES, WIDE_LANES, unit_of
-from ...app.views.lane_spans import turn_spans
+from ...app.views.epoch_spans import epoch_spans
 from ...profiling.devices.device import Device
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
@@ -55,7 +55,7 @@ def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> li
         run = list(rows)
         begin, end = run[0].at - run[0].seconds, run[-1].at
         found += [(trial, fence, (m.device, m.slot), begin, end) for m in run[0].members]
-    turns = turn_spans(shared, {device.name: device.seats for device in devices})
+    turns = epoch_spans(shared, {device.name: device.seats for device in devices})
     for row, pieces in zip(shared, turns, strict=True):
         found += [(row.trial, row.fence, (row.device, row.slot), *piece) for piece in pieces]
     return found

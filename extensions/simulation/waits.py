@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from ...app.common.text import duration
-from ...app.views.lane_spans import Span, turn_spans
+from ...app.views.epoch_spans import Span, epoch_spans
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.las import level
@@ -72,7 +72,7 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
 def _turns(simulation: Simulation, outcome: ExperimentResult) -> dict[int, list[Span]]:
     """When each epoch had its turns, by the ``id`` of its row."""
     seats = {device.name: device.seats for device in simulation.devices}
-    return dict(zip(map(id, outcome.epochs), turn_spans(outcome.epochs, seats), strict=True))
+    return dict(zip(map(id, outcome.epochs), epoch_spans(outcome.epochs, seats), strict=True))
 
 
 def _gaps(begin: float, spans: Sequence[Span]) -> Iterator[Span]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 #: An environment variable of a trainer and of all that it starts. It says who started it, as
@@ -18,3 +21,13 @@ def end_all() -> NoReturn:
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(0)
+
+
+@contextmanager
+def ending_with_us() -> Iterator[None]:
+    """End this process at once with an error of ours: the user's threads could keep it alive."""
+    try:
+        yield
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)

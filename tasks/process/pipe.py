@@ -21,11 +21,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import SystemConfig
-from ..lanes.turns import Turn
 from . import forks
 from .energy import Metering
 from .lifeline import PIPE_CLOSED, end_all
@@ -33,6 +32,9 @@ from .lines import line_of
 from .main_thread import Wake, wait_until
 from .memory import PeakMemory
 from .messages import Scalar, SegmentTask, number_text
+
+if TYPE_CHECKING:
+    from .turn import Turn
 
 #: Some steps under a configuration: the configuration, their seconds relative to the default's, the
 #: seconds wasted, and their joules relative to the default's (None: not measured).
@@ -71,7 +73,7 @@ class Run:
     begun: bool = False
     #: It was stopped before its turn.
     dropped: bool = False
-    #: Its part in the turns of a lane; None: it has the trainer for itself.
+    #: Its part of the trainer's time; None: all is its own.
     turn: Turn | None = None
     metering: Metering = field(default_factory=lambda: Metering(None))
     memory: PeakMemory = field(default_factory=PeakMemory)
@@ -253,6 +255,10 @@ class Run:
         self._answered.put(None)
 
 
+#: What the pipe brings to be done.
+Work = Run | ReleaseTrial
+
+
 class Pipe:
     """The socket to the worker. ``inbox`` holds the work for the main thread, in order."""
 
@@ -265,7 +271,7 @@ class Pipe:
         self._sending = threading.Lock()
         self._open: dict[tuple[str, int], Run] = {}
         self._beginning = threading.Lock()
-        self.inbox: SimpleQueue[Run | ReleaseTrial] = SimpleQueue()
+        self.inbox: SimpleQueue[Work] = SimpleQueue()
 
     def say(self, op: str, **fields: Any) -> None:
         """Send to the worker. Raises ``TrialFailed`` naming a field that cannot be sent."""

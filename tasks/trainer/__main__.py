@@ -1,12 +1,12 @@
 """The trainer process: ``python -m penstock.tasks.trainer``, or forked (``fork_server``).
 
-It runs one segment after another in its main thread, or several by turns (``seats``). From the
-first segment of a function on it runs them in another thread, and the main thread belongs to the
-functions (``tasks.process.main_thread``). The socket whose number is in ``PENSTOCK_TRAINER_FD``
-brings segments and takes results, as lines of JSON (``tasks.process.pipe``). What the user's code
-prints goes to the log file that the worker opened as stdout, each line marked with the trial
-(``tasks.process.output``). Nothing is imported before it is needed: functions do not need torch,
-unless their own code does.
+It runs one segment after another in its main thread, or as an extension does that serves several at
+once (``hooks.Serve``). From the first segment of a function on it runs them in another thread, and
+the main thread belongs to the functions (``tasks.process.main_thread``). The socket whose number is
+in ``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON
+(``tasks.process.pipe``). What the user's code prints goes to the log file that the worker opened as
+stdout, each line marked with the trial (``tasks.process.output``). Nothing is imported before it is
+needed: functions do not need torch, unless their own code does.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from ...profiling.base.errors import BackendError
 from ...profiling.base.wording import worded
 from ..contracts.metrics import Infeasible
 from ..contracts.workspace import Workspace
-from ..lanes.turn_page import TurnPage
 from ..process import forks
 from ..process.energy import Metering
 from ..process.failure import Lost, MachineMismatch, failure_of
+from ..process.lifeline import ending_with_us
 from ..process.main_thread import MAIN_THREAD
 from ..process.memory import bounded
 from ..process.messages import SUSPENDABLE, CodeRef
 from ..process.output import mark_output, printing_for
-from ..process.pipe import Abandoned, Pipe, ReleaseTrial, Run
+from ..process.pipe import Abandoned, Pipe, ReleaseTrial, Run, Work
 from ..process.termination import leave_to_agent
 from ..system import catboost_threads
 from . import variables
-from .seats import Seats, ending_with_us
 from .surroundings import Surroundings
 
 if TYPE_CHECKING:
     from ..contracts.epoch_function import EpochFunctions
     from ..objectives.objective import Objectives
+    from .hooks import Serve
     from .segment import Segments
 
 
@@ -84,29 +84,29 @@ class TrainerProcess:
         self._functions: EpochFunctions | None = None
         self._segments: Segments | None = None
 
-    def serve(self, seats: int, page: TurnPage | None) -> None:
+    def serve(self, at_once: Serve | None = None) -> None:
         """Never returns: the process ends when the pipe closes.
 
-        ``page``: where is written whose turn it is, with more seats than one.
+        ``at_once`` serves several runs at once. Functions do not need that.
         """
         self._pipe.listen()
         self._pipe.say("ready", **self._versions)
         work = self._pipe.inbox.get()
-        if page is not None and not (isinstance(work, Run) and work.task.contract in SUSPENDABLE):
-            Seats(self._pipe.inbox, self._handle, self._resumed).serve(work, seats, page)
+        if at_once and not (isinstance(work, Run) and work.task.contract in SUSPENDABLE):
+            at_once(work, self._pipe.inbox, self._handle, self._resumed)
         while not (isinstance(work, Run) and work.task.contract in SUSPENDABLE):
             self._handle(work)
             work = self._pipe.inbox.get()
         MAIN_THREAD.lend(partial(self._serve_in_thread, work))
 
-    def _serve_in_thread(self, work: Run | ReleaseTrial) -> None:
+    def _serve_in_thread(self, work: Work) -> None:
         """Serve from here on in a thread of its own. The main thread is lent to functions."""
         with ending_with_us():
             while True:
                 self._handle(work)
                 work = self._pipe.inbox.get()
 
-    def _handle(self, work: Run | ReleaseTrial) -> None:
+    def _handle(self, work: Work) -> None:
         if isinstance(work, ReleaseTrial):
             self._release(work)
             return
@@ -239,6 +239,12 @@ def _free_memory() -> None:
         torch.cuda.empty_cache()
 
 
+def _serving(told: str) -> Serve:
+    from . import hooks
+
+    return hooks.serving(told)
+
+
 def _versions() -> dict[str, str]:
     """What this environment has: the worker's is another one."""
     from importlib.metadata import PackageNotFoundError, version
@@ -272,12 +278,11 @@ def main(ahead: Collection[str] = ()) -> None:
         metering = Metering.start(gpu, Path(powercap))
     catboost_threads.install()
     identity = os.environ.pop(variables.IDENTITY)
-    seats, turns = int(os.environ.pop(variables.SEATS, "1")), os.environ.pop(variables.TURNS, "")
+    told = os.environ.pop(variables.SERVING, "")
     environment = os.environ.pop(variables.ENVIRONMENT, None)
     kept = os.environ.pop(variables.KEPT, "")
     versions = _versions() if environment is not None else {}
     with ending_with_us():
-        page = TurnPage(Path(turns), seats) if turns else None
         trainer = TrainerProcess(
             Pipe(pipe, metering),
             identity,
@@ -287,7 +292,7 @@ def main(ahead: Collection[str] = ()) -> None:
             kept=Path(kept) if kept else None,
             extensions=variables.names_in(os.environ.get(variables.EXTENSIONS, "")),
         )
-        trainer.serve(seats, page)
+        trainer.serve(_serving(told) if told else None)
 
 
 if __name__ == "__main__":

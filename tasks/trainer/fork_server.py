@@ -44,10 +44,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..process.forking import fork_twice, stat_field, unsafe
-from ..process.lifeline import MARK_VARIABLE
+from ..process.lifeline import MARK_VARIABLE, ending_with_us
 from . import __main__ as trainer
 from . import hooks, variables
-from .seats import ending_with_us
 
 #: What a trial of each contract needs.
 MODULES: Mapping[str, Sequence[str]] = {

@@ -5,15 +5,19 @@ An extension whose folder has a ``trainer`` module hooks in: ``hook(parts)`` the
 hook has those that it needs, and the others cost nothing. Hooks are called in the order in which
 the trainer was told of them. Several trials may be open in one trainer, of which one has the turn.
 So what a hook knows of a trial it keeps by its name, or in ``WarmTrial.notes``.
+
+An extension with a ``serving`` module may take over which work is done when (``Serve``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from ..contracts.contract import Data, TorchTrainable
     from ..gangs.rendezvous import RendezvousHandler
     from ..process.messages import SegmentTask
-    from ..process.pipe import Run
+    from ..process.pipe import Run, Work
     from ..training.loop import Result, Tick
     from ..training.training import Training
     from .made_once import TrackedParams
@@ -41,6 +45,22 @@ class Parts:
     capacity: Callable[[int], int]
     #: Brings members of gangs together.
     handler: RendezvousHandler
+
+
+class Serve(Protocol):
+    """Serves what the pipe brings with several threads, of which one is at work at a time."""
+
+    def __call__(
+        self,
+        first: Work,
+        inbox: SimpleQueue[Work],
+        handle: Callable[[Work], None],
+        resumed: Callable[[Run], None],
+    ) -> NoReturn:
+        """Do ``first`` before all that is in the ``inbox``.
+
+        ``handle`` does the work. ``resumed`` sets what a run needs that goes on after others.
+        """
 
 
 class Maker(Protocol):
@@ -225,6 +245,12 @@ def load(names: Sequence[str]) -> None:
 def hooks_of(names: Sequence[str], parts: Parts) -> dict[str, Hook]:
     """Return a hook of each extension, in this order."""
     return {name: _end_of(name).hook(parts) for name in names}
+
+
+def serving(told: str) -> Serve:
+    """Return what serves several runs at once, as ``variables.SERVING`` says."""
+    name, _, words = told.partition(":")
+    return partial(import_module(f"{_PACKAGE}.{name}.serving").serve, words)
 
 
 def _end_of(name: str) -> Any:

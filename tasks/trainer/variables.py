@@ -12,9 +12,9 @@ IDENTITY = "PENSTOCK_TRAINER_IDENTITY"
 ENVIRONMENT = "PENSTOCK_TRAINER_ENVIRONMENT"
 #: The folder of powercap zones; not set if the device's energy is not measured.
 POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
-#: The seats of its lane, and the file of the page that says whose turn it is; not set if it has one
-#: seat.
-SEATS, TURNS = "PENSTOCK_TRAINER_SEATS", "PENSTOCK_TRAINER_TURNS"
+#: The extension that serves several runs at once there, a colon, and what that is told; not set: it
+#: serves one after another.
+SERVING = "PENSTOCK_TRAINER_SERVING"
 #: The node's folder for what trainers keep of their data; not set: they keep nothing in files.
 KEPT = "PENSTOCK_TRAINER_KEPT"
 #: The extensions that hook into its segments, separated by commas.
@@ -31,8 +31,7 @@ SET_AFTER_FORK = frozenset(
         EXTENSIONS,
         KEPT,
         POWERCAP,
-        SEATS,
-        TURNS,
+        SERVING,
         "CUDA_VISIBLE_DEVICES",
         "OPENBLAS_NUM_THREADS",
     }

@@ -16,7 +16,6 @@ from ...profiling.base.errors import TrialFailed
 from ...profiling.base.pieces import entering, in_force, pieces
 from ..checkpoints.state import state_hash
 from ..contracts.pieces import Pieces
-from ..lanes.turns import Passing
 from ..process.energy import Metering
 from ..system.system import System
 from ..system.windows import StepWindow
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..contracts.contract import Data, TorchTrainable
     from ..gangs.gang import Gang
+    from ..process.turn import Passing
     from .data import Batches
 
 
@@ -86,9 +86,9 @@ class Training:
     counts: dict[str, int] | None = None
     #: Measures the next epoch from within if this is not None.
     meter: Meter | None = None
-    #: The trial's part in the turns of a lane; None: it has the trainer for itself.
+    #: The trial's part of the trainer's time; None: all is its own.
     turn: Passing | None = None
-    #: The batches that trials of a lane read once; None: it reads for itself.
+    #: The batches that several trials read once; None: it reads for itself.
     batches: Batches | None = None
     #: Seconds in which batches were read.
     waited: float = 0.0

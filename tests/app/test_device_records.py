@@ -4,7 +4,11 @@ import json
 from dataclasses import asdict
 
 import pytest
+from penstock.app import extensions
 from penstock.app.broker.device_records import parse_device_record
+from penstock.app.host.devices import devices_of
+from penstock.app.host.settings import load
+from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import Forged
 
@@ -16,6 +20,7 @@ def record(**changes):
     return json.dumps({"device": device, "incarnation": "i", "draining": False})
 
 
+@pytest.mark.extension("lanes")
 def test_a_device_with_lanes_is_read_as_it_was_written():
     assert parse_device_record("cpu.a.0", record()).device == DEVICE
 
@@ -30,3 +35,18 @@ def test_a_record_of_an_older_worker_has_one_seat_a_lane():
 def test_slots_that_are_no_whole_number_of_lanes_are_refused(seats):
     with pytest.raises(Forged, match=r"no whole number of lanes|more of something"):
         parse_device_record("cpu.a.0", record(seats=seats))
+
+
+def test_without_their_extension_seats_are_refused_by_name_where_they_are_and_at_the_broker(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(extensions, "names", lambda _end: ())
+    words = (
+        r"\*{}x4 in devices needs the extension lanes, .* the folder extensions/lanes is missing"
+    )
+    with pytest.raises(Forged, match=words.format(2)):
+        parse_device_record("cpu.a.0", record())
+    with pytest.raises(UsageError, match=words.format(1)):
+        devices_of(load(home=tmp_path, devices="cpu:1x1*1x4"))
+    assert parse_device_record("cpu.a.0", record(seats=1)).device.lanes == 8
+    assert devices_of(load(home=tmp_path, devices="cpu:1x1*4"))[0].slots == 4

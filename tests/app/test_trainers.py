@@ -84,7 +84,7 @@ def test_each_environment_has_a_trainer_and_few_of_them_stay(lane, tmp_path):
     assert lane.unused() == [known[1]], "the one that was used least recently"
 
 
-@pytest.mark.extension("environments")
+@pytest.mark.extension("environments", "lanes")
 def test_what_cannot_start_leaves_nothing_of_a_lane_behind(lane, tmp_path):
     device = Device("cpu.n.1", "n", "cpu", lane.device.cores, None, 2, seats=2)
     shared = Lane(lane._launcher, device, 0, tmp_path, "127.0.0.1")

@@ -10,7 +10,7 @@ from page_server import PageServer
 from penstock import FullBudget, Resources, create_study
 from trainees import Waits
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("lanes")]
 #: More epochs than any machine trains before a test has seen what it waits for.
 ENDLESS = 100_000
 SPACE = {"lr": [0.02, 0.04, 0.06, 0.08, 0.1, 0.12], "steps": [20]}

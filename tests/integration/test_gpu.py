@@ -14,7 +14,7 @@ from penstock.profiling.devices.nvml import NoNvml, open_nvml
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.gpu,
-    pytest.mark.extension("prefixes"),
+    pytest.mark.extension("lanes", "prefixes"),
     # Not torch.cuda, which would begin to use the GPU in this process.
     pytest.mark.skipif(isinstance(open_nvml(), NoNvml), reason="there is no GPU here"),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import trainees
 from penstock.tasks.process.output import MARK
 from trainer_process import TrainerProcess, hear_all, segment
@@ -25,6 +26,7 @@ def test_each_line_says_who_printed_it_and_when(tmp_path):
     assert timedelta() <= datetime.now(UTC) - at < timedelta(hours=1)
 
 
+@pytest.mark.extension("lanes")
 def test_trials_that_take_turns_print_each_as_itself(lane):
     tasks = [
         segment(

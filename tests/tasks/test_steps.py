@@ -148,6 +148,7 @@ def test_a_gang_of_two_has_the_bits_of_one_device_also_where_one_comes_later(par
     assert hashes(more[1]) == hashes(more[0])
 
 
+@pytest.mark.extension("lanes")
 def test_trials_that_take_turns_in_a_lane_have_each_their_own_pieces(params, expected, tmp_path):
     later = {**params, "lr@2": 0.03}
     tasks = [

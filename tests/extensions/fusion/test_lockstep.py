@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import trainees
 from patience import until
 from trainer_process import (
@@ -15,6 +16,8 @@ from trainer_process import (
     segment,
     train_until,
 )
+
+pytestmark = pytest.mark.extension("lanes")
 
 
 def task(n, code=trainees.Small, epochs=6, **changes):

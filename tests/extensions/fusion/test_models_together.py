@@ -64,6 +64,7 @@ def seated(lane, alone, code, met):
     return parts(heard)
 
 
+@pytest.mark.extension("lanes")
 @pytest.mark.parametrize("code", [InMemory, Frozen])
 def test_those_of_one_structure_are_trained_together_and_the_others_in_turns(
     alone, large_lane, code
@@ -75,6 +76,7 @@ def test_those_of_one_structure_are_trained_together_and_the_others_in_turns(
     assert {m.get("together", 1) for m in others} == {1}
 
 
+@pytest.mark.extension("lanes")
 def test_what_python_reads_is_read_once_for_different_architectures(alone, large_lane):
     alike, others = seated(
         *(large_lane, alone, ReadByPython),
@@ -83,6 +85,7 @@ def test_what_python_reads_is_read_once_for_different_architectures(alone, large
     assert {m.get("together", 1) for m in alike + others} == {0}
 
 
+@pytest.mark.extension("lanes")
 def test_activations_are_computed_once_for_different_heads(large_lane, tmp_path):
     tasks = tasks_of(FrozenNoted, 3, file=str(tmp_path / "computed"))
     for each in tasks:

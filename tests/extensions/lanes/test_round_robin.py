@@ -10,10 +10,10 @@ from collections import Counter
 
 import torch
 from patience import until
-from penstock.tasks.lanes.host_state import Generators
-from penstock.tasks.lanes.round_robin import RoundRobin
-from penstock.tasks.lanes.turn_page import TurnPage
-from penstock.tasks.lanes.turns import Turns
+from penstock.extensions.lanes.host_state import Generators
+from penstock.extensions.lanes.round_robin import RoundRobin
+from penstock.extensions.lanes.turn_page import TurnPage
+from penstock.extensions.lanes.turns import Turns
 
 STEPS = {"short": 0.001, "long": 0.5, "odd": 0.03}
 

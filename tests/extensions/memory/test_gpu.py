@@ -35,6 +35,7 @@ def test_what_a_gpu_would_reserve_is_said_without_one():
     assert 0.8 * on_cpu < on_gpu < 4 * on_cpu + 2 * 20 * 2**20
 
 
+@pytest.mark.extension("lanes")
 def test_a_switch_is_timed_from_one_trial_to_another(threads, monkeypatch):
     monkeypatch.setattr(_gpu_lanes, "SWITCHES", 100)
     monkeypatch.setitem(_gpu_lanes.started.__globals__["_STEPS"], "mlp", 50)
@@ -43,6 +44,7 @@ def test_a_switch_is_timed_from_one_trial_to_another(threads, monkeypatch):
     assert 1.0 < found["p50"] <= found["p99"] < 1e6
 
 
+@pytest.mark.extension("lanes")
 @pytest.mark.slow
 def test_two_lanes_are_timed_beside_one():
     assert 0.1 < _gpu_lanes.two_lanes(CPU, "mlp") < 10.0

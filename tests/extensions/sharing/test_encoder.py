@@ -203,7 +203,7 @@ def epochs(heard):
     return [m for m in heard if m["op"] == "epoch"]
 
 
-@pytest.mark.extension("fusion")
+@pytest.mark.extension("fusion", "lanes")
 def test_trials_in_seats_are_trained_together_on_activations(alone, lane):
     tasks = [
         segment(

@@ -198,6 +198,7 @@ def test_a_copy_has_all_that_the_batch_has_and_nothing_in_common_with_it():
     assert batch["y"][0].any()
 
 
+@pytest.mark.extension("lanes")
 def test_in_a_lane_and_alone_trials_have_the_same_bits(alone, lane):
     tasks = [segment(Noisy, 1, 5, trial=f"s-{n:04}", fence=n + 1, replicate=0) for n in range(4)]
     for i, each in enumerate(tasks):
@@ -208,6 +209,7 @@ def test_in_a_lane_and_alone_trials_have_the_same_bits(alone, lane):
     assert len(hashes(heard)) == 20
 
 
+@pytest.mark.extension("lanes")
 def test_one_that_is_stopped_or_fails_leaves_the_others_their_bits(alone, lane):
     def task(n, epochs=8, *, fails=False):
         fields = {"fence": n + 1, "replicate": 0, "params": {"lr": 0.1 / (n + 1), "fails": fails}}
@@ -249,6 +251,7 @@ def reported(lane, code, count, epochs=6, **fields):
     return [m for m in hear_all(lane, tasks) if m["op"] in ("epoch", "remarked")]
 
 
+@pytest.mark.extension("lanes")
 def test_a_trial_alone_says_that_reading_once_would_pay(lane):
     said, *epochs = reported(lane, ReadSlowly, 1)
     assert "example by example" in said["text"]
@@ -256,6 +259,7 @@ def test_a_trial_alone_says_that_reading_once_would_pay(lane):
     assert {(m["together"], m["readers"], m["alone"]) for m in epochs} == {(0, 1, 0.0)}
 
 
+@pytest.mark.extension("lanes")
 def test_trials_that_read_once_say_what_each_takes_alone(lane):
     def met(heard):
         return sum(m.get("readers") == 4 for m in heard) >= 12
@@ -270,6 +274,7 @@ def test_trials_that_read_once_say_what_each_takes_alone(lane):
     assert sum(m["seconds"] for m in shared) < 0.6 * sum(m["alone"] for m in shared)
 
 
+@pytest.mark.extension("lanes")
 @pytest.mark.parametrize(
     ("code", "fields"),
     [(StepsSlowly, {}), (ReadSlowly, {"replicate": None}), (ReadSlowly, {"ext": {}})],

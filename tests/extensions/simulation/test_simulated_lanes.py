@@ -12,6 +12,8 @@ from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.company import Company
 from penstock.scheduler.policies.srtf import PATIENCE, SHORTEST
 
+pytestmark = pytest.mark.extension("lanes")
+
 NEAR = 0.05
 
 

@@ -57,6 +57,7 @@ def test_a_device_takes_what_fits_and_gets_it_back():
     assert memory.claim(2, slot, MemoryNeed(5 * GIB)) == ""
 
 
+@pytest.mark.extension("lanes")
 def test_the_residents_of_a_lane_need_one_step_at_a_time():
     [device] = simulated_devices("gpu:1*2x2", 10.0)
     memory = DeviceMemory([device])

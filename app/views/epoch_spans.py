@@ -1,0 +1,38 @@
+"""When epochs were computed, as far as that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ..extensions import of_ends
+
+#: A begin and an end (seconds since 1970).
+Span = tuple[float, float]
+
+
+class TimedRow(Protocol):
+    """An accepted epoch, as the engine or the ledger has it."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def began(self) -> float | None: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def slot(self) -> int: ...
+
+
+def epoch_spans(rows: Sequence[TimedRow], seats: Mapping[str, int]) -> list[list[Span]]:
+    """Return the spans of each of ``rows``, in order: one, or several where a trainer was shared.
+
+    ``seats`` is how many slots of a device share a trainer, by the device's name.
+    """
+    found = [[(row.at - row.seconds, row.at)] for row in rows]
+    for shared_spans in of_ends("show", "shared_spans"):
+        for index, spans in shared_spans(rows, seats).items():
+            found[index] = spans
+    return found

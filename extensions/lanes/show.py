@@ -1,0 +1,7 @@
+"""What readers see of lanes."""
+
+from __future__ import annotations
+
+from .spans import shared_spans
+
+__all__ = ["shared_spans"]

@@ -1,0 +1,31 @@
+"""A run's part of its trainer's time, where an extension lets several be at work there by turns."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Passing(Protocol):
+    """A turn as training sees it: its clock, and when and how it is passed on."""
+
+    def clock(self) -> float:
+        """Return the seconds on a clock that stands still while others have the turn."""
+
+    def is_over(self) -> bool:
+        """Tell whether the turn should be passed on now."""
+
+    def pass_on(self) -> None:
+        """Let others have their turns, and come back for the next one."""
+
+
+class Turn(Passing, Protocol):
+    """A run's part in the turns. Its own thread calls all but ``hurry``."""
+
+    #: Seconds in which others had the turn since this one's first began.
+    away: float
+
+    def begin_anew(self) -> None:
+        """Begin the turn anew: what was loaded in it so far is not held against the trial."""
+
+    def hurry(self) -> None:
+        """Give it the next turn: it has been stopped, and is to end. Called from any thread."""
