@@ -93,7 +93,7 @@ def test_the_wheel_has_the_files_of_the_package_and_no_other(wheel):
     ours = {f"penstock/{name}" for name in shipped()}
     assert {name for name in names if not name.startswith(info)} == ours
     assert {Path(name).suffix for name in ours} == {
-        *(".py", ".typed", ".lua", ".html", ".css", ".js", ".json", ".svg", ".md")
+        *(".py", ".pyi", ".typed", ".lua", ".html", ".css", ".js", ".json", ".svg", ".md")
     }
 
 
