@@ -23,7 +23,6 @@ import penstock
 import psutil
 import torch
 from penstock.app import extensions
-from penstock.extensions.lanes.worker import share, variables
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.trainer import variables as names
@@ -228,6 +227,8 @@ class Trainer:
 
     def __init__(self, folder: Path, seats: int, kept: Path | None = None) -> None:
         """Trainers with one folder ``kept`` share batches."""
+        from penstock.extensions.lanes.worker import share, variables
+
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))
         turns = folder / "turns"
