@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 from penstock import nas
+from penstock.extensions.nas.weights import SuperNetWeights
 from penstock.tasks.checkpoints.checkpoint import Store
 from penstock.tasks.checkpoints.state import state_hash
-from penstock.tasks.checkpoints.weights import SuperNetWeights
 from torch import nn
 
 from ._gangs import Pool, Stage, straight

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...profiling.base.errors import BackendError
-from ...tasks.checkpoints.weights import SuperNetWeights
 from ...tasks.process.failure import Lost
 from ...tasks.process.messages import SegmentTask, dumps
 from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
 from ...tasks.training.loop import Result
 from ...tasks.training.training import Training
 from .models.choices import choices_of
+from .weights import SuperNetWeights
 
 #: The name of the extension.
 NAME = "nas"
@@ -77,7 +77,9 @@ class _Descriptions(Hook):
         of = task.ext.get(NAME, {}).get("supernet")
         if of is None:
             return
-        training.recalibrated = of["batches"]
+        from .recalibration import Recalibration
+
+        training.instead = Recalibration(of["batches"])
         if kept:
             try:
                 self._supernet.give(training.model, of["uri"], of["state_hash"])

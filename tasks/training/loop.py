@@ -32,7 +32,6 @@ from .backward import backward
 from .data import by_rows, length, read
 from .evaluation import MeanLoss, evaluate, metered
 from .options import check_options
-from .recalibration import measured_anew
 from .seeding import seed_everything, seed_phase, seed_torch
 from .training import Training
 
@@ -110,17 +109,14 @@ def start(
 
 
 def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
-    """Train one epoch and evaluate it. ``evaluated`` is false only if a replay discards it.
-
-    A candidate of a super-net is not trained but recalibrated (``nas.recalibration``).
-    """
+    """Train one epoch and evaluate it. ``evaluated`` is false only if a replay discards it."""
     began = run.clock()
     run.begin_epoch()
     metrics = {}
-    if run.recalibrated is None:
+    if run.instead is None:
         metrics["train_loss"] = _train(run, tick)
     else:
-        recalibrate(run, run.recalibrated, tick)
+        run.instead(run, tick)
     # A plateau schedule reads the validation loss, so a replay needs it too.
     plateau = isinstance(run.schedule, ReduceLROnPlateau)
     if evaluated or plateau:
@@ -141,7 +137,7 @@ def time_steps(run: Training, steps: int, check: Callable[[], None]) -> Iterator
     What they make of ``run`` is of no use. ``check`` is called before each step, and may raise.
     There are no steps if an epoch has fewer.
     """
-    batches = _batches(run)
+    batches = batches_of(run)
     if len(batches) < steps:
         return
     window = StepWindow(run.system, 0, steps)
@@ -156,8 +152,8 @@ def time_steps(run: Training, steps: int, check: Callable[[], None]) -> Iterator
             yield time.perf_counter() - began
 
 
-def _batches(run: Training) -> tuple[Tensor, ...]:
-    """The examples of each step of the epoch, whose random numbers begin here."""
+def batches_of(run: Training) -> tuple[Tensor, ...]:
+    """Return the examples of each step of the epoch, whose random numbers begin here."""
     names = (run.seed, run.number, run.epoch)
     seed_phase(run.device, "epoch", *names)
     generator = torch.Generator().manual_seed(key("order", *names))
@@ -167,7 +163,7 @@ def _batches(run: Training) -> tuple[Tensor, ...]:
 
 
 def _train(run: Training, tick: Tick) -> float:
-    batches = _batches(run)
+    batches = batches_of(run)
     loss_of = MeanLoss()
     for window in run.windows or [StepWindow(run.system, 0, len(batches))]:
         gradients = _by_batch(run, batches, window)
@@ -192,25 +188,6 @@ def _train(run: Training, tick: Tick) -> float:
     return loss_of.value(length(run.data.train))
 
 
-def recalibrate(run: Training, most: int, tick: Tick) -> None:
-    """Measure running statistics anew over the epoch's first ``most`` batches, each a step."""
-    batches = _batches(run)[:most]
-    names = (run.seed, run.number, run.epoch)
-    steps = range(1, len(batches) + 1)
-    reads = [key("read", *names, step, 0) for step in steps]
-    with measured_anew(run.model) as layers, torch.no_grad(), run.system.computing(run.device):
-        if not layers:
-            return
-        batch_of = _read(run, batches, reads, run.system)
-        for step in steps:
-            run.pass_turn(training=False)
-            tick(run.epoch, step, len(batches))
-            with metered(run, step - 1):
-                batch, _ = next(batch_of)
-                seed_phase(run.device, "step", *names, step, 0)
-                run.code.loss(run.model, batch)
-
-
 def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:
     loss = next(gradients)
     run.code.clip(run.model)
@@ -226,7 +203,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
     seeds = [key("step", *names, step, 0) for step in steps]
     parts = batches[window.first : window.stop]
     reads = [key("read", *names, step, 0) for step in steps]
-    batch_of = _read(run, parts, reads, window.system)
+    batch_of = read_batches(run, parts, reads, window.system)
     seed_step = seed_torch if by_rows(run.data.train) is not None else seed_everything
     for seed in seeds:
         began = time.perf_counter()
@@ -272,10 +249,10 @@ def _shares(
         for shard in mine:
             examples.append(batches[step][parts[shard].start : parts[shard].stop])
             keys.append(key("read", run.seed, run.number, run.epoch, step + 1, shard))
-    return _read(run, examples, keys, window.system)
+    return read_batches(run, examples, keys, window.system)
 
 
-def _read(
+def read_batches(
     run: Training, parts: Sequence[Tensor], keys: Sequence[int], system: System
 ) -> Iterator[tuple[Any, int]]:
     found = run.batches

@@ -72,9 +72,9 @@ class Training:
     fixed: dict[str, float] | None = None
     #: The last epoch that was trained; 0 before the first.
     epoch: int = 0
-    #: Over how many batches its running statistics are measured anew, where it is a candidate of a
-    #: super-net, whose epoch is an evaluation; None: it is trained.
-    recalibrated: int | None = None
+    #: Is called instead of training an epoch, with this and with what is to be called before each
+    #: step (``loop.Tick``); None: it is trained.
+    instead: Callable[[Training, Callable[[int, int, int], None]], None] | None = None
     #: Its hyperparameters, some of which may change with the epoch.
     pieces: Pieces = field(default_factory=lambda: Pieces({}))
     #: The trial's own system configuration.

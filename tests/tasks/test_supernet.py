@@ -13,6 +13,7 @@ from penstock import UsageError, nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
 from penstock.extensions.fusion.operators.not_fused import NotFused
 from penstock.extensions.fusion.structure import structure_of
+from penstock.extensions.nas.recalibration import Recalibration
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.checkpoints.checkpoint import Store
 from penstock.tasks.contracts.rng import key
@@ -259,7 +260,7 @@ def test_the_first_steps_of_a_super_net_are_not_taken_for_what_it_needs(one_thre
 def test_the_memory_of_a_candidate_is_that_of_an_evaluation(one_thread):
     def candidate():
         training = begin(PathOfWeights({}))
-        training.recalibrated = 3
+        training.instead = Recalibration(3)
         return training
 
     found = estimate(candidate)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...profiling.base.errors import BackendError, TrialFailed
-from .checkpoint import load
+from ...tasks.checkpoints.checkpoint import load
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,12 +10,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch.nn.modules.batchnorm import _NormBase
+
+from ...tasks.contracts.rng import key
+from ...tasks.training.evaluation import metered
+from ...tasks.training.loop import Tick, batches_of, read_batches
+from ...tasks.training.seeding import seed_phase
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from ...tasks.training.training import Training
+
+
+@dataclass(frozen=True, slots=True)
+class Recalibration:
+    """What an epoch of a candidate is instead of training."""
+
+    #: The most batches over which running statistics are measured.
+    batches: int
+
+    def __call__(self, run: Training, tick: Tick) -> None:
+        """Measure running statistics anew over the first batches of the epoch, each a step."""
+        batches = batches_of(run)[: self.batches]
+        names = (run.seed, run.number, run.epoch)
+        steps = range(1, len(batches) + 1)
+        reads = [key("read", *names, step, 0) for step in steps]
+        with measured_anew(run.model) as layers, torch.no_grad(), run.system.computing(run.device):
+            if not layers:
+                return
+            batch_of = read_batches(run, batches, reads, run.system)
+            for step in steps:
+                run.pass_turn(training=False)
+                tick(run.epoch, step, len(batches))
+                with metered(run, step - 1):
+                    batch, _ = next(batch_of)
+                    seed_phase(run.device, "step", *names, step, 0)
+                    run.code.loss(run.model, batch)
 
 
 @contextmanager
