@@ -6,7 +6,6 @@ import json
 import threading
 
 import local_objectives
-import nas_code
 import optuna
 import psutil
 import pytest
@@ -241,8 +240,11 @@ def test_an_objective_that_can_have_no_history_is_given_up(trainer, tmp_path):
     assert not link.of_kind("announced")
 
 
+@pytest.mark.extension("nas")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_of_a_gang_only_the_first_member_says_that_the_model_is_over_a_bound(trainer, rank):
+    import nas_code
+
     link = Link()
     task = segment(
         nas_code.bounded, trial="s-0001", metric="epochs", rank=rank, queues=("a.s0", "b.s0"),

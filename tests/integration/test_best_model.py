@@ -14,7 +14,7 @@ from nas_code import Chain, Fitted, Mutated, Net, Plain, activation, behind, tra
 from penstock import ASHA, Float, FullBudget, Limits, UsageError, create_study, load_study, nas
 from torch import nn
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("nas")]
 
 SPACES = {
     Fitted: lambda: nas.space(Net),

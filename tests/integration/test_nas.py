@@ -40,7 +40,7 @@ from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import check_params, parse_space
 from penstock.extensions.nas.events import Derived, Described
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("nas")]
 
 SAMPLERS = {
     "random": "random",

@@ -27,7 +27,7 @@ from penstock import (
 from penstock.app.host import locks
 from supernet_code import Candidate, Sized, Space, Super
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extension("nas")]
 
 
 @pytest.fixture(scope="module")

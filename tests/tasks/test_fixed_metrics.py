@@ -16,6 +16,8 @@ from torch.distributed import HashStore
 from trainer_here import Trainer
 from trainer_process import segment
 
+pytestmark = pytest.mark.extension("nas")
+
 PARAMS = {"width": 4, "op": "linear"}
 SIZE = 4 * 3 + 4 + 4 + 1
 

@@ -27,6 +27,9 @@ from trainer_process import known, segment
 
 from benchmarks.nas import at_random
 
+#: ``benchmarks.nas`` needs the last two.
+pytestmark = pytest.mark.extension("fusion", "sharing", "simulation")
+
 SPACE = nas.space(Space)
 PARAMS = {
     "depth": 2, "op0": "tanh", "op1": "relu", "join": 1,
