@@ -5,8 +5,8 @@ An extension is a folder of ``extensions/``. Its ends are modules in it, each op
 ``scheduler``: ``plug``, for the engine; ``convert``, for snapshots of 0.2; ``STATE``, the type of
 its state, where that is no plain JSON.
 ``events``: ``EVENTS``, its kinds of event by their names in a ledger.
-``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), and ``check_spec`` and
-``check_submitted`` of a study at the scheduler's door.
+``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), ``check_plan`` of a study as its
+user's code describes it, and ``check_spec`` and ``check_submitted`` of one at the scheduler's door.
 ``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
@@ -72,6 +72,8 @@ FIELDS: Mapping[str, str] = {
 }
 #: The extension by which slots of a device share a trainer (``Device.seats``).
 SEATS = "lanes"
+#: The extension that a field of a study's strategy needs where it has a value.
+OF_STRATEGY: Mapping[str, str] = {"supernet": "nas"}
 #: The extension that a strategy in a study's file needs.
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 #: The extension that a command needs.
@@ -185,6 +187,9 @@ def check_extended(spec: StudySpec) -> None:
     for field, name in FIELDS.items():
         if not is_default(field, getattr(spec, field)):
             end_of(name, "spec", field)
+    for field, name in OF_STRATEGY.items():
+        if getattr(spec.strategy, field) is not None:
+            end_of(name, "spec", f"strategy.{field}")
     for check in of_ends("spec", "check_spec"):
         check(spec)
 
@@ -218,7 +223,8 @@ def owner_of(kind: str) -> str | None:
 
 def needed_by(spec: StudySpec) -> tuple[str, ...]:
     """Return the extensions that a study's specification says it needs."""
-    named = (name for field, name in FIELDS.items() if not is_default(field, getattr(spec, field)))
+    named = [name for field, name in FIELDS.items() if not is_default(field, getattr(spec, field))]
+    named += (n for field, n in OF_STRATEGY.items() if getattr(spec.strategy, field) is not None)
     return tuple(dict.fromkeys(named))
 
 

@@ -16,7 +16,7 @@ from penstock import UsageError, create_study
 from penstock.app import extensions
 from penstock.app.cli.main import app
 from penstock.app.extensions import EXTENSIONS, FIELDS
-from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.study import StrategySpec, SuperNet
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 
@@ -102,6 +102,15 @@ GIVEN = {
     "energy_weight": 0.5,
     "probing": "bandit",
 }
+
+
+@pytest.mark.usefixtures("nothing_there")
+def test_candidates_of_a_super_net_are_not_trained_where_their_extension_is_not_there():
+    of = SuperNet("trial 0 of s", "file:///c/0.pt", "h", 20)
+    study = spec(StrategySpec("full", max_epochs=1, supernet=of))
+    assert extensions.needed_by(study) == ("nas",)
+    with pytest.raises(UsageError, match=r"strategy.supernet needs the extension nas"):
+        extensions.check_extended(study)
 
 
 @pytest.mark.usefixtures("nothing_there")

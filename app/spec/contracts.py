@@ -13,7 +13,7 @@ from ...profiling.base.errors import UsageError
 from ...tasks.contracts.by_value import behind, name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
 from ..common.validation import whole
-from ..extensions import end_of
+from ..extensions import end_of, of_ends
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
@@ -66,8 +66,8 @@ def check_contract(
         _check_own_loop(plan, contract)
     if strategy.name == "pbt":
         _check_pbt(plan, contract, space, strategy)
-    if strategy.supernet is not None:
-        _check_candidates(plan, contract)
+    for check in of_ends("spec", "check_plan"):
+        check(plan, contract, strategy)
 
 
 def check_replicates(seeding: str, replicates: int) -> int:
@@ -143,20 +143,6 @@ def _check_pbt(plan: StudyPlan, contract: str, space: Space | None, strategy: St
     for name in strategy.explore or ():
         if name not in known:
             raise UsageError.refuse("PBT.explore", name, f"names of the space: {', '.join(known)}")
-
-
-def _check_candidates(plan: StudyPlan, contract: str) -> None:
-    """Refuse what candidates of a super-net, whose epoch is an evaluation, have no use for."""
-    if contract != "torch":
-        allowed = f"for a TorchTrainable, not for {NAMES[contract]}: it has its own training loop"
-        raise UsageError.refuse("strategy", "OneShot", allowed)
-    for field in ("shards", "max_width"):
-        value = getattr(plan.resources, field)
-        if (value or 1) > 1:
-            allowed = "1 with OneShot: candidates are evaluated beside each other, a device each"
-            raise UsageError.refuse(f"resources.{field}", value, allowed)
-    if plan.system.mode == "tune":
-        raise UsageError.refuse("system", "tune", "reuse or off with OneShot, which trains nothing")
 
 
 def _check_own_loop(plan: StudyPlan, contract: str) -> None:

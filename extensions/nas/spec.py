@@ -1,0 +1,28 @@
+"""Checks what a study of candidates asks for, whose epoch is an evaluation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...app.spec.contracts import NAMES
+from ...profiling.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from ...app.spec.plan import StudyPlan
+    from ...scheduler.model.study import StrategySpec
+
+
+def check_plan(plan: StudyPlan, contract: str, strategy: StrategySpec) -> None:
+    """Refuse what candidates of a super-net have no use for. Raises UsageError."""
+    if strategy.supernet is None:
+        return
+    if contract != "torch":
+        allowed = f"for a TorchTrainable, not for {NAMES[contract]}: it has its own training loop"
+        raise UsageError.refuse("strategy", "OneShot", allowed)
+    for field in ("shards", "max_width"):
+        value = getattr(plan.resources, field)
+        if (value or 1) > 1:
+            allowed = "1 with OneShot: candidates are evaluated beside each other, a device each"
+            raise UsageError.refuse(f"resources.{field}", value, allowed)
+    if plan.system.mode == "tune":
+        raise UsageError.refuse("system", "tune", "reuse or off with OneShot, which trains nothing")
