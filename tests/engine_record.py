@@ -180,6 +180,8 @@ class Said(list[Any]):
             ]
         if kind == "EngineState" and known is not None:
             return [("tuned", known.workloads, {})]
+        if kind == "Attempt" and (turns := self.ext.get("lanes")) is not None:
+            return [("weight", turns.weights.get(value.segment.fence, 1.0), 1.0)]
         if kind == "Trial" and known is not None:
             self.note()
             suspect = known.suspects.get(value.id)

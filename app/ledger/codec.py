@@ -58,6 +58,12 @@ REMOVED_FIELDS: dict[str, Any] = {
     "earlier": [],
     "apart": False,
     "apart_from_others": False,
+    "together": 1,
+    "unlike": False,
+    "readers": 0,
+    "singles": 0,
+    # Of attempts in a snapshot.
+    "weight": 1.0,
     "architectures": {
         "first": None,
         "choices": [],

@@ -25,7 +25,6 @@ from typing import Any
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.study import StudySpec
 from ...scheduler.state.company import Company
-from ...scheduler.state.lane_time import residents
 from ...scheduler.state.state import Attempt, EngineState, StudyState
 from ...scheduler.strategies.base import rungs_of
 from .name import NAME
@@ -152,7 +151,7 @@ class Seating(Company):
         """Return how many attempts of its study are in the lane of one of them."""
         member = attempt.segment.members[0]
         device = self._state.devices[member.device]
-        there = residents(self._state, device, device.device.lane(member.slot))
+        there = self._state.residents(device, device.device.lane(member.slot))
         return sum(each.study == attempt.study for each in there)
 
     def more(self, study: StudyState) -> int:
@@ -165,7 +164,7 @@ class Seating(Company):
             if device.device.seats == 1 or not state.usable(each) or each in study.refused:
                 continue
             for lane in device.lanes_in_use():
-                there = sum(other.study == name for other in residents(state, device, lane))
+                there = sum(other.study == name for other in state.residents(device, lane))
                 if there:
                     free = sum(not device.fences[slot] for slot in device.seats_of(lane))
                     found += max(0, min(free, most - there))

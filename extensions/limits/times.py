@@ -15,7 +15,7 @@ is behind by more than ``MARGIN`` may bring the study to its limit sooner. The s
 from __future__ import annotations
 
 from ...scheduler.model.study import HOUR, KWH, deadline_of
-from ...scheduler.state.lane_time import lane_seconds
+from ...scheduler.state.slot_time import slot_seconds
 from ...scheduler.state.spending import device_share
 from ...scheduler.state.state import EngineState, StudyState
 
@@ -98,7 +98,7 @@ def _level_and_rate(
             part, since = 1.0, attempt.dispatched_at
         share = device_share(state, attempt, priced=priced)
         rate += share * part
-        level += share * (lane_seconds(attempt, since) - attempt.charged - part * since)
+        level += share * (slot_seconds(attempt, since) - attempt.charged - part * since)
     return level, rate
 
 

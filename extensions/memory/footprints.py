@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from ...scheduler.model.decisions import Member
 from ...scheduler.model.trial import FINAL, Trial, TrialState
-from ...scheduler.resources.lanes import in_use
 from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import NO_VALUES, SegmentValues
 from ...scheduler.state.next_trials import next_trials
@@ -51,7 +50,7 @@ class Footprints:
             return
         # A resident that needs less than its seat's part makes room in its lane.
         there = [each for each in trial.members if each.device in self._state.devices]
-        resident = any(in_use(self._state, member) for member in there)
+        resident = any(self._state.is_beside(member) for member in there)
         if trial.state is TrialState.WAITING or (resident and self._state.ready):
             self._core.offer_slots()
 

@@ -22,7 +22,6 @@ from ...profiling.devices.device import Device
 from ...scheduler.model.decisions import Member
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.company import Company
-from ...scheduler.state.lane_time import residents
 from ...scheduler.state.state import EngineState
 from .fit import RESERVE, Need, fit_needs, gib, need
 from .known import known_study, known_trial
@@ -50,7 +49,7 @@ def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
     """The residents of each lane of a device that is in use."""
     device = state.devices[name]
     return {
-        lane: [state.trials[each.segment.trial] for each in residents(state, device, lane)]
+        lane: [state.trials[each.segment.trial] for each in state.residents(device, lane)]
         for lane in device.lanes_in_use()
     }
 
@@ -90,7 +89,7 @@ def left_in_lane(state: EngineState, company: Company, slot: Member, trial: Tria
     if known.device.memory is None:
         return 0.0
     lane = known.device.lane(slot.slot)
-    there = residents(state, known, lane)
+    there = state.residents(known, lane)
     together = [*(state.trials[each.segment.trial] for each in there), trial]
     found = lane_need(state, company, known.device, together)
     return lane_memory(known.device) - (found.total if found else 0)

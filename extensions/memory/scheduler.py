@@ -5,7 +5,6 @@ from __future__ import annotations
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Member
 from ...scheduler.model.trial import Trial
-from ...scheduler.resources.lanes import in_use
 from ...scheduler.resources.slots import at_once
 from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import Extension
@@ -34,7 +33,7 @@ def plug(parts: Parts) -> Extension:
         segment=footprints.next_segment,
         too_full=lambda trial, slot: _too_full(core, trial, slot),
         limit=lambda name: slot_limit(state, core.extensions.company, name),
-        left_free=lambda trial, slot: _left_free(core, trial, slot),
+        crowding=lambda trial, slot: _left_free(core, trial, slot),
         overfull=lambda device, trials: lane_is_too_small(
             state, core.extensions.company, device, trials
         ),
@@ -52,7 +51,7 @@ def _too_full(core: Core, trial: Trial, slot: Member) -> str:
     state, company, name = core.state, core.extensions.company, slot.device
     if state.is_free(name):
         return "it ran out of all memory of the device" if is_too_small(state, name, trial) else ""
-    if in_use(state, slot):
+    if state.is_beside(slot):
         return lane_too_full(state, company, slot, trial)
     limit = slot_limit(state, company, name, trial)
     return "" if at_once(state, name) < limit.slots else limit.why
@@ -60,6 +59,6 @@ def _too_full(core: Core, trial: Trial, slot: Member) -> str:
 
 def _left_free(core: Core, trial: Trial, slot: Member) -> float:
     """Return the bytes that stay free if the trial takes a slot beside others."""
-    if in_use(core.state, slot):
+    if core.state.is_beside(slot):
         return left_in_lane(core.state, core.extensions.company, slot, trial)
     return left(core.state, slot.device, trial)

@@ -18,7 +18,6 @@ from ..model.trial import FINAL, Failure, Step, Trial
 from ..planning.planning import Planning
 from ..planning.snapshots import MAX_VAIN_WINDOWS
 from ..state.core import Core, Refused, Unfit
-from ..state.lane_time import residents
 from ..state.state import StudyState
 from ..strategies.base import UNBOUNDED
 from .checkpoints import Checkpoints
@@ -237,7 +236,7 @@ class Attempts:
             return False
         member = attempt.segment.members[0]
         device = self._state.devices[member.device]
-        return len(residents(self._state, device, device.device.lane(member.slot))) > 1
+        return len(self._state.residents(device, device.device.lane(member.slot))) > 1
 
     def _end_trial(self, study: StudyState, trial: Trial) -> None:
         """Do what follows when the trial will reach no further target."""

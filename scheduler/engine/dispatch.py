@@ -12,7 +12,6 @@ continues at the new width. A member of a gang has a whole device, with all its 
 from __future__ import annotations
 
 import math
-from functools import cache, partial
 
 from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.study import shards_of
@@ -20,12 +19,10 @@ from ..model.trial import Step, Trial
 from ..planning.planning import Planning
 from ..resources.fair_share import TOLERANCE, FairShare
 from ..resources.giving_way import GivingWay
-from ..resources.lanes import free_seats, in_use, no_seat, seats_open_to
 from ..resources.packing import Packing
 from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slot_choice import members_of, warm_first
 from ..resources.slots import devices_are_reserved_for, free_slots
-from ..resources.turn_weights import TurnWeights
 from ..state.core import Core
 from ..state.extensions import SegmentValues
 from ..state.state import Attempt, StudyState
@@ -50,7 +47,6 @@ class Dispatcher:
         planning: Planning,
         packing: Packing,
         giving_way: GivingWay,
-        turn_weights: TurnWeights,
         proposals: Proposals,
     ) -> None:
         self._core = core
@@ -60,7 +56,6 @@ class Dispatcher:
         self._planning = planning
         self._packing = packing
         self._giving_way = giving_way
-        self._turn_weights = turn_weights
         self._proposals = proposals
 
     def fill(self) -> None:
@@ -75,12 +70,12 @@ class Dispatcher:
         if self._state.cross_study:
             self._proposals.pull_next()
             self._planning.replan(self._free_slots())
-        free, seats = self._free_slots(), free_seats(self._state)
+        free, seats = self._free_slots(), self._core.extensions.seats.free()
         while free or seats:
             self._planning.replan(free)
             blocked = list[Trial]()
             if self._dispatch_waiting(free, seats, blocked):
-                free, seats = self._free_slots(), free_seats(self._state)
+                free, seats = self._free_slots(), self._core.extensions.seats.free()
             # Seats are for who waits: one more trial at work would make none faster, unless they
             # are trained together.
             elif not (
@@ -161,12 +156,8 @@ class Dispatcher:
         its place. A packed plan has no such bound until it is patient.
         """
         dispatched = False
-        seatable = self._giving_way.seatable(len(free)) if seats else ()
         shared = self._state.shared_at is not None
-        # By study: of the trials that wait most are of few studies.
-        open_to = cache(
-            partial(seats_open_to, self._state, self._core.extensions.company, tuple(seats))
-        )
+        open_to = self._core.extensions.seats.open_to(seats, len(free))
         for name in self._shares.in_order() if shared else list(self._state.ready):
             if not (free or seats):
                 break
@@ -176,11 +167,11 @@ class Dispatcher:
             held = study.unheard and not trial.begun and len(free + seats) <= len(study.unheard)
             if held or not study.runnable or self._planning.should_wait_for_plan(trial):
                 continue
-            beside = open_to(trial.study) if name in seatable else ()
+            beside = open_to(trial) if seats else ()
             joinable = [
                 s
                 for s in (*free, *(s for s in beside if s in seats))
-                if s.device not in study.refused and self._may_join(trial, s)
+                if s.device not in study.refused and not self._core.extensions.too_full(trial, s)
             ]
             if not joinable and self._state.packed and not self._state.patient:
                 continue
@@ -213,13 +204,6 @@ class Dispatcher:
 
     def _free_slots(self) -> list[Member]:
         return free_slots(self._state, self._core.extensions)
-
-    def _may_join(self, trial: Trial, slot: Member) -> bool:
-        """Tell whether ``trial`` may go to the free slot, beside the trials at work there."""
-        company = self._core.extensions.company
-        if in_use(self._state, slot) and no_seat(self._state, company, slot, trial):
-            return False
-        return not self._core.extensions.too_full(trial, slot)
 
     def _open_window(self, study: StudyState, trial: Trial, free: list[Member]) -> bool:
         """Measure widths of a waiting trial, if the plan has a window for it and devices are free.
@@ -365,10 +349,17 @@ class Dispatcher:
             system=values.system,
             width_epochs=width_epochs,
             undivided=values.undivided,
-            weights=self._turn_weights.enter(attempt),
+            weights=self._weights(attempt),
             copies=() if widths else self._core.extensions.copies(study, trial, segment),
             until=until,
             suggestions=trial.suggestions,
             ext=values.ext,
         )
         self._core.out.append(dispatch)
+
+    def _weights(self, attempt: Attempt) -> tuple[tuple[str, float], ...]:
+        """Return the weights in the attempt's lane, if it has one seat of several."""
+        members = attempt.segment.members
+        if self._state.devices[members[0].device].device.seats == 1 or len(members) > 1:
+            return ()
+        return self._core.extensions.seats.entered(attempt)

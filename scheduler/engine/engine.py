@@ -72,7 +72,6 @@ from ..planning.planning import Planning
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..resources.packing import Packing
-from ..resources.turn_weights import TurnWeights
 from ..state.core import Core, Refused, Unfit
 from ..state.epoch_times import epoch_ends
 from ..state.extensions import Extension, Extensions
@@ -125,7 +124,6 @@ class Engine:
         self._planning = planning = Planning(core)
         self._packing = packing = Packing(core)
         self._giving_way = giving_way = GivingWay(core)
-        turn_weights = TurnWeights(core)
         signatures = Signatures(core)
         self._proposals = proposals = Proposals(core, checkpoints=checkpoints)
         self._dispatcher = dispatcher = Dispatcher(
@@ -135,7 +133,6 @@ class Engine:
             planning=planning,
             packing=packing,
             giving_way=giving_way,
-            turn_weights=turn_weights,
             proposals=proposals,
         )
         self._attempts = attempts = Attempts(

@@ -21,7 +21,7 @@ from ..planning.planning import Planning
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..state.core import Core, Refused
-from ..state.lane_time import settle
+from ..state.slot_time import settle
 from ..state.state import ERA, Attempt, StudyState
 from .attempts import Attempts
 from .checkpoints import Checkpoints
@@ -139,8 +139,9 @@ class Epochs:
         if attempt.accompanied or event.together != 1 or event.readers or event.company:
             learnt = self._core.extensions.company.observe(study, attempt, event)
             capacity_changed = capacity_changed or learnt
-        settle(self._state, attempt, self._core.at)
-        attempt.epoch_from = attempt.in_turn
+        if attempt.counted_at is not None:
+            settle(self._state, attempt, self._core.at)
+            attempt.epoch_from = attempt.in_turn
         self._core.charge(attempt, event.joules or 0.0)
         self._planning.count_epoch(trial, len(members))
         if study.spec.id in self._core.extensions.by_study:

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.study import ENDLESS, deadline_of
 from ..model.trial import TrialState
-from ..resources.lanes import free_seats, no_seat
 from ..resources.slots import can_move, devices_are_reserved_for, free_slots, slot_limit
-from ..resources.turn_weights import who_measures, why_without_turns
 from ..state.epoch_times import next_epochs
-from ..state.lane_time import residents
 from ..state.state import Attempt, EngineState
 from ..strategies.base import UNBOUNDED
 from .forecast import late_by, study_end
@@ -91,7 +88,7 @@ def _running(engine: Engine, fence: int, attempt: Attempt, at: float) -> Facts:
             reason = "until this epoch's end: its study is paused"
         elif drained:
             reason = "until this epoch's end: its device is taken out"
-    if without := why_without_turns(state, attempt):
+    if without := engine.extensions.seats.why_idle(attempt):
         reason = f"has no turns for now: {without}"
     return {
         "study": study.spec.name,
@@ -128,10 +125,8 @@ def _waiting(engine: Engine, at: float) -> list[Facts]:
             reason = (
                 f"first in line: what becomes free is kept for it until it has {needed} devices"
             )
-        elif position == 0 and (seats := free_seats(state)):
-            why = no_seat(
-                state, engine.extensions.company, seats[0], trial
-            ) or engine.extensions.too_full(trial, seats[0])
+        elif position == 0 and (seats := engine.extensions.seats.free()):
+            why = engine.extensions.too_full(trial, seats[0])
             reason += f"; no seat beside others: {why}" if why else ""
         position += study.runnable
         found.append(_waits(state, name, at, reason))
@@ -172,40 +167,10 @@ def _shared(engine: Engine) -> list[Facts]:
             "trials": len(each.at_work),
             "why": slot_limit(state, extensions, name).why,
         }
-        | ({"lanes": _lanes(engine, name)} if each.device.seats > 1 else {})
+        | ({"lanes": extensions.seats.facts(name)} if each.device.seats > 1 else {})
         for name, each in state.devices.items()
         if each.device.slots > 1 and each.at_work
     ]
-
-
-def _lanes(engine: Engine, name: str) -> list[Facts]:
-    """Each lane in use: what extensions know of it, and whose turns count how much.
-
-    ``part`` is a resident's part of the lane's time; ``why`` says why it has none.
-    """
-    state = engine.state
-    device = state.devices[name]
-    found = []
-    for lane in device.lanes_in_use():
-        there = residents(state, device, lane)
-        trials = [state.trials[each.segment.trial] for each in there]
-        measuring = who_measures(there)
-        found.append(
-            {
-                "lane": lane,
-                **engine.extensions.of_lane(name, lane),
-                "residents": [
-                    {
-                        "study": state.studies[trial.study].spec.name,
-                        "trial": trial.number,
-                        "part": each.part if measuring is None else float(each is measuring),
-                        "why": why_without_turns(state, each),
-                    }
-                    for each, trial in zip(there, trials, strict=True)
-                ],
-            }
-        )
-    return found
 
 
 def _study(engine: Engine, name: str, at: float) -> Facts:

@@ -28,7 +28,6 @@ from ..model.trial import Trial, TrialState
 from ..policies.names import is_plugin
 from ..policies.registry import find_policy
 from ..resources.slots import free_slots
-from ..resources.turn_weights import any_without_turns
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from .snapshots import Snapshots, max_width
@@ -80,14 +79,18 @@ class Planning:
             return True
         if not state.cross_study:
             return False
-        return bool(ready and state.attempts) or any_without_turns(state)
+        return bool(ready and state.attempts) or self._any_idle()
 
     def reconsider(self) -> None:
         """Plan again before a trial goes on, if the policy orders the trials of all studies."""
-        if self._state.cross_study and (self._state.ready or any_without_turns(self._state)):
+        if self._state.cross_study and (self._state.ready or self._any_idle()):
             if self._core.at >= self._state.plan_until:
                 self._core.invalidate_plan()
             self.replan(free_slots(self._state, self._core.extensions))
+
+    def _any_idle(self) -> bool:
+        """Tell whether any attempt has nothing of its slot's time for now."""
+        return any(not each.part for each in self._state.attempts.values())
 
     def wake_at(self) -> float | None:
         """When a dirty plan should be made again although no slot is free; None if it need not."""

@@ -21,11 +21,10 @@ from ..model.snapshot import Candidate, Snapshot
 from ..model.study import deadline_of, shards_of
 from ..model.trial import Trial
 from ..resources.fair_share import TOLERANCE, apportion
-from ..resources.lanes import seats_beside
-from ..resources.slots import can_move
+from ..resources.slots import attempts_beside, can_move
 from ..state.core import Core
 from ..state.epoch_times import to_boundary
-from ..state.lane_time import waited_in_seat
+from ..state.slot_time import seconds_without_part
 from ..state.state import Attempt, EngineState, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promotion_probabilities
@@ -63,7 +62,7 @@ class Snapshots:
                 free_devices=empty_devices,
                 devices=usable,
             )
-            return (("", replace(snapshot, beside=seats_beside(state))),)
+            return (("", replace(snapshot, beside=attempts_beside(state))),)
         found = []
         device_counts = apportion([study.share or 0.0 for study in competing], usable)
         for study, devices in zip(competing, device_counts, strict=True):
@@ -214,7 +213,7 @@ class Snapshots:
             return {}
         waits = 0.0 if trial.queued_at is None else self._core.at - trial.queued_at
         if attempt is not None:
-            waits = waited_in_seat(attempt, self._core.at)
+            waits = seconds_without_part(attempt, self._core.at)
         end = deadline_of(study.spec, study.created_at)
         return {
             "arrived": study.created_at,

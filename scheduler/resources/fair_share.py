@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from ..model.trial import Trial
 from ..state.core import Core
-from ..state.lane_time import lane_seconds
+from ..state.slot_time import slot_seconds
 from ..state.state import Attempt, StudyState
 from .slots import capacity
 
@@ -241,7 +241,7 @@ class FairShare:
     def _used(self, study: StudyState) -> float:
         """Slot-seconds that the study has had."""
         return study.used + sum(
-            len(attempt.segment.members) * lane_seconds(attempt, self._core.at)
+            len(attempt.segment.members) * slot_seconds(attempt, self._core.at)
             for attempt in self._state.attempts.values()
             if attempt.study == study.spec.id
         )

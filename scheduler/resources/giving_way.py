@@ -5,19 +5,16 @@ before them. A segment of several epochs is cut, and when it closes the trial jo
 queue. It keeps its time of arrival, and the next plan orders it among the others. If nothing waits
 by then, it goes on where it is.
 
-Where lanes have several seats, a trial that waits takes a seat beside those that are held, which
-then have no turns (``turn_weights``): they give way within a step, and go on in the middle of their
-epoch.
+Where lanes have several seats, a trial that waits may take a seat beside those that are held, which
+then have nothing of the lane's time (``Extension.seats``): they give way within a step, and go on
+in the middle of their epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
-
 from ..model.decisions import Cut
 from ..model.trial import Trial
 from ..state.core import Core
-from .lanes import lanes_that_give_way
 from .slots import can_move
 
 
@@ -35,21 +32,6 @@ class GivingWay:
             and can_move(self._state, trial)
             and bool(self._core.ready())
         )
-
-    def seatable(self, free: int) -> Set[str]:
-        """The waiting trials that may take a seat beside others.
-
-        Where the policy orders the trials of all studies, they are the first ones: as many as there
-        are ``free`` slots, and lanes whose residents all give way; and those that gain by
-        being beside others of their study.
-        """
-        ready, state = self._core.ready(), self._state
-        if not state.cross_study or state.packed:
-            return frozenset(ready)
-        first = ready[: free + lanes_that_give_way(state)] if state.hold else []
-        gains = self._core.extensions.company.gains
-        beside = (name for name in ready if gains(state.studies[state.trials[name].study]))
-        return frozenset((*first, *beside))
 
     def give_way(self, trial: Trial) -> None:
         """Put ``trial`` at the end of the queue."""

@@ -6,7 +6,6 @@ from ..model.decisions import Member
 from ..model.trial import Trial
 from ..state.extensions import Extensions
 from ..state.state import EngineState
-from .lanes import in_use, turns_beside
 
 
 def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, ...]:
@@ -39,26 +38,20 @@ def members_of(
 
 
 def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[Member]) -> Member:
-    """The slot where the trial's state is in memory, else the one with fewest turns beside it,
-    and then the one that leaves least room.
+    """The slot where the trial's state is in memory, else the one that is least crowded for it.
 
     An empty device is preferred unless the trial would have to start over there. A seat beside
     others is taken only if it is all there is.
     """
     if state.studies[trial.study].spec.contract != "objective":
         free = [slot for slot in free if state.is_free(slot.device)] or free
-    free = [slot for slot in free if not in_use(state, slot)] or free
+    free = [slot for slot in free if not state.is_beside(slot)] or free
     for member in trial.members:
         if (warm := _warm_slot(state, member, free)) is not None:
             return warm
     if state.is_free(free[0].device):
         return free[0]
-
-    def crowding(slot: Member) -> tuple[float, ...]:
-        turns = turns_beside(state, slot) if in_use(state, slot) else 0.0
-        return turns, *extensions.left_free(trial, slot)
-
-    return min(free, key=crowding)
+    return min(free, key=lambda slot: extensions.crowding(trial, slot))
 
 
 def _warm_slot(state: EngineState, member: Member, free: list[Member]) -> Member | None:
@@ -72,5 +65,5 @@ def _warm_slot(state: EngineState, member: Member, free: list[Member]) -> Member
     seats = known.seats_of(lane)
     if any(known.fences[slot] for slot in seats):
         return next((slot for slot in there if known.device.lane(slot.slot) == lane), None)
-    own = any(not in_use(state, slot) for slot in there)
+    own = any(not state.is_beside(slot) for slot in there)
     return Member(member.device, seats[0]) if own else None

@@ -6,8 +6,8 @@ always come first. While a number is being tried, it is tried on one device only
 part in this: they order the trials, whatever the slots.
 
 Where lanes have several seats, all of this is said of lanes: a lane that is free counts as a free
-slot, and neighbours in a lane take turns, so they do not slow each other's steps down. The module
-``lanes`` says who takes a seat beside others.
+slot, and neighbours in a lane take turns, so they do not slow each other's steps down. An extension
+says who takes a seat beside others (``Extension.seats``).
 """
 
 from __future__ import annotations
@@ -59,6 +59,16 @@ def at_once(state: EngineState, name: str) -> int:
     if device.device.seats == 1 or any(len(each.segment.members) > 1 for each in attempts):
         return len(attempts)
     return len(device.lanes_in_use())
+
+
+def attempts_beside(state: EngineState) -> int:
+    """Return how many attempts have a seat in the lane of an older one."""
+    return sum(
+        max(0, len(state.residents(device, lane)) - 1)
+        for device in state.devices.values()
+        if device.device.seats > 1
+        for lane in device.lanes_in_use()
+    )
 
 
 def _accepts_more(state: EngineState, extensions: Extensions, name: str) -> bool:

@@ -19,7 +19,7 @@ from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.writing import Suggestion
 from ..strategies.registry import AnyStrategy
 from .extensions import Extensions
-from .lane_time import divide_lane, lane_seconds, settle
+from .slot_time import settle, slot_seconds
 from .spending import charged
 from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
 
@@ -142,16 +142,17 @@ class Core:
 
     def close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)
-        settle(self.state, attempt, self.at)
+        if attempt.counted_at is not None:
+            settle(self.state, attempt, self.at)
         self.charge(attempt)
         members, seconds = attempt.segment.members, self.at - attempt.dispatched_at
-        used = len(members) * lane_seconds(attempt, self.at)
+        used = len(members) * slot_seconds(attempt, self.at)
         self.state.studies[attempt.study].used += used
         for member in members:
             device = self.state.devices[member.device]
             device.fences[:] = [0 if fence == trial.fence else fence for fence in device.fences]
             if attempt.counted_at is not None:
-                divide_lane(self.state, device, device.device.lane(member.slot), self.at)
+                self.extensions.seats.left(device, device.device.lane(member.slot))
             self.state.faults.observe_work(seconds)
             self.state.preemptions.observe_work(seconds)
             self.touch(device)

@@ -8,7 +8,7 @@ where it has company (``Company.pace``).
 from __future__ import annotations
 
 from .extensions import Extensions
-from .lane_time import lane_seconds
+from .slot_time import slot_seconds
 from .state import Attempt, EngineState
 
 
@@ -65,5 +65,5 @@ def to_boundary(state: EngineState, extensions: Extensions, attempt: Attempt, at
         ends = epoch_ends(state, extensions, attempt)
         return 0.0 if ends is None else max(0.0, ends - at)
     left = epoch_left(state, extensions, attempt)
-    since = lane_seconds(attempt, at) - attempt.in_turn
+    since = slot_seconds(attempt, at) - attempt.in_turn
     return 0.0 if left is None else max(0.0, left - since)

@@ -32,6 +32,7 @@ from ..model.events import (
 from ..model.study import StudySpec
 from ..model.trial import Trial
 from .company import NO_COMPANY, Company
+from .seats import NO_SEATS, Seats
 
 if TYPE_CHECKING:
     from .state import Attempt, EngineState, StudyState
@@ -93,7 +94,8 @@ class Extension:
     #: Tell whether a study needs it. It is asked when a study begins, is extended or is reopened:
     #: the answer must not depend on what changes in between, such as its weight. One whose answer
     #: has changed with its own state has it asked again (``Extensions.study_begins``).
-    needed_by: Callable[[StudySpec], bool]
+    #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``.
+    needed_by: Callable[[StudySpec], bool] | None = None
     #: Handlers of events. Of a kind that the core handles, too, the extension hears first, and may
     #: not refuse it. The core must never refuse it either, as what the extension did would stay.
     handlers: Mapping[type[Event], Callable[[Any], None]] = field(default_factory=dict)
@@ -112,8 +114,9 @@ class Extension:
     #: Say how many trials a device with several slots may have at once now. Where lanes have
     #: several seats: how many of its lanes may be in use.
     limit: Callable[[str], SlotLimit] | None = None
-    #: Return how much stays free if a trial takes a slot beside others. It goes where least does.
-    left_free: Callable[[Trial, Member], float] | None = None
+    #: Return by how much a free slot beside others counts for a trial, which takes the one with
+    #: least. Extensions that come first count first.
+    crowding: Callable[[Trial, Member], float] | None = None
     #: Tell whether trials in one lane of a device are known to need more than it has.
     overfull: Callable[[Device, Sequence[Trial]], bool] | None = None
     #: Tell whether it is foreseen which trials have room where others that wait have none.
@@ -123,6 +126,8 @@ class Extension:
     on_shared: Callable[[Trial, Attempt, EpochReported], bool] | None = None
     #: How trials of a study gain by being in one lane. One extension at most may have it.
     company: Company | None = None
+    #: Who has the seats of lanes that have several. One extension at most may have it.
+    seats: Seats | None = None
     #: Return what the tensors of a trial were found to need, as far as that is known.
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
     #: Called when the tensors of a trial were found to need this.
@@ -194,10 +199,12 @@ class Extensions:
         self._all: tuple[Extension, ...] = ()
         self._too_full: tuple[Callable[[Trial, Member], str], ...] = ()
         self._limit: tuple[Callable[[str], SlotLimit], ...] = ()
-        self._left_free: tuple[Callable[[Trial, Member], float], ...] = ()
+        self._crowding: tuple[Callable[[Trial, Member], float], ...] = ()
         self._on_shared: tuple[Callable[[Trial, Attempt, EpochReported], bool], ...] = ()
         #: How trials of a study gain by being in one lane.
         self.company = NO_COMPANY
+        #: Who has the seats of lanes that have several.
+        self.seats = NO_SEATS
         #: The module that made an extension, by the extension's name.
         self._modules: dict[str, str] = {}
         #: Extensions that could not be plugged in, by name, each with the reason.
@@ -218,10 +225,10 @@ class Extensions:
         self._modules = {each.name: module for module, each in extensions}
         self._too_full = self._point("too_full")
         self._limit = self._point("limit")
-        self._left_free = self._point("left_free")
+        self._crowding = self._point("crowding")
         self._on_shared = self._point("on_shared")
-        found = (each.company for each in self._all if each.company is not None)
-        self.company = next(found, NO_COMPANY)
+        self.company = next((e.company for e in self._all if e.company is not None), NO_COMPANY)
+        self.seats = next((e.seats for e in self._all if e.seats is not None), NO_SEATS)
         for study in state.studies.values():
             self.study_begins(study)
 
@@ -236,7 +243,7 @@ class Extensions:
             return False
         try:
             for study in state.studies.values():
-                extension.needed_by(study.spec)
+                _needs(study.spec, extension)
         except Exception as error:
             self.unfit[extension.name] = f"{type(error).__name__}: {error}"
             return False
@@ -249,9 +256,9 @@ class Extensions:
 
     def study_begins(self, study: StudyState) -> None:
         """Find what a study needs that is new, is specified anew, or lacks others than before."""
-        there = self.names
-        needed = [each for each in self._all if each.needed_by(study.spec)]
-        kept = [name for name in study.needs if name not in there]
+        by_spec = {each.name for each in self._all if each.needed_by is not None}
+        needed = [each for each in self._all if _needs(study.spec, each)]
+        kept = [name for name in study.needs if name not in by_spec]
         study.needs = [*(each.name for each in needed), *kept]
         self._lacked.update(study.lacks)
         called = tuple(each for each in needed if each.name not in study.lacks)
@@ -448,9 +455,9 @@ class Extensions:
         limits = [limit(name) for limit in self._limit]
         return min(limits, key=lambda each: each.slots, default=None)
 
-    def left_free(self, trial: Trial, slot: Member) -> tuple[float, ...]:
-        """Return how much stays free, by extension, if the trial takes a slot beside others."""
-        return tuple(left_free(trial, slot) for left_free in self._left_free)
+    def crowding(self, trial: Trial, slot: Member) -> tuple[float, ...]:
+        """Return by how much a free slot beside others counts for the trial, by extension."""
+        return tuple(crowding(trial, slot) for crowding in self._crowding)
 
     def overfull(self, device: Device, trials: Sequence[Trial]) -> bool:
         """Tell whether trials in one lane are known to need more than it has."""
@@ -482,3 +489,8 @@ class Extensions:
         """Return the functions that extensions have for a point, in order."""
         found = (getattr(each, name) for each in self._all)
         return tuple(each for each in found if each is not None)
+
+
+def _needs(spec: StudySpec, extension: Extension) -> bool:
+    """Tell whether what a study is says that it needs an extension."""
+    return extension.needed_by is not None and extension.needed_by(spec)

@@ -11,7 +11,7 @@ price of the device's kind. Joules are those that epochs report.
 from __future__ import annotations
 
 from ..model.study import HOUR, Spent
-from .lane_time import lane_seconds
+from .slot_time import slot_seconds
 from .state import Attempt, EngineState
 
 
@@ -31,7 +31,7 @@ def charged(state: EngineState, spent: Spent, attempt: Attempt, at: float) -> Sp
 
     Called while the attempt holds its slots.
     """
-    seconds = lane_seconds(attempt, at) - attempt.charged
+    seconds = slot_seconds(attempt, at) - attempt.charged
     if seconds <= 0.0:  # mostly an attempt ends with an epoch that was counted just now
         return spent
     attempt.charged += seconds

@@ -12,7 +12,7 @@ from ...profiling.costs.outcomes import Tally
 from ...profiling.costs.segment_costs import PreemptionTable, SegmentStart
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
-from ..model.decisions import Ask, AskPlan, Parent, Segment
+from ..model.decisions import Ask, AskPlan, Member, Parent, Segment
 from ..model.segment_length import SegmentLength
 from ..model.snapshot import WidthPlan, WindowPlan
 from ..model.study import NOTHING_SPENT, Params, Spent, StudyRecord, StudySpec
@@ -260,13 +260,11 @@ class Attempt:
     length: SegmentLength | None = None
     #: Of its time of a slot or lane, how much is in its study's ``spent`` (seconds).
     charged: float = 0.0
-    #: The weight of its turns. This and the fields below are kept where lanes have several seats.
-    weight: float = 1.0
-    #: Which part of its lane's time it is taken to have (``scheduler.state.lane_time``).
+    #: Which part of its slot's time it is taken to have (``scheduler.state.slot_time``).
     part: float = 1.0
-    #: The time in turn that it is taken to have had until ``counted_at`` (seconds).
+    #: The time of its slot that it is taken to have had until ``counted_at`` (seconds).
     in_turn: float = 0.0
-    #: Until when ``in_turn`` is counted (the runner's clock); None where lanes have one seat.
+    #: Until when ``in_turn`` is counted (the runner's clock); None where it has all of the time.
     counted_at: float | None = None
     #: ``in_turn`` at the beginning of its current epoch.
     epoch_from: float = 0.0
@@ -396,6 +394,18 @@ class EngineState:
     def attempts_on(self, device: str) -> list[Attempt]:
         """The attempts at work on a device, in the order of their dispatch."""
         return [self.attempts[f] for f in sorted({*self.devices[device].fences}) if f]
+
+    def residents(self, device: DeviceState, lane: int) -> list[Attempt]:
+        """Return the attempts in the seats of a lane, in the order of their dispatch."""
+        fences = {device.fences[slot] for slot in device.seats_of(lane)}
+        return [self.attempts[fence] for fence in sorted(fences) if fence]
+
+    def is_beside(self, slot: Member) -> bool:
+        """Tell whether a slot is a seat beside residents of its lane."""
+        device = self.devices[slot.device]
+        return device.device.seats > 1 and any(
+            device.fences[each] for each in device.seats_of(device.device.lane(slot.slot))
+        )
 
     def slowdown(self, attempt: Attempt) -> float:
         """By what factor sharing its device slows the attempt's epochs down; 1 if not known."""

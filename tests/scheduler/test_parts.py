@@ -23,8 +23,8 @@ from penstock.scheduler.engine import (
     user_trials,
 )
 from penstock.scheduler.planning import planning
-from penstock.scheduler.resources import fair_share, giving_way, packing, turn_weights
-from penstock.scheduler.state import core, lane_time
+from penstock.scheduler.resources import fair_share, giving_way, packing
+from penstock.scheduler.state import core, slot_time
 from penstock.scheduler.state.state import EngineState
 
 PARTS = (
@@ -38,7 +38,7 @@ PARTS = (
         signatures,
         trials,
     ),
-    *(turn_weights, lane_time, user_trials),
+    *(slot_time, user_trials),
     *(sys.modules[plug.__module__] for plug in PLUGS),
 )
 FIELDS = {field.name for field in fields(EngineState)}
@@ -64,13 +64,13 @@ WRITERS = {
     "fence": {"devices", "dispatch"},
     "devices": {"devices"},
     "held": {"devices"},
-    "studies": {"lifecycle", "proposals"},
+    "studies": {"lifecycle", "nas.scheduler", "proposals"},
     "finished": {"lifecycle", "proposals", "user_trials"},
     "ended": {"checkpoints", "lifecycle"},
     "trials": {"lifecycle", "proposals", "trials"},
     "policy": {"planning"},
     "prices": {"devices"},
-    "ext": {"limits.scheduler", "prefixes.scheduler"},
+    "ext": {"limits.scheduler", "nas.scheduler", "prefixes.scheduler"},
     "cross_study": {"planning"},
     "fill_at_end": {"planning"},
     "hold": {"giving_way", "planning"},

@@ -14,7 +14,6 @@ from penstock.scheduler.model.snapshot import Plan
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial
 from penstock.scheduler.outlook.outlook import outlook
-from penstock.scheduler.resources.lanes import no_seat
 
 
 class TestReadOnce:
@@ -114,7 +113,7 @@ class TestTrainedTogether:
         at.study("a", n_trials=20, sampler="tpe", fuse="auto")
         assert len(at.state.attempts) == 2, "one a lane, until one says what company gains"
         waits = Trial("x", "a", 99, (), 0.0)
-        [unknown] = {no_seat(at.state, at.company, Member("d0", seat), waits) for seat in (1, 2, 3)}
+        [unknown] = {at.engine.extensions.too_full(waits, Member("d0", seat)) for seat in (1, 2, 3)}
         assert unknown.endswith("and what they would gain together is not measured yet")
         at.at += 1.0
         at.end_epoch("a", 1.0, company=((2, 0.6), (8, 0.3)))

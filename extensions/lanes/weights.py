@@ -7,15 +7,35 @@ weight 0: they have turns only while no other resident is ready. Otherwise a tri
 of its study, divided by the number of its study's trials at work, so that what studies have of
 devices with lanes comes near to their shares. Residents of a lower priority than another one have
 the weight 0.
+
+The parts of a lane's time that follow are kept with the attempts (``scheduler.state.slot_time``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from ..state.core import Core
-from ..state.lane_time import divide_lane, residents
-from ..state.state import Attempt, EngineState
+from ...scheduler.state.core import Core
+from ...scheduler.state.slot_time import settle
+from ...scheduler.state.state import Attempt, DeviceState, EngineState
+from .name import NAME
+
+
+@dataclass(slots=True)
+class Turns:
+    """The weights of residents' turns, by fence."""
+
+    weights: dict[int, float] = field(default_factory=dict)
+
+
+_NOTHING = Turns()
+
+
+def weight_of(state: EngineState, attempt: Attempt) -> float:
+    """Return the weight of a resident's turns."""
+    known: Turns = state.ext.get(NAME, _NOTHING)
+    return known.weights.get(attempt.segment.fence, 1.0)
 
 
 class TurnWeights:
@@ -28,23 +48,43 @@ class TurnWeights:
     def enter(self, attempt: Attempt) -> tuple[tuple[str, float], ...]:
         """Begin to count the turns of an attempt, which has just got its seat.
 
-        Returns the weights of all residents of its lane, its own included; nothing where lanes have
-        one seat, and for a gang, which has whole devices.
+        Returns the weights of all residents of its lane, its own included.
         """
-        members = attempt.segment.members
-        member = members[0]
+        member = attempt.segment.members[0]
         device = self._state.devices[member.device]
-        if device.device.seats == 1 or len(members) > 1:
-            return ()
         lane = device.device.lane(member.slot)
         attempt.counted_at = self._core.at
-        there = residents(self._state, device, lane)
-        for each in there:
-            each.weight = self._weight(each, there)
-        divide_lane(self._state, device, lane, self._core.at)
-        return tuple((each.segment.trial, each.weight) for each in there)
+        there = self._state.residents(device, lane)
+        known: Turns = self._state.ext.setdefault(NAME, Turns())
+        weights = [self._weight(each, there) for each in there]
+        known.weights.update(
+            (each.segment.fence, weight) for each, weight in zip(there, weights, strict=True)
+        )
+        self.divide(device, lane)
+        return tuple(
+            (each.segment.trial, weight) for each, weight in zip(there, weights, strict=True)
+        )
 
-    def _weight(self, attempt: Attempt, there: list[Attempt]) -> float:
+    def leave(self, device: DeviceState, lane: int) -> None:
+        """Divide the time of a lane that a resident has left, and forget weights of those gone."""
+        self.divide(device, lane)
+        known: Turns = self._state.ext.get(NAME, _NOTHING)
+        gone = known.weights.keys() - self._state.attempts.keys()
+        for fence in gone:
+            del known.weights[fence]
+
+    def divide(self, device: DeviceState, lane: int) -> None:
+        """Give each resident of a lane its part from now on, by the weights of their turns."""
+        state, at = self._state, self._core.at
+        found = [each for each in state.residents(device, lane) if each.counted_at is not None]
+        weights = [weight_of(state, each) for each in found]
+        total = sum(weights)
+        for each, weight in zip(found, weights, strict=True):
+            settle(state, each, at)
+            each.part = weight / total if total else 1.0 / len(found)
+            each.accompanied = each.accompanied or len(found) > 1
+
+    def _weight(self, attempt: Attempt, there: Sequence[Attempt]) -> float:
         if self._state.cross_study:
             return float(attempt.segment.trial not in self._state.hold)
         spec = self._state.studies[attempt.study].spec
@@ -54,22 +94,17 @@ class TurnWeights:
         return spec.weight / at_work
 
 
-def any_without_turns(state: EngineState) -> bool:
-    """Whether any resident of a lane has no turns for now."""
-    return any(not each.part for each in state.attempts.values())
-
-
 def who_measures(there: Sequence[Attempt]) -> Attempt | None:
     """Return which of a lane's residents has all turns for now, to be measured; None: none."""
     return next((each for each in there if each.part and each.undivided), None)
 
 
 def why_without_turns(state: EngineState, attempt: Attempt) -> str:
-    """Why a resident has no turns for now; empty if it has."""
+    """Say why a resident has no turns for now; empty if it has."""
     member = attempt.segment.members[0]
     device = state.devices[member.device]
     if attempt.counted_at is not None:
-        there = residents(state, device, device.device.lane(member.slot))
+        there = state.residents(device, device.device.lane(member.slot))
         measuring = who_measures(there)
         if measuring is attempt:
             return ""

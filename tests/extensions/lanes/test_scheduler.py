@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 import pytest
@@ -19,9 +20,8 @@ from penstock.scheduler.model.events import (
     Tick,
 )
 from penstock.scheduler.outlook.outlook import outlook
-from penstock.scheduler.resources.lanes import no_seat
 from penstock.scheduler.state.epoch_times import epoch_left
-from penstock.scheduler.state.lane_time import lane_seconds
+from penstock.scheduler.state.slot_time import slot_seconds
 
 GIB = 2**30
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_in_one_process_takes_no_seat(fields, why):
     at.study("a")
     at.study("b", **fields)
     assert "b" not in at.places()
-    assert why in no_seat(at.state, at.company, Member("d0", 1), at.trial("b"))
+    assert why in at.engine.extensions.too_full(at.trial("b"), Member("d0", 1))
 
 
 def test_a_trial_of_a_higher_priority_has_all_turns():
@@ -148,8 +148,8 @@ class TestGivingWay:
         at.at += 10.0
         at.study("short", epochs=1)
         at.at += 30.0
-        assert lane_seconds(at.attempt("long"), at.at) == pytest.approx(10.0)
-        assert lane_seconds(at.attempt("short"), at.at) == pytest.approx(30.0)
+        assert slot_seconds(at.attempt("long"), at.at) == pytest.approx(10.0)
+        assert slot_seconds(at.attempt("short"), at.at) == pytest.approx(30.0)
         at.end_epoch("short", 30.0)
         at.at += 50.0
         at.end_epoch("long", 60.0)
@@ -341,3 +341,19 @@ def lanes_of(at):
             there = [at.state.attempts[fence] for fence in fences]
             assert len(there) == 1 or all(len(each.segment.members) == 1 for each in there)
             yield there
+
+
+def test_weights_of_an_older_snapshot_are_kept_and_its_study_needs_lanes_from_then_on():
+    at = Laned()
+    at.study("a")
+    at.study("b", weight=3.0)
+    known = at.state.ext["lanes"].weights
+    body = json.loads(state_to_json(at.state))
+    for fence, weight in body["ext"].pop("lanes")["weights"].items():
+        body["attempts"][fence]["weight"] = weight
+    for study in body["studies"].values():
+        study["needs"].remove("lanes")
+    found = state_from_json(json.dumps(body))
+    assert found.ext["lanes"].weights == known
+    assert all("lanes" in study.needs for study in found.studies.values())
+    assert all("lanes" in each.needs for each in Engine(found, plugs=PLUGS).state.studies.values())

@@ -1,0 +1,3 @@
+"""The name of the extension, and of its state."""
+
+NAME = "lanes"

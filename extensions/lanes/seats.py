@@ -1,0 +1,261 @@
+"""Who takes a seat in a lane beside others, and who leaves it.
+
+Theory of operation. A lane is one trainer. The trials in its seats take turns, so their steps never
+meet. Extensions say whether there is room for a trial (``Extension.too_full``).
+
+Seats are given for delay, not for speed: a trial in a seat begins at once and slows its neighbours
+down. So a lane that is in use is only taken where no lane is free, and only if the trial would have
+turns there: under a policy that orders the trials of all studies, in the place of residents that
+give way, or beside those of its study that it is faster with; otherwise where no resident is of a
+higher priority. Trials of one study would only slow each other down, and take the memory that a
+newcomer needs: a lane has one trial of each study, unless the plan fills devices (``Plan.packed``)
+or they gain by being beside each other (``Extension.company``).
+
+What holds for a whole process must be the same for all residents, else they need two lanes: whether
+kernels are deterministic, the environment, and a limit of memory, with which a trial is alone. A
+trial that has failed is alone, too: if it ends its process again, nobody replays an epoch for it.
+Only trials whose steps the trainer runs itself can be stopped between two steps.
+
+All residents of the newest lane leave at the end of their epoch if too many lanes are in use. One
+of several residents leaves its lane when another lane is free, or when they need more than the lane
+has, or when those of one study gain nothing by being together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cache
+from typing import Any
+
+from ...scheduler.model.decisions import Member
+from ...scheduler.model.study import StudySpec
+from ...scheduler.model.trial import Trial
+from ...scheduler.resources.packing import leave_if_it_can
+from ...scheduler.resources.slots import at_once, slot_limit
+from ...scheduler.state.core import Core
+from ...scheduler.state.seats import Seats
+from ...scheduler.state.state import Attempt, DeviceState
+from .name import NAME
+from .weights import TurnWeights, weight_of, who_measures, why_without_turns
+
+#: Trials of these contracts can be stopped between any two steps.
+TAKE_TURNS = ("torch", "empty")
+
+
+class LaneSeats(Seats):
+    """Gives trials seats beside others, and their turns."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+        self._extensions = core.extensions
+        self._weights = TurnWeights(core)
+
+    def free(self) -> list[Member]:
+        found = list[Member]()
+        for name, device in self._state.devices.items():
+            if device.device.seats == 1 or all(device.fences) or not self._state.usable(name):
+                continue
+            for lane in device.lanes_in_use():
+                free = (slot for slot in device.seats_of(lane) if not device.fences[slot])
+                found += [Member(name, slot) for slot in free][:1]
+        return found
+
+    def open_to(self, seats: Sequence[Member], free: int) -> Callable[[Trial], Sequence[Member]]:
+        seatable, offered = self._seatable(free), tuple(seats)
+
+        @cache  # by study: of the trials that wait most are of few studies
+        def open_to(study: str) -> Sequence[Member]:
+            return [slot for slot in offered if not self._crowded(slot, study)]
+
+        return lambda trial: open_to(trial.study) if trial.id in seatable else ()
+
+    def _seatable(self, free: int) -> Set[str]:
+        """Return the waiting trials that may take a seat beside others.
+
+        Where the policy orders the trials of all studies, they are the first ones: as many as there
+        are ``free`` slots, and lanes whose residents all give way; and those that gain by being
+        beside others of their study.
+        """
+        ready, state = self._core.ready(), self._state
+        if not state.cross_study or state.packed:
+            return frozenset(ready)
+        first = ready[: free + self._lanes_that_give_way()] if state.hold else []
+        gains = self._extensions.company.gains
+        beside = (name for name in ready if gains(state.studies[state.trials[name].study]))
+        return frozenset((*first, *beside))
+
+    def no_seat(self, trial: Trial, slot: Member) -> str:
+        """Say why a trial may not take a free slot beside the residents of its lane.
+
+        Empty if it may, as far as there is room, or if nobody is there.
+        """
+        if not self._state.is_beside(slot):
+            return ""
+        if why := self._crowded(slot, trial.study):
+            return why
+        there = self._residents(slot)
+        return self._difference(trial, [self._state.trials[a.segment.trial] for a in there])
+
+    def turns_beside(self, trial: Trial, slot: Member) -> float:
+        """Return the weight of the turns that a trial would have beside it in a free slot."""
+        if not self._state.is_beside(slot):
+            return 0.0
+        there, hold = self._residents(slot), self._state.hold
+        return sum(weight_of(self._state, a) for a in there if a.segment.trial not in hold)
+
+    def entered(self, attempt: Attempt) -> tuple[tuple[str, float], ...]:
+        weights = self._weights.enter(attempt)
+        if len(weights) > 1:  # from now on these studies cannot go on without the extension
+            for name, _ in weights:
+                study = self._state.studies[self._state.trials[name].study]
+                if NAME not in study.needs:
+                    study.needs.append(NAME)
+        return weights
+
+    def left(self, device: DeviceState, lane: int) -> None:
+        self._weights.leave(device, lane)
+
+    def use_lanes(self, free: Sequence[Member]) -> None:
+        """Have residents leave the fullest lanes for those that are free."""
+        shared = [
+            there
+            for device in self._state.devices.values()
+            if device.device.seats > 1
+            for lane in device.lanes_in_use()
+            if len(there := self._state.residents(device, lane)) > 1
+        ]
+        shared.sort(key=len, reverse=True)
+        lanes = [
+            slot
+            for slot in free
+            if self._state.is_free(slot.device) or self._state.devices[slot.device].device.seats > 1
+        ]
+        for there, slot in zip(shared, lanes, strict=False):
+            leaving = any(each.leaves for each in there)
+            refused = self._state.studies[there[-1].study].refused
+            if not leaving and slot.device not in refused:
+                leave_if_it_can(self._core, there[-1])
+
+    def thin_out(self, device: str) -> None:
+        """Have residents leave where too many lanes are in use, or one has too little room."""
+        known = self._state.devices[device]
+        lanes = {lane: self._state.residents(known, lane) for lane in known.lanes_in_use()}
+        limit = slot_limit(self._state, self._extensions, device).slots
+        excess = at_once(self._state, device) - limit
+        newest = sorted(lanes, key=lambda lane: lanes[lane][0].segment.fence)
+        for lane in newest[max(1, len(newest) - excess) :] if excess > 0 else ():
+            for attempt in lanes[lane]:
+                leave_if_it_can(self._core, attempt)
+        for there in lanes.values():
+            trials = [self._state.trials[each.segment.trial] for each in there]
+            if len(there) > 1 and self._extensions.overfull(known.device, trials):
+                leave_if_it_can(self._core, there[-1])
+            elif (gains_nothing := self._without_gain(there)) is not None:
+                leave_if_it_can(self._core, gains_nothing)
+
+    def why_idle(self, attempt: Attempt) -> str:
+        return why_without_turns(self._state, attempt)
+
+    def facts(self, device: str) -> list[Mapping[str, Any]]:
+        """Return of each lane in use what extensions know of it, and whose turns count how much.
+
+        ``part`` is a resident's part of the lane's time; ``why`` says why it has none.
+        """
+        state, known = self._state, self._state.devices[device]
+        found = list[Mapping[str, Any]]()
+        for lane in known.lanes_in_use():
+            there = state.residents(known, lane)
+            trials = [state.trials[each.segment.trial] for each in there]
+            measuring = who_measures(there)
+            found.append(
+                {
+                    "lane": lane,
+                    **self._extensions.of_lane(device, lane),
+                    "residents": [
+                        {
+                            "study": state.studies[trial.study].spec.name,
+                            "trial": trial.number,
+                            "part": each.part if measuring is None else float(each is measuring),
+                            "why": why_without_turns(state, each),
+                        }
+                        for each, trial in zip(there, trials, strict=True)
+                    ],
+                }
+            )
+        return found
+
+    def _residents(self, slot: Member) -> list[Attempt]:
+        device = self._state.devices[slot.device]
+        return self._state.residents(device, device.device.lane(slot.slot))
+
+    def _all_give_way(self, slot: Member) -> bool:
+        """Tell whether the standing plan holds all residents of the lane."""
+        return all(each.segment.trial in self._state.hold for each in self._residents(slot))
+
+    def _lanes_that_give_way(self) -> int:
+        return sum(
+            self._all_give_way(Member(name, device.seats_of(lane)[0]))
+            for name, device in self._state.devices.items()
+            if device.device.seats > 1 and self._state.usable(name)
+            for lane in device.lanes_in_use()
+        )
+
+    def _crowded(self, slot: Member, study: str) -> str:
+        """Say why no trial of the study takes the seat, whichever it is; empty if one may."""
+        state, company = self._state, self._extensions.company
+        lane = state.devices[slot.device].device.lane(slot.slot)
+        there = self._residents(slot)
+        alike = sum(each.study == study for each in there)
+        faster = alike < company.most(state.studies[study])
+        if faster and alike == len(there):
+            return ""  # it takes nobody's turns
+        if state.cross_study and not state.packed:
+            return "" if self._all_give_way(slot) else f"nobody gives way in lane {lane}"
+        priority = state.studies[study].spec.priority
+        if any(state.studies[each.study].spec.priority > priority for each in there):
+            return f"a trial of a higher priority is in lane {lane}"
+        if alike and not (state.packed or faster):
+            return f"a trial of its study is in lane {lane}{self._unmeasured(study)}"
+        return ""
+
+    def _unmeasured(self, study: str) -> str:
+        """Say that nobody knows what trials of the study gain together; empty where it is known."""
+        known = self._state.costs.company_is_known(study)
+        if self._extensions.company.steps_at_once(self._state.studies[study]) and not known:
+            return ", and what they would gain together is not measured yet"
+        return ""
+
+    def _without_gain(self, there: Sequence[Attempt]) -> Attempt | None:
+        """Return the youngest resident that gains nothing beside others of its study."""
+        if self._state.cross_study:
+            return None  # it sits there in the place of those that give way
+        by_study = Counter(each.study for each in there)
+        most = self._extensions.company.most
+        idle = {
+            study
+            for study, n in by_study.items()
+            if n > 1 and most(self._state.studies[study]) == 1
+        }
+        return next((each for each in reversed(there) if each.study in idle), None)
+
+    def _difference(self, trial: Trial, there: Sequence[Trial]) -> str:
+        """Say why a trial cannot be in one process with those there; empty if it can."""
+        spec = self._state.studies[trial.study].spec
+        for each in (trial, *there):
+            own = self._state.studies[each.study].spec
+            if own.contract not in TAKE_TURNS:
+                return f"trial {each.number} of {own.name} cannot be stopped between two steps"
+            if own.memory_limit is not None:
+                return f"trial {each.number} of {own.name} has a memory limit"
+            if each.failures:
+                return f"trial {each.number} of {own.name} has failed, and is tried again alone"
+            if process_wide(own) != process_wide(spec):
+                return f"trial {each.number} of {own.name} needs a process of another kind"
+        return ""
+
+
+def process_wide(spec: StudySpec) -> tuple[str, ...]:
+    """Return what must be the same for all trials in one process."""
+    return (spec.exactness, spec.environment)

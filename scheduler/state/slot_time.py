@@ -1,0 +1,37 @@
+"""Slot time: which part of a slot's time an attempt has, and what that has come to.
+
+Theory of operation. Mostly an attempt has all of its slot's time. Where several are beside each
+other in one lane, each has a *part* of the lane's time, and the parts add up to 1; an extension
+divides them (``Extension.seats``). The engine is not told of turns: it adds the parts up, from one
+change of them to the next. Costs never come from this but from the seconds that epochs report,
+which are time in turn.
+"""
+
+from __future__ import annotations
+
+from .state import Attempt, EngineState
+
+
+def slot_seconds(attempt: Attempt, at: float) -> float:
+    """Return the time of one slot that the attempt has had until ``at`` (seconds)."""
+    if attempt.counted_at is None:
+        return at - attempt.dispatched_at
+    return attempt.in_turn + attempt.part * max(0.0, at - attempt.counted_at)
+
+
+def seconds_without_part(attempt: Attempt, at: float) -> float:
+    """Return since when the attempt has had no part, if it has none now (seconds)."""
+    if attempt.counted_at is None or attempt.part:
+        return 0.0
+    return max(0.0, at - attempt.counted_at)
+
+
+def settle(state: EngineState, attempt: Attempt, at: float) -> None:
+    """Count what the attempt has had until ``at``. Time without a part is time of waiting.
+
+    For one whose time is counted.
+    """
+    if state.cross_study:
+        state.trials[attempt.segment.trial].waited += seconds_without_part(attempt, at)
+    attempt.in_turn = slot_seconds(attempt, at)
+    attempt.counted_at = at
