@@ -289,7 +289,7 @@ THEMES = {
         memory=True,
         sequences=30,
         events=(160, 320),
-        needs=("memory", "system_tuning"),
+        needs=("fusion", "lanes", "memory", "system_tuning"),
     ),
     "models": Theme(
         choosing_study,
@@ -302,7 +302,7 @@ THEMES = {
         studies=3,
         memory=True,
         models=True,
-        needs=("memory", "nas", "system_tuning"),
+        needs=("fusion", "lanes", "memory", "nas", "system_tuning"),
         sequences=24,
         events=(160, 320),
     ),

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.integration
 #: The extensions that a recorded study of a feature needs, by their names of today.
 NEEDS = dict.fromkeys(FEATURES, ()) | {
     "architectures": ("nas",),
+    "lanes": ("lanes",),
     "limits": ("limits",),
     "packing": ("memory",),
     "prefixes": ("prefixes",),
