@@ -15,6 +15,8 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial
 from penstock.scheduler.outlook.outlook import outlook
 
+pytestmark = pytest.mark.extension("lanes")
+
 
 class TestReadOnce:
     """Trials that cannot be trained together, and whose batches are read once for a lane."""

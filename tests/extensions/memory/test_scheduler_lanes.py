@@ -14,6 +14,8 @@ from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.outlook.outlook import outlook
 from rich.console import Console
 
+pytestmark = pytest.mark.extension("lanes")
+
 
 def test_a_second_lane_is_opened_by_measured_gain_and_seats_count_as_one():
     at = Laned(lanes=2, seats=3)
