@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 from penstock.app.drawings.charts import STUDIES
 from penstock.app.ledger.rows import Work
-from penstock.extensions.pages.devices import NEWEST
 from penstock.extensions.report.company import lane_group, lane_groups, section
 from penstock.extensions.report.figures import DOTTED, learning_curves
 from penstock.extensions.report.timeline import NUMBERED, holdings, study_colours
@@ -40,7 +39,10 @@ def test_what_is_at_work_is_a_bar_that_begins_where_its_epochs_end():
     assert holdings([], {}, START) is None
 
 
+@pytest.mark.extension("pages")
 def test_many_epochs_do_not_make_a_large_chart(tmp_path):
+    from penstock.extensions.pages.devices import NEWEST
+
     reader = make_study(tmp_path, study_spec(n_trials=900))
     assert len(reader.epochs("digits-1a2b")) > NEWEST
     [bars] = holdings(reader.newest_epochs(NEWEST), {}, START)["data"]
