@@ -148,6 +148,7 @@ class TestMemory:
         )
         assert at.trial("b").failures == 0, "it was beside another"
 
+    @pytest.mark.extension("fusion")
     def test_their_steps_do_not_need_memory_at_once(self):
         at = Laned(memory=10.0 / (1.0 - RESERVE))
         at.study("a", n_trials=8, fuse="auto")
@@ -160,6 +161,7 @@ class TestMemory:
         assert need is not None
         assert need.ephemeral < 2.5 * GIB, "that of one step"
 
+    @pytest.mark.extension("fusion")
     def test_their_steps_need_memory_at_once_and_a_copy_of_what_they_keep(self):
         at = Laned(memory=10.0 / (1.0 - RESERVE))
         at.study("a", n_trials=8, fuse="auto")

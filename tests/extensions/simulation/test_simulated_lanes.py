@@ -123,6 +123,7 @@ def alike(trials, epochs=4, seconds=10.0, together=None, width=1):
     return StudyWork(spec, (work,) * trials, budgets=True, company=company)
 
 
+@pytest.mark.extension("fusion")
 def test_trials_that_are_trained_together_fill_the_seats_and_take_their_part_of_the_time():
     _, outcome = simulated("gpu:1*1x4", "fifo", alike(4, together={4: 0.4}))
     assert ends(outcome) == pytest.approx([4 * 4 * 10.0 * 0.4], abs=NEAR)
@@ -133,6 +134,7 @@ def test_trials_that_are_trained_together_fill_the_seats_and_take_their_part_of_
     assert ends(alone) == pytest.approx([160.0], abs=2 * NEAR), "without it seats are for who waits"
 
 
+@pytest.mark.extension("fusion")
 def test_fewer_trials_together_gain_less():
     _, outcome = simulated("gpu:2*1x4", "fifo", alike(4, together={4: 0.4}))
     two = 0.4 + (1.0 - 0.4) / 3  # linear in 1/n between 1 and 4 trials

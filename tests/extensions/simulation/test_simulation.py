@@ -257,6 +257,7 @@ def test_a_recorded_study_takes_on_its_own_devices_what_it_took(tmp_path):
 
 
 @pytest.mark.extension("lanes")
+@pytest.mark.extension("fusion")
 def test_a_recorded_study_whose_trials_were_trained_together_is_simulated_so(tmp_path):
     seated = simulated_devices("cpu:2x1*1x4", None)
     half = Company({2: 0.5, 4: 0.5})
