@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import penstock
 import torch
-from penstock import nas
 from penstock.app.extensions import names
 from penstock.tasks.process.failure import Lost
 from penstock.tasks.process.identity import Identity
@@ -30,8 +29,6 @@ from penstock.tasks.trainer.segment import Segments
 from penstock.tasks.training.determinism import configure
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
-
-from ._nas_spaces import NasBench201
 
 SHARDS = 8
 SEED, NUMBER = 11, 0
@@ -174,7 +171,7 @@ class Paths(Small):
     shape = (3, 8, 8)
 
     def model(self):
-        return nas.supernet(NasBench201, cells=1)
+        return supernet(cells=1)
 
 
 class LargePaths(Small):
@@ -183,7 +180,7 @@ class LargePaths(Small):
     shape = (3, 16, 16)
 
     def model(self):
-        return nas.supernet(NasBench201)
+        return supernet()
 
 
 class CifarPaths(LargePaths):
@@ -354,3 +351,12 @@ def _serve(pipe: Any) -> None:
 def straight(*widths: int) -> tuple[Stage, ...]:
     """An epoch at each of these widths, by the members that hold the trial first."""
     return tuple(Stage(tuple(range(width)), epoch) for epoch, width in enumerate(widths, 1))
+
+
+def supernet(**arguments: Any) -> nn.Module:
+    """Return a super-net. It is imported here: gangs of other models do without the extension."""
+    from penstock import nas
+
+    from ._nas_spaces import NasBench201
+
+    return nas.supernet(NasBench201, **arguments)

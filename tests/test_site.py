@@ -16,6 +16,9 @@ from penstock.app.extensions import BY_NAME
 from penstock.extensions.nas import names as nas
 from system import missing
 
+#: Its pages are those of all public names.
+pytestmark = pytest.mark.extension("nas")
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from installation import Installation, variables_of
-from penstock import ASHA, Float, FullBudget, Sampler, create_study, nas
+from penstock import ASHA, Float, FullBudget, Sampler, create_study
 
 pytestmark = pytest.mark.integration
 
@@ -43,6 +43,7 @@ def test_digits(site, example):
     assert len(best.intermediate_values) == 3
 
 
+@pytest.mark.extension("nas")
 def test_architectures_and_learning_rate_are_searched_together(site, example):
     study = create_study(
         study_name="nas", direction="maximize", metric="accuracy",
@@ -56,7 +57,10 @@ def test_architectures_and_learning_rate_are_searched_together(site, example):
     assert all((f"kernel{i}" in best) == (best.get(f"op{i}") == "mobile") for i in range(3))
 
 
+@pytest.mark.extension("nas")
 def test_cells_are_proposed_by_evolution(site, example):
+    from penstock import nas
+
     study = create_study(
         study_name="cell", direction="maximize", metric="accuracy", strategy=FullBudget(1),
         sampler=Sampler("evolution", population_size=2, sample_size=1), seed=0,

@@ -11,7 +11,7 @@ from penstock.scheduler.model.events import EpochReported, Remarked
 from penstock.scheduler.model.study import number_of
 from streamed_code import Noisy, ReadAndLogged, ReadAndLoggedApart, ReadSlowly, StepsSlowly
 
-pytestmark = [pytest.mark.integration, pytest.mark.extension("lanes", "prefixes", "sharing")]
+pytestmark = [pytest.mark.integration, pytest.mark.extension("lanes", "nas", "prefixes", "sharing")]
 #: More epochs than any machine trains before a test has seen what it waits for.
 ENDLESS = 100_000
 LR = [0.02, 0.04, 0.06, 0.08, 0.1, 0.12]
