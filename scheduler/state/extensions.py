@@ -227,10 +227,9 @@ class Extensions:
         self._limit = self._point("limit")
         self._crowding = self._point("crowding")
         self._on_shared = self._point("on_shared")
-        self.company = next((e.company for e in self._all if e.company is not None), NO_COMPANY)
-        self.seats = next((e.seats for e in self._all if e.seats is not None), NO_SEATS)
         for study in state.studies.values():
             self.study_begins(study)
+        self._choose()
 
     def _fits(self, extension: Extension, state: EngineState) -> bool:
         """Tell whether an extension can be used; if not, note the reason."""
@@ -267,6 +266,14 @@ class Extensions:
         else:
             self.by_study.pop(study.spec.id, None)
         self._on_durable = None
+        if self._lacked:
+            self._choose()
+
+    def _choose(self) -> None:
+        """Find which extension, if any that is not off, says how trials sit beside each other."""
+        on = [each for each in self._all if not self.is_off(each.name)]
+        self.company = next((e.company for e in on if e.company is not None), NO_COMPANY)
+        self.seats = next((e.seats for e in on if e.seats is not None), NO_SEATS)
 
     def is_off(self, name: str) -> bool:
         """Tell whether an extension is there and broken: some studies lack it, and none has it."""
@@ -295,12 +302,15 @@ class Extensions:
         return ""
 
     def broken(self, name: str, why: str, study: str | None = None) -> BrokenExtension:
-        """Return the error of an extension, for the study that it was asked for, or for all."""
+        """Return the error of an extension, for the study that it was asked for, or for all.
+
+        All are those that need it. Where none does yet, and it breaks all the same, it may break
+        with any: then they are all that there are.
+        """
         if study is not None:
             return BrokenExtension(name, [study], why)
-        needed = self.by_study.items()
-        of_it = [each for each, called in needed if name in [its.name for its in called]]
-        return BrokenExtension(name, of_it, why)
+        need = [each for each, known in self._studies.items() if name in known.needs]
+        return BrokenExtension(name, need or [*self._studies], why)
 
     def _ask(
         self, extension: Extension, point: str, given: tuple[Any, ...], study: str | None = None

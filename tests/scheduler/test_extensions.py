@@ -24,6 +24,7 @@ from penstock.scheduler.model.retry import LOSS_LIMIT
 from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.state.extensions import Extension, SegmentValues
+from penstock.scheduler.state.seats import Seats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,3 +299,24 @@ def test_only_the_study_is_blamed_for_which_an_extension_broke_if_that_is_known(
             world.send(Painted(**where))
         world.send(AttemptFailed(**where, kind="exception", message=""))
     assert list(told.value.studies) == blamed
+
+
+class BrokenSeats(Seats):
+    """Breaks as slots are given out."""
+
+    def free(self):
+        return raising()
+
+
+def test_an_extension_that_no_study_needs_yet_is_off_once_it_broke():
+    world = world_with(Extension(name="helper", needed_by=None, seats=BrokenSeats()))
+    world.submit(spec(SHORT, id="s-1", name="s-1", n_trials=1))
+    with pytest.raises(BrokenExtension, match="helper is broken: ZeroDivisionError: oh") as told:
+        world.join("cpu.a.0")
+    assert list(told.value.studies) == ["s-1"]
+    world = world_with(Extension(name="helper", needed_by=None, seats=BrokenSeats()))
+    world.submit(spec(SHORT, id="s-1", name="s-1", n_trials=1))
+    world.send(StudyPaused(at=0.0, study="s-1", why="broken", lacks=("helper",)))
+    world.submit(spec(SHORT, id="s-2", name="s-2", n_trials=1))
+    world.join("cpu.a.0")
+    assert [each.segment.trial[:3] for each in world.open.values()] == ["s-2"]
