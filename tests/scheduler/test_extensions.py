@@ -301,22 +301,26 @@ def test_only_the_study_is_blamed_for_which_an_extension_broke_if_that_is_known(
     assert list(told.value.studies) == blamed
 
 
-class BrokenSeats(Seats):
-    """Breaks as slots are given out."""
+class BreakingSeats(Seats):
+    """Break as slots are given out, once they are told to."""
+
+    broken = False
 
     def free(self):
-        return raising()
+        return raising() if self.broken else []
 
 
 def test_an_extension_that_no_study_needs_yet_is_off_once_it_broke():
-    world = world_with(Extension(name="helper", needed_by=None, seats=BrokenSeats()))
-    world.submit(spec(SHORT, id="s-1", name="s-1", n_trials=1))
-    with pytest.raises(BrokenExtension, match="helper is broken: ZeroDivisionError: oh") as told:
-        world.join("cpu.a.0")
-    assert list(told.value.studies) == ["s-1"]
-    world = world_with(Extension(name="helper", needed_by=None, seats=BrokenSeats()))
+    seats = BreakingSeats()
+    plug = Extension(name="helper", needed_by=None, seats=seats)
+    world = world_with(plug)
     world.submit(spec(SHORT, id="s-1", name="s-1", n_trials=1))
     world.send(StudyPaused(at=0.0, study="s-1", why="broken", lacks=("helper",)))
+    seats.broken = True
     world.submit(spec(SHORT, id="s-2", name="s-2", n_trials=1))
     world.join("cpu.a.0")
     assert [each.segment.trial[:3] for each in world.open.values()] == ["s-2"]
+    world = world_with(plug)
+    with pytest.raises(BrokenExtension, match="helper is broken: ZeroDivisionError: oh") as told:
+        world.submit(spec(SHORT, id="s-1", name="s-1", n_trials=1))
+    assert list(told.value.studies) == ["s-1"]
