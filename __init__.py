@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 #: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
 #: nothing. ``celery`` is for ``celery -A penstock``, not for users, and so not in ``__all__``.
-#: Those of extensions are in ``app.extensions``.
+#: The names of extensions are in ``app.extensions``.
 _LAZY = {
     "ASHA": "app.spec.strategies:ASHA",
     "BackendError": "profiling.base.errors:BackendError",

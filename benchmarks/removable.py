@@ -36,7 +36,7 @@ from benchmarks._checkouts import ROOT, Checkout, linked
 
 #: The run without any extension.
 CORE = "all"
-#: What names all extensions, whether they are there or not.
+#: Paths that name all extensions, whether they are there or not.
 NAMES_ALL = (
     "--ignore=tests/benchmarks",
     "--ignore=tests/deploy",

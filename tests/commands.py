@@ -6,5 +6,5 @@ from typer.main import get_command
 
 _GROUP = get_command(app)
 COMMANDS = {name: _GROUP.get_command(None, name) for name in _GROUP.list_commands(None)}
-#: Those whose extension is not there: they are refused.
+#: Commands whose extension is not there: they are refused.
 MISSING = {name for name in extensions.COMMANDS if not extensions.has_command(name)}

@@ -143,8 +143,8 @@ class Said(list[Any]):
 
     #: Failures of trials with a configuration that was then left out, by trial.
     suspicions: dict[str, str]
-    #: What extensions knew of trials' models, also of those that are gone: the size by which one
-    #: was tuned, and what was counted.
+    #: Facts of trials' models that extensions knew, also of those that are gone: the size by which
+    #: one was tuned, and what was counted.
     models: dict[str, dict[str, Any]]
     #: State of extensions.
     ext: dict[str, Any]
@@ -195,7 +195,7 @@ class Said(list[Any]):
         return []
 
     def models_of(self, value: Any) -> list[tuple[str, Any, Any]]:
-        """Fields that the record has of the models of ``value``, as ``moved``."""
+        """Return the fields that the record has of the models of ``value``, as ``moved``."""
         if type(value).__name__ == "Trial":
             self.note()
             return [("architecture", self.models["counts"].get(value.id), None)]
@@ -267,7 +267,7 @@ class Recorder:
         self.decisions: tuple[Any, ...] = ()
         #: Sentences since the last checkpoint.
         self.said = Said(self.engine, self._suspicions)
-        #: What extensions have known of trials, by extension: of each study, by trial.
+        #: Facts of trials that extensions have known, by extension: of each study, by trial.
         self.known: dict[str, list[dict[str, Any]]] = {}
         self.at = 0.0
 

@@ -126,7 +126,7 @@ def written(folder, files):
 
 
 def typed(file):
-    """The names that a file has for type checkers, and where they come from."""
+    """Return the names that a file has for type checkers, and where they come from."""
     return {
         alias.asname or alias.name: f"{node.module}:{alias.name}"
         for node in ast.walk(ast.parse((ROOT / file).read_text()))
@@ -136,7 +136,7 @@ def typed(file):
 
 
 def listed(file):
-    """What a file's ``__all__`` says to type checkers."""
+    """Return the names in the ``__all__`` that a file has for type checkers."""
     [names] = [
         ast.literal_eval(node.value)
         for node in ast.walk(ast.parse((ROOT / file).read_text()))
@@ -166,7 +166,7 @@ def test_type_checkers_find_the_public_names_of_extensions():
 
 
 def owner(name):
-    """The extension that a public name is of, or nothing."""
+    """Return the extension that a public name is of, or nothing."""
     return [PUBLIC[name].partition(".")[0]] if name in PUBLIC else []
 
 

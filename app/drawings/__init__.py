@@ -1,1 +1,1 @@
-"""What pages of HTML are made of: their frame, style and script, and what charts share."""
+"""Parts of HTML pages: the frame, style and script, and what charts share."""

@@ -28,7 +28,7 @@ class Markup(str):
 
 
 def pairs(values: Mapping[str, object]) -> str:
-    """Names and values as a definition list."""
+    """Return names and values as a definition list."""
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{_html(v)}</dd>" for name, v in values.items())
     return f"<dl>{rows}</dl>"
 

@@ -65,7 +65,7 @@ class Conversations:
         self._reading = False
         #: How many wait to read alone. Sessions let them.
         self._waiting = 0
-        #: How many wait for a change.
+        #: Number of threads that wait for a change.
         self._asleep = 0
         self._gone: TrainerGone | None = None
 

@@ -87,7 +87,7 @@ class Turns(Protocol):
 
     @property
     def told(self) -> str:
-        """What the trainer is told (``tasks.trainer.hooks.serving``)."""
+        """The words for the trainer (``tasks.trainer.hooks.serving``)."""
 
     def seconds(self, fence: int) -> float:
         """Return for how long the run with this fence was at work until now."""

@@ -219,7 +219,7 @@ copyreg.pickle(Study, _reference)
 
 
 def _in_step(plan: StudyPlan, settings: Settings, other: Elsewhere) -> Study:
-    """A new study with what the other one has, which is kept in step with it."""
+    """Return a new study with what the other one has, which is kept in step with it."""
     numbered = partial(_free_name, settings, other.name)
     name = numbered()
     handle = StudyHandle(plan, name, new_id(name), settings)

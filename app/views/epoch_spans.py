@@ -1,4 +1,4 @@
-"""When epochs were computed, as far as that is known."""
+"""Times at which epochs were computed, as far as they are known."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ commands = Application()
 
 
 class Format(StrEnum):
-    """What an export is written as."""
+    """The form of an export."""
 
     JSON = "json"
     CSV = "csv"
@@ -144,6 +144,6 @@ def epoch_logs(tensorboard: Path | None, mlflow: str | None) -> list[EpochCallba
 
 
 def _form_of(output: Path | None) -> Format:
-    """What a file's name says; JSON where it says nothing."""
+    """Return the form that a file's name says; JSON where it says none."""
     ending = output.suffix.removeprefix(".") if output else ""
     return Format(ending) if ending in list(Format) else Format.JSON

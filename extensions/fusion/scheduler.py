@@ -14,7 +14,7 @@ __all__ = ["STATE", "convert", "plug"]
 #: The type of the extension's state, by which snapshots are read.
 STATE = Known
 
-#: What trainers are told of a trial that may be trained together with others.
+#: Values of a segment whose trial may be trained together with others.
 _MAY_FUSE = SegmentValues(ext={NAME: {}})
 #: Fields of a study's state in 0.2 that are the extension's, each with its default.
 _OF_STUDIES = {"together": 1, "unlike": False, "readers": 0, "singles": 0}

@@ -1,4 +1,4 @@
-"""Which trials are seated beside others of their study, to be trained together with them.
+"""Choose the trials that are seated beside others of their study, to be trained together.
 
 Theory of operation. Trials of one structure in one lane meet at each epoch, and their steps are
 computed together, where their trainer can: for small networks that is several times faster, and
@@ -36,9 +36,9 @@ MAX_SINGLES = 32
 
 @dataclass(slots=True)
 class KnownStudy:
-    """How trials of a study that were beside each other were trained."""
+    """Facts of a study's trials that were beside each other."""
 
-    #: How many of its trials were trained together at most.
+    #: The most of its trials that were trained together.
     together: int = 1
     #: True if its trials cannot be trained together, as their trainer said.
     unlike: bool = False
@@ -50,9 +50,7 @@ class KnownStudy:
 
 @dataclass(slots=True)
 class Known:
-    """How trials beside each other were trained, by study. One of which nothing was heard is not
-    in it.
-    """
+    """Facts of trials beside each other, by study; of some studies nothing was heard."""
 
     studies: dict[str, KnownStudy] = field(default_factory=dict)
 
@@ -68,7 +66,7 @@ def may_fuse(spec: StudySpec) -> bool:
 
 
 class Seating(Company):
-    """Which trials are seated together, and what that comes to."""
+    """Company of trials that are trained together, or that read their batches once."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""Who takes a seat in a lane beside others, and who leaves it.
+"""Give trials seats in lanes beside others, and have them leave.
 
 Theory of operation. A lane is one trainer. The trials in its seats take turns, so their steps never
 meet. Extensions say whether there is room for a trial (``Extension.too_full``).

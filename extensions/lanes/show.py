@@ -1,4 +1,4 @@
-"""What readers see of lanes."""
+"""Facts of lanes for readers."""
 
 from __future__ import annotations
 

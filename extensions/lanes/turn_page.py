@@ -31,7 +31,7 @@ class TurnPage:
             path.write_bytes(bytes(size))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), size)
-        #: What the trainer is told of it: the seats, and the page's file.
+        #: Words for the trainer: the number of seats, and the page's file.
         self.told = f"{seats}:{path}"
         self.path = path
         self._seats = seats

@@ -12,8 +12,8 @@ from .turn_page import TurnPage
 #: glibc before 2.38 puts there what it cuts off an aligned block, so a tensor that is freed never
 #: becomes whole again, the next one of its size takes new memory, and the heap falls to pieces.
 ONE_HEAP = ":glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"
-#: There a thread that waits for its turn must not keep its team spinning. OpenMP's libraries read
-#: this when they are loaded.
+#: Variables of a trainer with several seats: a thread that waits for its turn must not keep its
+#: team spinning. OpenMP's libraries read this when they are loaded.
 NO_SPINNING = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 

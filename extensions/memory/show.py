@@ -217,7 +217,7 @@ def _footprint(event: FootprintReported) -> str:
 
 #: Sentences of a story about events, by the event's class.
 SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {FootprintReported: _footprint}
-#: What happened as an event was handled from which a dispatch follows, by the event's class.
+#: Occasions of dispatches in words, by the class of the event that was handled.
 OCCASIONS: Mapping[type[Event], str] = {FootprintReported: "it was known what memory a trial needs"}
 #: The heading of what the page of a study's memory says, and what draws it.
 DETAILS = ("Memory", _section)

@@ -63,7 +63,7 @@ def open_study(
 
 
 def only_name(storage: Any) -> str:
-    """The name of the only study in a storage. Raises ValueError if there are none or several."""
+    """Return the name of the only study in a storage. Raises ValueError if it has not one."""
     names = optuna.get_all_study_names(storage)
     if len(names) != 1:
         raise ValueError(f"study_name is needed: {storage} has {len(names)} studies")

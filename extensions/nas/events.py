@@ -1,4 +1,4 @@
-"""What trainers say of models that make choices: the extension's kinds of event."""
+"""Events in which trainers report on models that make choices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Described(Event):
     fence: int
     #: The id of the trial that was counted.
     of: str
-    #: What was counted.
+    #: The counts.
     architecture: Architecture
     #: The hyperparameters that the model was made by.
     choices: tuple[str, ...]

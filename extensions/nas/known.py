@@ -1,4 +1,4 @@
-"""What was counted of models: what the extension keeps in the engine's state.
+"""Counts of models: the state that the extension keeps in the engine's.
 
 It is by study, so that all of it goes as a study is over. Of studies whose models make no choices,
 as far as is known, nothing is kept.
@@ -21,20 +21,20 @@ NAME = "nas"
 
 @dataclass(slots=True)
 class KnownStudy:
-    """What is known of the models of a study's trials."""
+    """Counts of the models of a study's trials."""
 
     architectures: Architectures = field(default_factory=Architectures)
-    #: What was counted of each trial's model, by the trial's id.
+    #: The counts of each trial's model, by the trial's id.
     trials: dict[str, Architecture] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CountedTrial:
-    """What is known of one trial's model before it is trained, for other extensions."""
+    """Counts of one trial's model before it is trained, for other extensions."""
 
     of_study: Architectures
     own: Architecture
-    #: How many examples a step has.
+    #: Examples in a step.
     examples: float
 
     @property
@@ -56,7 +56,7 @@ class CountedTrial:
 
 @dataclass(slots=True)
 class Known:
-    """What is known of all models that make choices, by study."""
+    """Counts of all models that make choices, by study."""
 
     studies: dict[str, KnownStudy] = field(default_factory=dict)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recalibration:
-    """What an epoch of a candidate is instead of training."""
+    """An epoch of a candidate: its statistics are measured, and nothing is trained."""
 
     #: The most batches over which running statistics are measured.
     batches: int

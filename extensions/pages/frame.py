@@ -39,7 +39,7 @@ class Page:
     title: str
     head: str
     draw: Callable[[], Content]
-    #: What it shows (``extensions.pages.follower``); None: it changes with anything.
+    #: The topics that it shows (``extensions.pages.follower``); None: it changes with anything.
     topics: tuple[str, ...] | None = None
     #: Whether it may have charts.
     charts: bool = False

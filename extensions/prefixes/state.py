@@ -25,7 +25,7 @@ NAME = "prefixes"
 class OfTrial:
     """The accepted epochs of a trial, as far as others may take them over."""
 
-    #: What was reported, by epoch.
+    #: The reported metrics, by epoch.
     reports: dict[int, Metrics] = field(default_factory=dict)
     #: The trials that trained epochs which it took over, by epoch.
     taken: dict[int, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def forget_study(state: EngineState, study: str) -> None:
 
 @dataclass(slots=True)
 class Index:
-    """What is known of a study's trials."""
+    """Facts of a study's trials."""
 
     chains: dict[str, Chain] = field(default_factory=dict)
     #: By the key of a link: the trials that have it, and up to which epoch it governs theirs.

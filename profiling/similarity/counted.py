@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-#: How their names begin.
+#: The beginning of their names.
 COUNTED = "model_"

@@ -85,7 +85,7 @@ class FinishedTrial:
 class PastTrial(Trial):
     """A trial of a study of this ledger that was over, with what is known of its epochs."""
 
-    #: What was reported, by epoch; empty where nothing needs it.
+    #: The reported metrics, by epoch; empty where nothing needs them.
     reports: dict[int, Metrics] = field(default_factory=dict)
     #: The trials that trained epochs which it took over, by epoch.
     taken: dict[int, str] = field(default_factory=dict)

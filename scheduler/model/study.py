@@ -25,7 +25,8 @@ SYSTEM = ("off", "reuse", "tune")
 #: What the keys of a trial's random numbers hold besides the study's seed. ``trial``: its number.
 #: ``shared``: which replicate of its configuration it is, so configurations draw in common.
 SEEDING = ("trial", "shared")
-#: Whether trials of one structure may be trained together (``Extension.company``).
+#: Ways to treat trials of one structure: ``auto``, they may be trained together
+#: (``Extension.company``); ``off``, they may not.
 FUSE = ("auto", "off")
 #: Actions of a study that reaches one of its limits (``Limits``).
 AT_LIMIT = ("stop", "pause", "finish_best")

@@ -38,7 +38,7 @@ def members_of(
 
 
 def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[Member]) -> Member:
-    """The slot where the trial's state is in memory, else the one that is least crowded for it.
+    """Return the slot where the trial's state is in memory, else the least crowded one.
 
     An empty device is preferred unless the trial would have to start over there. A seat beside
     others is taken only if it is all there is.

@@ -57,5 +57,5 @@ class Company:
         return {}
 
 
-#: Where no extension says otherwise.
+#: The company where no extension has another.
 NO_COMPANY = Company()

@@ -1,4 +1,4 @@
-"""What can be known of a trial's model before it is trained, because it was counted."""
+"""Counts of a trial's model that are known before it is trained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..model.study import Metrics
 
 
 class Counted(Protocol):
-    """What an extension knows of a model. The class of its state has a method ``counted``."""
+    """Counts that an extension has of a model. The class of its state has a method ``counted``."""
 
     @property
     def size(self) -> str:

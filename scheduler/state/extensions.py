@@ -124,9 +124,9 @@ class Extension:
     #: Called when an epoch was accepted that a device with several slots trained by itself, before
     #: its costs are counted. It returns whether the device may have another number of trials now.
     on_shared: Callable[[Trial, Attempt, EpochReported], bool] | None = None
-    #: How trials of a study gain by being in one lane. One extension at most may have it.
+    #: The gains of a study's trials by being in one lane. One extension at most may have it.
     company: Company | None = None
-    #: Who has the seats of lanes that have several. One extension at most may have it.
+    #: The seats of lanes that have several. One extension at most may have them.
     seats: Seats | None = None
     #: Return what the tensors of a trial were found to need, as far as that is known.
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
@@ -173,7 +173,7 @@ class Extension:
     deadlines: Callable[[], Iterable[float]] | None = None
 
 
-#: What extensions must return at points where others rely on it.
+#: Types of the answers at points where others rely on them.
 _RETURNED: Mapping[str, Any] = {
     "segment": SegmentValues,
     "refusal": str,
@@ -201,9 +201,9 @@ class Extensions:
         self._limit: tuple[Callable[[str], SlotLimit], ...] = ()
         self._crowding: tuple[Callable[[Trial, Member], float], ...] = ()
         self._on_shared: tuple[Callable[[Trial, Attempt, EpochReported], bool], ...] = ()
-        #: How trials of a study gain by being in one lane.
+        #: The gains of a study's trials by being in one lane.
         self.company = NO_COMPANY
-        #: Who has the seats of lanes that have several.
+        #: The seats of lanes that have several.
         self.seats = NO_SEATS
         #: The module that made an extension, by the extension's name.
         self._modules: dict[str, str] = {}

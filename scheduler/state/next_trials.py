@@ -12,7 +12,7 @@ from .state import EngineState, StudyState
 
 #: The most trials that are named with one segment.
 AT_ONCE = 4
-#: How far down the queue trials are looked for.
+#: Places of the queue in which trials are looked for.
 LOOKED_AT = 64
 
 

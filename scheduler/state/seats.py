@@ -55,5 +55,5 @@ class Seats:
         return []
 
 
-#: Where no extension gives seats.
+#: The seats where no extension gives any.
 NO_SEATS = Seats()

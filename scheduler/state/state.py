@@ -260,7 +260,7 @@ class Attempt:
     length: SegmentLength | None = None
     #: Of its time of a slot or lane, how much is in its study's ``spent`` (seconds).
     charged: float = 0.0
-    #: Which part of its slot's time it is taken to have (``scheduler.state.slot_time``).
+    #: The part of its slot's time that it is taken to have (``scheduler.state.slot_time``).
     part: float = 1.0
     #: The time of its slot that it is taken to have had until ``counted_at`` (seconds).
     in_turn: float = 0.0

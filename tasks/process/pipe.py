@@ -255,7 +255,7 @@ class Run:
         self._answered.put(None)
 
 
-#: What the pipe brings to be done.
+#: Messages of the pipe that are to be carried out.
 Work = Run | ReleaseTrial
 
 

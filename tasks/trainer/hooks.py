@@ -86,7 +86,7 @@ class Loaded:
     #: The parameters that were read to load them.
     reads: TrackedParams
     data: Data
-    #: Where the trial is trained.
+    #: The device on which the trial is trained.
     device: torch.device
     #: False if only shapes are of interest.
     kept: bool

@@ -95,7 +95,7 @@ def test_a_study_that_lacks_its_extension_is_paused_until_it_is_there_again(begi
 
 @pytest.fixture
 def crashed(tmp_path, monkeypatch):
-    """Has an extension decide things after the last snapshot; begins the scheduler without it."""
+    """Have an extension decide things after the last snapshot; begin the scheduler without it."""
 
     def crashed(**points):
         monkeypatch.setattr(restore, "PLUGS", [helper(**points)])

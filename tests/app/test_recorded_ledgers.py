@@ -18,7 +18,7 @@ from plain_devices import PlainDevices
 
 
 def needs(kind):
-    """The extensions that a kind's studies had, which are not followed without them."""
+    """Return the extensions that a kind's studies had, which are not followed without them."""
     if kind in ("objectives", "ask_tell"):
         return ()
     return ("memory", "system_tuning") if kind == "packing" else ("system_tuning",)

@@ -17,7 +17,7 @@ from trainer_fixtures import (  # noqa: F401 - for the tests of this folder
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
-    """Those of this process's user: an installation of its own, of which nothing runs."""
+    """Return settings of an installation of its own, of which nothing runs."""
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("PENSTOCK_BROKER", raising=False)
     settings = load()

@@ -24,7 +24,7 @@ SPEC = study_spec(n_trials=3)
 
 
 def tuning(where):
-    """An event of system tuning, if that is there: its values are nested deeply."""
+    """Return an event of system tuning, if that is there: its values are nested deeply."""
     if "system_tuning" not in names("events"):
         return []
     from penstock.extensions.system_tuning.races.measured import Window, WindowsMeasured

@@ -39,7 +39,7 @@ class Box:
 
 
 def boxes_of(text: str) -> list[Box]:
-    """The boxes of an outline (``events.Derived``); none where it has no parts."""
+    """Return the boxes of an outline (``events.Derived``); none where it has no parts."""
     try:
         parts = [_checked(part, index) for index, part in enumerate(json.loads(text))]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -1,4 +1,4 @@
-"""What trainers have measured, as events: windows under system configurations, and profiles."""
+"""Events in which trainers report windows under system configurations, and profiles."""
 
 from __future__ import annotations
 

@@ -86,8 +86,9 @@ class TestReadOnce:
 
 
 def asha(*, seats, seed):
-    """A study of 81 trials in two lanes: (trials begun, promoted ones at work) after each epoch,
-    and epochs by trial.
+    """Run 81 trials in two lanes.
+
+    Returns (trials begun, promoted ones at work) after each epoch, and epochs by trial.
     """
     at = Laned(seats=seats, devices=2)
     scores = [Random(f"{seed} {n}").random() for n in range(81)]

@@ -65,7 +65,7 @@ def describe(at, dispatch, of, found, choices=CHOICES):
 
 
 def counted_next(dispatch):
-    """The trials whose models are to be counted with a segment."""
+    """Return the trials whose models are to be counted with a segment."""
     return [each["trial"] for each in dispatch.ext.get("nas", {}).get("count", ())]
 
 

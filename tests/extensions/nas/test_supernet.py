@@ -299,7 +299,7 @@ def trained(tmp_path_factory):
 
 
 def of_supernet(ref):
-    """What the scheduler's end says of a candidate of it."""
+    """Return the values that the scheduler's end gives a candidate of a super-net."""
     return {"nas": {"supernet": ref}}
 
 
