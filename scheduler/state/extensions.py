@@ -201,10 +201,9 @@ class Extensions:
         self._limit: tuple[Callable[[str], SlotLimit], ...] = ()
         self._crowding: tuple[Callable[[Trial, Member], float], ...] = ()
         self._on_shared: tuple[Callable[[Trial, Attempt, EpochReported], bool], ...] = ()
-        #: The gains of a study's trials by being in one lane.
-        self.company = NO_COMPANY
-        #: The seats of lanes that have several.
-        self.seats = NO_SEATS
+        #: The extension that has company, by its name, and the one that has seats.
+        self._company: tuple[str, Company] = ("", NO_COMPANY)
+        self._seats: tuple[str, Seats] = ("", NO_SEATS)
         #: The module that made an extension, by the extension's name.
         self._modules: dict[str, str] = {}
         #: Extensions that could not be plugged in, by name, each with the reason.
@@ -227,9 +226,13 @@ class Extensions:
         self._limit = self._point("limit")
         self._crowding = self._point("crowding")
         self._on_shared = self._point("on_shared")
+        for each in self._all:
+            if each.company is not None:
+                self._company = (each.name, each.company)
+            if each.seats is not None:
+                self._seats = (each.name, each.seats)
         for study in state.studies.values():
             self.study_begins(study)
-        self._choose()
 
     def _fits(self, extension: Extension, state: EngineState) -> bool:
         """Tell whether an extension can be used; if not, note the reason."""
@@ -266,14 +269,18 @@ class Extensions:
         else:
             self.by_study.pop(study.spec.id, None)
         self._on_durable = None
-        if self._lacked:
-            self._choose()
 
-    def _choose(self) -> None:
-        """Find which extension, if any that is not off, says how trials sit beside each other."""
-        on = [each for each in self._all if not self.is_off(each.name)]
-        self.company = next((e.company for e in on if e.company is not None), NO_COMPANY)
-        self.seats = next((e.seats for e in on if e.seats is not None), NO_SEATS)
+    @property
+    def company(self) -> Company:
+        """The gains of a study's trials by being in one lane; the core's where they are off."""
+        name, found = self._company
+        return NO_COMPANY if self.is_off(name) else found
+
+    @property
+    def seats(self) -> Seats:
+        """The seats of lanes that have several; the core's where they are off."""
+        name, found = self._seats
+        return NO_SEATS if self.is_off(name) else found
 
     def is_off(self, name: str) -> bool:
         """Tell whether an extension is there and broken: some studies lack it, and none has it."""
@@ -339,14 +346,15 @@ class Extensions:
 
     def tell(self, study: StudyState, point: str, *given: Any) -> None:
         """Call those that the study needs at a point where they hear of it."""
-        for _ in self._of(study.spec.id, point, study, *given):
-            pass
+        for each in self.by_study.get(study.spec.id, ()):
+            if getattr(each, point) is not None:
+                self._ask(each, point, (study, *given), study.spec.id)
 
     def study_over(self, study: StudyState) -> None:
         """Tell those that the study needed that it is over, and have all forget it."""
-        for each in self.by_study.pop(study.spec.id, ()):
-            if each.on_over is not None:
-                self._ask(each, "on_over", (study,), study.spec.id)
+        self.tell(study, "on_over")
+        self.by_study.pop(study.spec.id, None)
+        self._on_durable = None
         for forget in self._point("forget"):
             forget(study.spec.id)
 

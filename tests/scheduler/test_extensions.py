@@ -17,14 +17,16 @@ from penstock.scheduler.model.events import (
     Event,
     PolicyChosen,
     PricesChosen,
+    StudyCancelled,
     StudyPaused,
     Tick,
 )
 from penstock.scheduler.model.retry import LOSS_LIMIT
 from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.state.company import NO_COMPANY, Company
 from penstock.scheduler.state.extensions import Extension, SegmentValues
-from penstock.scheduler.state.seats import Seats
+from penstock.scheduler.state.seats import NO_SEATS, Seats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,3 +326,22 @@ def test_an_extension_that_no_study_needs_yet_is_off_once_it_broke():
     with pytest.raises(BrokenExtension, match="helper is broken: ZeroDivisionError: oh") as told:
         world.submit(spec(SHORT, id="s-1", name="s-1", n_trials=1))
     assert list(told.value.studies) == ["s-1"]
+
+
+def test_an_extension_is_off_as_long_as_a_study_lacks_it_also_where_a_snapshot_is_restored():
+    plug = Extension(name="helper", needed_by=None, seats=Seats(), company=Company())
+    world = world_with(plug)
+    world.submit(spec(SHORT, id="s-1", name="s-1", n_trials=1))
+
+    def used():
+        text = state_to_json(world.engine.state)
+        again = Engine(state_from_json(text), plugs=[lambda parts: plug])
+        found = [(each.seats, each.company) for each in (world.engine.extensions, again.extensions)]
+        assert found[0] == found[1]
+        return found[0]
+
+    assert used() == (plug.seats, plug.company)
+    world.send(StudyPaused(at=0.0, study="s-1", why="broken", lacks=("helper",)))
+    assert used() == (NO_SEATS, NO_COMPANY)
+    world.send(StudyCancelled(at=0.0, study="s-1"))
+    assert used() == (plug.seats, plug.company)
