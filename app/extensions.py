@@ -14,7 +14,9 @@ user's code describes it, and ``check_spec`` and ``check_submitted`` of one at t
 ``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and
 ``REPORTED``, the values of each report of the trainer's end, which the node passes on.
 ``ledger``: what it reads of the ledger for events.
-``cli``: ``commands``, an ``Application`` of them.
+``launching``: the start of a trainer in the environment of its study.
+``elsewhere``: opens a study in a storage of the user's.
+``cli``: ``commands``, an ``Application`` of them, and what options of the core's commands do.
 ``trainer`` and ``serving``: for the trainer, which imports them by itself.
 
 A folder that is not there is left out, and what needs it is refused by its name.
@@ -184,12 +186,8 @@ def check_extended(spec: StudySpec) -> None:
 
     Raises UsageError, also with the first field that needs an extension which is not there.
     """
-    for field, name in FIELDS.items():
-        if not is_default(field, getattr(spec, field)):
-            end_of(name, "spec", field)
-    for field, name in OF_STRATEGY.items():
-        if getattr(spec.strategy, field) is not None:
-            end_of(name, "spec", f"strategy.{field}")
+    for name, field in needed_by(spec).items():
+        end_of(name, "spec", field)
     for check in of_ends("spec", "check_spec"):
         check(spec)
 
@@ -221,11 +219,16 @@ def owner_of(kind: str) -> str | None:
     return name if dot else KINDS.get(kind)
 
 
-def needed_by(spec: StudySpec) -> tuple[str, ...]:
-    """Return the extensions that a study's specification says it needs."""
-    named = [name for field, name in FIELDS.items() if not is_default(field, getattr(spec, field))]
-    named += (n for field, n in OF_STRATEGY.items() if getattr(spec.strategy, field) is not None)
-    return tuple(dict.fromkeys(named))
+def needed_by(spec: StudySpec) -> Mapping[str, str]:
+    """Return the extensions that a study says it needs, and for each the first field with which."""
+    found = dict[str, str]()
+    for field, name in FIELDS.items():
+        if not is_default(field, getattr(spec, field)):
+            found.setdefault(name, field)
+    for field, name in OF_STRATEGY.items():
+        if getattr(spec.strategy, field) is not None:
+            found.setdefault(name, f"strategy.{field}")
+    return found
 
 
 def absent(name: str) -> str:

@@ -228,7 +228,7 @@ def campaign(
     only: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """``n`` faults (``only`` of some kinds), the undisturbed run, and the figures. Raises Stuck."""
-    from penstock.extensions.sharing.node import folder_of  # the objectives' faults need it not
+    from penstock.extensions.sharing.node import folder_of  # objectives do without it
 
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     hit: Callable[[Path], Site]

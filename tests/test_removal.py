@@ -108,7 +108,7 @@ GIVEN = {
 def test_candidates_of_a_super_net_are_not_trained_where_their_extension_is_not_there():
     of = SuperNet("trial 0 of s", "file:///c/0.pt", "h", 20)
     study = spec(StrategySpec("full", max_epochs=1, supernet=of))
-    assert extensions.needed_by(study) == ("nas",)
+    assert extensions.needed_by(study) == {"nas": "strategy.supernet"}
     with pytest.raises(UsageError, match=r"strategy.supernet needs the extension nas"):
         extensions.check_extended(study)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..drawings.charts import Figure
+from .charts import Figure
 
 
 @dataclass(frozen=True, slots=True)

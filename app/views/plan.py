@@ -13,6 +13,7 @@ from rich.text import Text
 from ...scheduler.policies.waterfill import NARROW
 from ...scheduler.strategies.base import UNBOUNDED
 from ..common.text import count, duration, instead, number
+from ..extensions import of_ends
 
 Facts = dict[str, Any]
 
@@ -169,16 +170,8 @@ def _study(row: Facts, unlisted: int) -> str:
         words.append(f"{count(row['to_propose'], 'trial')} to be proposed")
     if row["paused_trials"]:
         words.append(f"{count(row['paused_trials'], 'trial')} at a rung, to be promoted or not")
-    if row.get("together", 1) > 1:
-        words.append(f"up to {row['together']} trials are trained together")
-    if row.get("apart"):
-        words.append(f"its trials are trained apart: {row['apart']}")
-    readers = row.get("readers", 0)
-    if readers > 1:
-        part = f"{row['readers_take']:.0%} of what it takes alone"
-        words.append(f"batches are read once for up to {readers} of them: each takes {part}")
-    elif readers:
-        words.append("batches would be read once for those in one lane, which pays")
+    for plan_words in of_ends("show", "plan_words"):
+        words += plan_words(row)
     if row["share"] is not None:
         how = f"weight {row['weight']:g}, priority {row['priority']}"
         words.append(f"its share is {number(row['share'], 3)} slots ({how})")

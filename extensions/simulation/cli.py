@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,6 +72,8 @@ def simulate(
 
     Nothing is trained, and only planning takes real time.
     """
+    import logging
+
     from ...app.runner import answers
     from ...scheduler.policies.names import POLICIES
     from .experiment import run, simulated_devices

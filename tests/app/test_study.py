@@ -8,8 +8,10 @@ import penstock
 import pytest
 from fake_scheduler import FakeScheduler
 from penstock import ASHA, FullBudget, TrialFailed, UsageError, create_study, load_study
+from penstock.app import extensions
 from penstock.app.optuna_bridge.frozen_trials import best
 from penstock.app.study.handle import DETACH, SUBMITTED
+from penstock.app.study.watching import asked_message
 from penstock.app.views import live
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.model.writing import Writing
@@ -341,6 +343,11 @@ def test_under_the_command_line_only_that_says_that_the_study_goes_on(
     finally:
         SUBMITTED.reset(collected)
     assert "goes on" not in capsys.readouterr().err
+
+
+def test_where_nothing_writes_reports_the_status_is_named(monkeypatch):
+    monkeypatch.setattr(extensions, "names", lambda end: ())
+    assert asked_message("mine", "mine-1a2b").endswith(" penstock status mine")
 
 
 @pytest.mark.extension("report")

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from drive_world import spec
 from laned_world import Laned
+from penstock.app.views.plan import detail_words
 from penstock.extensions.fusion.seating import MAX_SINGLES
 from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.events import PolicyChosen, Tick
@@ -44,8 +45,11 @@ class TestReadOnce:
             at.end_epoch(name, 2.0, together=0, readers=2, alone=4.0)
         assert at.state.epoch_seconds(at.trial("a")) == pytest.approx(4.0)
         assert at.state.costs.company_ratio("a", 2) == pytest.approx(0.5)
-        ends = {row["trial"]: row["epoch_ends"] for row in outlook(at.engine, at.at)["running"]}
+        plan = outlook(at.engine, at.at)
+        ends = {row["trial"]: row["epoch_ends"] for row in plan["running"]}
         assert ends == pytest.approx({0: 2.0, 1: 4.0})
+        words = "batches are read once for up to 2 of them: each takes 50% of what it takes alone"
+        assert words in "\n".join(detail_words(plan))
 
     def test_epochs_in_which_nothing_was_found_count_too(self):
         at = Laned(seats=2)
@@ -106,6 +110,22 @@ def asha(*, seats, seed):
         at.end_epoch(oldest.segment.trial, 1.0, **(gains if seats > 1 else {}))
     assert at.finish.status == "complete"
     return seen, at.epochs_by_trial()
+
+
+@pytest.mark.parametrize(
+    ("fuse", "reported", "words"),
+    [
+        ("auto", {"together": 4, "alone": 2.0}, "up to 4 trials are trained together"),
+        ("auto", {"together": 0, "readers": 1}, "batches would be read once for those in one lane"),
+        ("off", {}, 'its trials are trained apart: the study says fuse="off"'),
+    ],
+)
+def test_the_plan_says_what_trials_do_together(fuse, reported, words):
+    at = Laned()
+    at.study("a", epochs=9, n_trials=20, sampler="tpe", fuse=fuse)
+    at.at += 1.0
+    at.end_epoch("a", 1.0, **reported)
+    assert words in "\n".join(detail_words(outlook(at.engine, at.at)))
 
 
 class TestTrainedTogether:

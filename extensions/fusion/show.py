@@ -1,0 +1,20 @@
+"""The readers' end: how many of a study's trials are trained together, in the words of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def plan_words(row: Mapping[str, Any]) -> Iterator[str]:
+    """Say of a study of the plan which of its trials do something together, or why none does."""
+    if row.get("together", 1) > 1:
+        yield f"up to {row['together']} trials are trained together"
+    if row.get("apart"):
+        yield f"its trials are trained apart: {row['apart']}"
+    readers = row.get("readers", 0)
+    if readers > 1:
+        part = f"{row['readers_take']:.0%} of what it takes alone"
+        yield f"batches are read once for up to {readers} of them: each takes {part}"
+    elif readers:
+        yield "batches would be read once for those in one lane, which pays"
