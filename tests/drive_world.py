@@ -10,6 +10,7 @@ from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Ask, AskPlan, Decision, Dispatch, Finish
 from penstock.scheduler.model.events import (
+    AttemptLost,
     DeviceJoined,
     EpochReported,
     Event,
@@ -148,6 +149,12 @@ class World:
             "met": True,
         }
         return WidthsMeasured(**{**fields, **changes})
+
+    def lost(self, dispatch: Dispatch, reason: str, **changes) -> AttemptLost:
+        """Return the event that an attempt was lost."""
+        segment = dispatch.segment
+        fields = {"cause": dispatch.id, "trial": segment.trial, "fence": segment.fence, **changes}
+        return AttemptLost(at=self.at, reason=reason, **fields)
 
     def run_segment(self, fence: int | None = None) -> Dispatch:
         """The oldest open segment (or the one named) reports all its epochs, or its widths."""

@@ -9,7 +9,7 @@ from local_world import Kept, local
 from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.profiling.base.draws import digest_of
 from penstock.scheduler.engine.engine import Engine, Unfit
-from penstock.scheduler.model.events import AttemptLost, TrialReturned
+from penstock.scheduler.model.events import TrialReturned
 from penstock.scheduler.model.writing import Suggestion, Writing
 
 NOTE = Writing(user_attrs=(("note", '"mine"'),))
@@ -43,8 +43,7 @@ class Objective(Kept):
         self.send(TrialReturned(at=self.at, value=1.0, **names | fields))
 
     def lose(self):
-        segment = self.at_work.segment
-        self.send(AttemptLost(at=self.at, trial=segment.trial, fence=segment.fence, reason="gone"))
+        self.send(self.lost(self.at_work, "gone"))
 
     @property
     def trial(self):

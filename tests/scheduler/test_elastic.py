@@ -5,7 +5,6 @@ from penstock.benchmarks.random_widths import RANDOM_WIDTHS, random_widths
 from penstock.scheduler.engine.attempts import MAX_BACKOFF
 from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.model.events import (
-    AttemptLost,
     DeviceDraining,
     DeviceJoined,
     PolicyChosen,
@@ -99,13 +98,7 @@ def test_a_gang_that_loses_one_member_is_lost_whole_and_only_that_device_is_blam
     run_epoch(at, seconds=5.0)
     run_epoch(at, seconds=5.0)
     dispatch = at.open[min(at.open)]
-    lost = AttemptLost(
-        at=at.at,
-        trial=dispatch.segment.trial,
-        fence=dispatch.segment.fence,
-        reason="its lease ran out",
-        ranks=(1,),
-    )
+    lost = at.lost(dispatch, "its lease ran out", ranks=(1,))
     [revoke] = [d for d in at.send(lost) if isinstance(d, Revoke)]
     assert revoke.ranks == 2
     blamed = dispatch.segment.members[1].device
@@ -168,8 +161,7 @@ def test_a_trial_whose_gang_is_lost_twice_goes_on_alone_and_grows_again_after_an
     seen = widths(at)
     for _ in range(2):
         [dispatch] = at.open.values()
-        where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
-        at.send(AttemptLost(at=at.at, reason="its members do not reach each other", **where))
+        at.send(at.lost(dispatch, "its members do not reach each other"))
         seen += widths(at)
     assert seen == [2, 2, 1]
     run_epoch(at, seconds=5.0)
@@ -186,9 +178,8 @@ def test_a_trial_grows_back_onto_a_device_that_has_rested():
         if len(dispatch.segment.members) == 1:
             run_epoch(at, seconds=5.0)
             continue
-        where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
         at.at += 2.0
-        at.send(AttemptLost(at=at.at, reason="its lease ran out", ranks=(1,), **where))
+        at.send(at.lost(dispatch, "its lease ran out", ranks=(1,)))
     assert widths(at) == [1]
     run_epoch(at, seconds=5.0)
     assert widths(at) == [2]
@@ -233,6 +224,5 @@ def test_a_device_that_lost_a_thousand_segments_rests_as_long_as_any():
     at = world("d0")
     at.engine.state.devices["d0"].losses = 5000
     [dispatch] = at.open.values()
-    where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
-    at.send(AttemptLost(at=at.at, reason="its lease ran out", **where))
+    at.send(at.lost(dispatch, "its lease ran out"))
     assert at.engine.state.devices["d0"].backoff_until == at.at + MAX_BACKOFF

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.profiling.costs.segment_costs import FIRST_OVERHEAD, FIRST_RESUME, SegmentStart
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.model.events import AttemptLost
 from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.segments import (
@@ -220,16 +219,7 @@ def test_after_a_loss_the_state_is_not_in_the_trainer():
     at = world("d0")
     for _ in range(3):
         run_segment(at, newest(at))
-    dispatch = newest(at)
-    at.send(
-        AttemptLost(
-            at=at.at,
-            cause=dispatch.id,
-            trial=dispatch.segment.trial,
-            fence=dispatch.segment.fence,
-            reason="its trainer was killed",
-        )
-    )
+    at.send(at.lost(newest(at), "its trainer was killed"))
     assert attempt(at).start is STORE
 
 

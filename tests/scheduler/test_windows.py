@@ -9,7 +9,6 @@ from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Cut, Dispatch, Release, Revoke
 from penstock.scheduler.model.events import (
     AttemptFailed,
-    AttemptLost,
     DeviceDraining,
     DeviceLeft,
     PolicyChosen,
@@ -74,9 +73,7 @@ def run_until_window(at: World):
 
 
 def lose(at: World, **changes):
-    dispatch = window(at)
-    where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
-    return at.send(AttemptLost(at=at.at, reason="its lease ran out", **where, **changes))
+    return at.send(at.lost(window(at), "its lease ran out", **changes))
 
 
 def test_a_trial_alone_measures_before_its_first_epoch_and_then_trains_at_the_best_width():

@@ -9,7 +9,6 @@ from drive_world import World, check_invariants, device, spec
 from penstock.extensions.environments.forms import check_environment
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.events import (
-    AttemptLost,
     DeviceJoined,
     StudyPaused,
     StudyResumed,
@@ -36,15 +35,7 @@ def study(world):
 
 def refuse(world, reason="rootfs:/r: there is no such folder"):
     [attempt] = world.open.values()
-    world.send(
-        AttemptLost(
-            at=world.at,
-            trial=attempt.segment.trial,
-            fence=attempt.segment.fence,
-            reason=reason,
-            refused=True,
-        )
-    )
+    world.send(world.lost(attempt, reason, refused=True))
     check_invariants(world.engine)
     return world.engine.state.trials[attempt.segment.trial]
 

@@ -13,7 +13,6 @@ from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.events import (
-    AttemptLost,
     DevicesGivenBack,
     DevicesTakenOut,
     PolicyChosen,
@@ -192,15 +191,7 @@ class TestAccounts:
         for name in "abcd":
             dispatch = at.open[at.trial(name).fence]
             before = at.state.devices["d0"].losses
-            at.send(
-                AttemptLost(
-                    at=at.at,
-                    cause=dispatch.id,
-                    trial=f"{name}-0000",
-                    fence=dispatch.segment.fence,
-                    reason="its trainer ended",
-                )
-            )
+            at.send(at.lost(dispatch, "its trainer ended"))
             check_invariants(at.engine)
             assert at.state.devices["d0"].losses <= before + 1
         assert not at.state.devices["d0"].backoff_until
@@ -303,15 +294,7 @@ def test_random_worlds_keep_every_invariant_and_end(seed, memory):
             if attempt.segment.widths:
                 at.send(at.widths(dispatch))
             elif rng.random() < 0.1:
-                at.send(
-                    AttemptLost(
-                        at=at.at,
-                        cause=dispatch.id,
-                        trial=dispatch.segment.trial,
-                        fence=dispatch.segment.fence,
-                        reason="lost",
-                    )
-                )
+                at.send(at.lost(dispatch, "lost"))
             else:
                 at.send(at.epoch(dispatch, trial.epoch + 1, seconds=seconds[number]))
         elif not come and not at.state.studies:
