@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from ...scheduler.model.study import Code, StrategySpec, StudySpec
@@ -38,8 +38,11 @@ _PATHS = {name: ".".join(path) for name, path in option_paths().items()} | {
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
     """The differences, each as ``seed was 0 and is 4``.
 
-    An edited source file is no difference, but where other studies may take the epochs over.
+    An edited source file is no difference, but where other studies may take the epochs over. Nor is
+    it one that by now ``reuse`` would be the mode where there was nothing that tunes.
     """
+    if (old.system, new.system) == ("off", "reuse"):
+        new = replace(new, system=old.system)
     changed = _pairs(_plain(old), _plain(new))
     if not _same_code(old.code, new.code):
         changed += _pairs({"code": old.code.target}, {"code": new.code.target})

@@ -190,7 +190,7 @@ def submit_scheduled(
         spec = _with_results(handle, spec)
     else:
         n = max(spec.n_trials, known.n_trials)  # it may have been extended since
-        spec = replace(spec, n_trials=n, observations=known.observations)
+        spec = replace(spec, n_trials=n, observations=known.observations, system=known.system)
     enqueued = _enqueued(handle, spec)
     if len(enqueued) * spec.replicates > spec.n_trials:
         each = f", {spec.replicates} trials each" if spec.replicates > 1 else ""

@@ -451,6 +451,28 @@ def test_differences_name_what_changed_and_overlook_an_edited_file():
     assert any(each.startswith("code was ") for each in differences(old, spec(objective)))
 
 
+def test_a_study_of_an_installation_that_tunes_nothing_goes_on_where_one_does():
+    old, new = spec(system="off"), replace(spec(), system="reuse")
+    assert differences(old, new) == []
+    assert differences(new, old) == ["system was reuse and is off"]
+    assert differences(old, replace(new, system="tune")) == ["system was off and is tune"]
+
+
+class Extending:
+    """A client that keeps what a study is extended to."""
+
+    def extend(self, study, *, to, now, blobs, heard):
+        self.extended = now
+
+
+def test_such_a_study_is_extended_as_it_is():
+    handle, client = StudyHandle(plan(), "s", "s-1", None), Extending()
+    handle.client, handle.ensure_up = lambda: client, lambda devices: None
+    handle.note_submitted(spec(system="off"))
+    submission.submit_scheduled(handle, Net, SPACE, 28, None, heard=False)
+    assert (client.extended.n_trials, client.extended.system) == (28, "off")
+
+
 def test_differences_are_in_the_users_words():
     old = spec(space={"lr": Float(0.1, 0.5, log=True), "act": ["relu"]})
     new = spec(
