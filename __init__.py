@@ -123,7 +123,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_extensions().NAMES})
+    return sorted({*globals(), *__getattr__("__all__"), *_extensions().BY_NAME})
 
 
 def _extensions() -> Any:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import os
-import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -222,11 +221,6 @@ class Settings(BaseModel):
     def run(self) -> Path:
         """Locks, sockets and the services' desired state: what is of use only while they run."""
         return self.home / "run"
-
-    @property
-    def ledger_owner(self) -> str:
-        """What tells apart the users of one ledger: the machine, or nothing where it is a file."""
-        return "" if self.ledger_url.startswith("sqlite") else platform.node()
 
     def ensure_home(self) -> None:
         """Make the state folder, private to this user, and check that it takes data.

@@ -65,7 +65,8 @@ def detail_words(plan: Facts) -> Iterator[str]:
     """A line for each shared device, each of its lanes, and each study."""
     for row in plan["shared"]:
         yield _shared(row)
-        yield from (_lane(lane) for lane in row.get("lanes", ()))
+        for lane_words in of_ends("show", "lane_words"):
+            yield from lane_words(row)
     waiting = Counter(row["study"] for row in plan["waiting"])
     yield from (_study(row, waiting[row["study"]] - LISTED) for row in plan["studies"])
 
@@ -142,20 +143,6 @@ def _trouble(plan: Facts) -> str:
 def _shared(row: Facts) -> str:
     how = "shared by" if row["trials"] > 1 else "not shared, it has"
     return f"{row['device']} is {how} {count(row['trials'], 'trial')}: {row['why']}"
-
-
-def _lane(row: Facts) -> str:
-    """*lane 0: 3 persistent 0.4 GiB + ... of 4.0 GiB; turns: a/0 67 %, b/1 33 %*.
-
-    What extensions say of the lane stands before the turns.
-    """
-    turns = [
-        f"{each['study']}/{each['trial']} "
-        + (f"none, as {each['why']}" if each["why"] else f"{each['part']:.0%}")
-        for each in row["residents"]
-    ]
-    said = [str(said) for fact, said in row.items() if fact not in ("lane", "residents") and said]
-    return f"  lane {row['lane']}: {'; '.join([*said, 'turns: ' + ', '.join(turns)])}"
 
 
 def _study(row: Facts, unlisted: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class StudyElsewhere(Mirror):
 
     def keep(self, study: str, settings: Settings) -> None:
         """Keep ``study``, which is ours, in step as long as this process lives."""
-        late_trials.keep(self, study, _locks(settings), settings.ledger_owner)
+        late_trials.keep(self, study, *_locks(settings))
 
 
 def open_study(
@@ -82,7 +83,7 @@ def _bring_late_trials(mirror: Mirror, settings: Settings) -> None:
         number = ours.get_study_id_from_name(study)
         return ours.get_all_trials(number, deepcopy=False), row.status in OVER
 
-    count, running = late_trials.bring(mirror, ask, _locks(settings), settings.ledger_owner)
+    count, running = late_trials.bring(mirror, ask, *_locks(settings))
     if count:
         ended = "1 trial that had ended" if count == 1 else f"{count} trials that had ended"
         sys.stderr.write(f"{ended} after an earlier script is now in your storage.\n")
@@ -93,6 +94,10 @@ def _bring_late_trials(mirror: Mirror, settings: Settings) -> None:
         )
 
 
-def _locks(settings: Settings) -> Path:
-    """Return the folder for locks of the scripts that keep a study in step."""
-    return settings.run / "mirrors"
+def _locks(settings: Settings) -> tuple[Path, str]:
+    """Return the folder for locks of scripts that keep a study in step, and the machine it is on.
+
+    The machine has no name where the ledger is a file, and goes wherever the folder goes.
+    """
+    machine = "" if settings.ledger_url.startswith("sqlite") else platform.node()
+    return settings.run / "mirrors", machine

@@ -1,6 +1,6 @@
 """Writes a simulation as one HTML file: for each policy who held which device and who waited.
 
-The page's frame (style, footer) is the report's. Its charts are SVG, so it needs no library.
+The page's frame (style, footer) is that of reports. Its charts are SVG, so it needs no library.
 """
 
 from __future__ import annotations

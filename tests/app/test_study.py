@@ -428,13 +428,13 @@ def test_what_is_public_of_architectures_is_a_module():
 
 def test_the_public_face_is_what_it_says():
     import penstock
-    from penstock.app.extensions import public
+    from penstock.app.extensions import BY_NAME, public
 
     assert {*penstock.__all__} == {*penstock._LAZY, *public()} - {"celery"}
     exec("from penstock import *", found := {})
     assert {*penstock.__all__} <= found.keys()
     for name in {*penstock.__all__} - {"nas"}:
         assert getattr(penstock, name).__name__ == name
-    assert {*penstock.__all__} <= {*dir(penstock)}
+    assert {*dir(penstock)} == {*vars(penstock), *penstock.__all__, *BY_NAME}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         penstock.nothing  # noqa: B018 - it raises
