@@ -62,8 +62,6 @@ REMOVED_FIELDS: dict[str, Any] = {
     "unlike": False,
     "readers": 0,
     "singles": 0,
-    # Of attempts in a snapshot.
-    "weight": 1.0,
     "architectures": {
         "first": None,
         "choices": [],
@@ -72,6 +70,8 @@ REMOVED_FIELDS: dict[str, Any] = {
         "per_parameter": 0.0,
         "per_activation": 0.0,
     },
+    # Of attempts in a snapshot.
+    "weight": 1.0,
 }
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")

@@ -6,7 +6,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...profiling.base.errors import BackendError, IllegalTransition, LedgerRefused, UsageError
+from ...profiling.base.errors import (
+    BackendError,
+    BrokenExtension,
+    IllegalTransition,
+    LedgerRefused,
+    UsageError,
+)
 from ...scheduler.engine.engine import Engine, Refused
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudySpec
@@ -72,6 +78,11 @@ def _handle(engine: Engine, events: Iterable[tuple[int, Event]]) -> None:
 
 def _refusal(seq: int, error: Exception, lacking: Sequence[str]) -> str:
     """Say why the event ``seq`` cannot be handled where these extensions are needed and absent."""
+    if isinstance(error, BrokenExtension):
+        return (
+            f"event {seq} of the ledger cannot be followed: {error}. Mend the folder"
+            f" extensions/{error.name} and start the scheduler"
+        )
     if not lacking:
         return (
             f"event {seq} of the ledger does not fit this version of Penstock: {error}. "

@@ -30,6 +30,10 @@ def helper(**points):
     return plug
 
 
+def raising(*_):
+    raise ZeroDivisionError("oh")
+
+
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
     """Starts the scheduler anew, with extensions; its runner, after some turns."""
@@ -95,16 +99,19 @@ def test_a_study_that_lacks_its_extension_is_paused_until_it_is_there_again(begi
 
 @pytest.fixture
 def crashed(tmp_path, monkeypatch):
-    """Have an extension decide things after the last snapshot; begin the scheduler without it."""
+    """Have an extension decide things after the last snapshot; begin the scheduler without it.
 
-    def crashed(**points):
+    Or with what is in its place.
+    """
+
+    def crashed(*instead, **points):
         monkeypatch.setattr(restore, "PLUGS", [helper(**points)])
         runner, ledger = start_study(tmp_path, NEEDS, FREE)
         runner.snapshot()
         for _ in range(8):
             runner.turn(1.0)
         ledger.close()
-        monkeypatch.setattr(restore, "PLUGS", ())
+        monkeypatch.setattr(restore, "PLUGS", instead)
         return start_study(tmp_path)
 
     return crashed
@@ -134,6 +141,12 @@ def test_where_that_cannot_be_followed_the_folder_is_named(crashed):
         crashed(too_full=lambda trial, slot: "kept" if trial.study == NEEDS.id else "")
 
 
+def test_where_it_is_broken_by_then_the_folder_to_mend_is_named(crashed):
+    words = r"the extension helper is broken: ZeroDivisionError: oh. Mend the folder extensions/he"
+    with pytest.raises(LedgerRefused, match=words):
+        crashed(helper(on_accepted=raising))
+
+
 def test_a_study_that_its_user_had_paused_stays_so(begin, tmp_path):
     runner = begin(helper(), specs=(NEEDS,))
     body = {"kind": "pause", "study": NEEDS.id}
@@ -156,10 +169,6 @@ def test_a_replay_over_the_time_without_it_comes_to_the_same(begin, tmp_path):
         replayed.handle(event)
     state = json.loads(state_to_json(replayed.state)), json.loads(state)
     assert state[0]["studies"] == state[1]["studies"]
-
-
-def raising(*_):
-    raise ZeroDivisionError("oh")
 
 
 @pytest.mark.parametrize(
