@@ -20,6 +20,8 @@ RATIOS = ("_per_cycle", "_per_1000", "_ratio")
 SHARES = ("loader_wait_share",)
 #: All shares of a GPU do as well, while one trial has it.
 GPU = "gpu_"
+#: Beginning of the names of features that are counted of a model, and not measured.
+COUNTED = "model_"
 #: Operators that compute. Operators that move memory are left out: most of their calls put batches
 #: together in the loader, one an example, and would hide the rest.
 COMPUTING = ("convolution", "elementwise", "matmul", "recurrent", "reduction")

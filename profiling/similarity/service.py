@@ -32,9 +32,9 @@ import numpy as np
 from ..base.errors import UsageError
 from ..knobs.knobs import SystemConfig, config_text
 from .clusters import KMEANS, check_method, cluster
-from .counted import COUNTED
 from .features import Rows, Scales, impossible, medians, plausible_rows, principal, rows_of, scales
 from .history import HistoryEntry, Profile
+from .profile import COUNTED
 
 #: A window of a known workload is called unknown with at most this probability.
 ALPHA = 0.1

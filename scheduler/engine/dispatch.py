@@ -77,7 +77,7 @@ class Dispatcher:
             if self._dispatch_waiting(free, seats, blocked):
                 free, seats = self._free_slots(), self._core.extensions.seats.free()
             # Seats are for who waits: one more trial at work would make none faster, unless they
-            # are trained together.
+            # gain by company.
             elif not (
                 (free and self._proposals.pull(self._to_draw(free, blocked)))
                 or self._draw_for_seats()

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-from ....profiling.similarity.counted import COUNTED
+from ....profiling.similarity.profile import COUNTED
 
 
 @dataclass(frozen=True, slots=True)
