@@ -251,7 +251,7 @@ def reported(lane, code, count, epochs=6, **fields):
     return [m for m in hear_all(lane, tasks) if m["op"] in ("epoch", "remarked")]
 
 
-@pytest.mark.extension("lanes")
+@pytest.mark.extension("lanes", "fusion")
 def test_a_trial_alone_says_that_reading_once_would_pay(lane):
     said, *epochs = reported(lane, ReadSlowly, 1)
     assert "example by example" in said["text"]
@@ -259,7 +259,7 @@ def test_a_trial_alone_says_that_reading_once_would_pay(lane):
     assert {(m["together"], m["readers"], m["alone"]) for m in epochs} == {(0, 1, 0.0)}
 
 
-@pytest.mark.extension("lanes")
+@pytest.mark.extension("lanes", "fusion")
 def test_trials_that_read_once_say_what_each_takes_alone(lane):
     def met(heard):
         return sum(m.get("readers") == 4 for m in heard) >= 12
@@ -274,7 +274,7 @@ def test_trials_that_read_once_say_what_each_takes_alone(lane):
     assert sum(m["seconds"] for m in shared) < 0.6 * sum(m["alone"] for m in shared)
 
 
-@pytest.mark.extension("lanes")
+@pytest.mark.extension("lanes", "fusion")
 @pytest.mark.parametrize(
     ("code", "fields"),
     [(StepsSlowly, {}), (ReadSlowly, {"replicate": None}), (ReadSlowly, {"ext": {}})],
