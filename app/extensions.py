@@ -129,7 +129,7 @@ def __getattr__(name: str) -> Any:
 @cache
 def names(end: str) -> tuple[str, ...]:
     """Return the extensions that are there and have this end, in order."""
-    return tuple(name for name in EXTENSIONS if _has(name, end) and _lacking(name) is None)
+    return tuple(name for name in EXTENSIONS if _has(name, end) and lacking(name) is None)
 
 
 def end_of(name: str, end: str, what: str) -> ModuleType:
@@ -138,7 +138,7 @@ def end_of(name: str, end: str, what: str) -> ModuleType:
     Raises UsageError if the folder is not there: ``what``, which the user asked for, needs it.
     """
     if name not in names(end):
-        missing = _lacking(name) or name
+        missing = lacking(name) or name
         raise UsageError(
             f"{what} needs the extension {missing}, which this installation of Penstock does not"
             f" have: the folder extensions/{missing} is missing. Install Penstock with it, or leave"
@@ -245,17 +245,17 @@ def is_default(field: str, value: Any) -> bool:
     return type(value) is type(default) and value == default
 
 
+def lacking(name: str) -> str | None:
+    """Return the first folder that is not there of an extension and those that it needs."""
+    needed = (name, *NEEDS.get(name, ()))
+    return next((each for each in needed if not _has(each, "__init__")), None)
+
+
 @cache
 def _defaults() -> Mapping[str, Any]:
     from ..scheduler.model.study import StudySpec
 
     return {each.name: each.default for each in fields(StudySpec) if each.default is not MISSING}
-
-
-def _lacking(name: str) -> str | None:
-    """Return the first folder that is not there of an extension and those that it needs."""
-    needed = (name, *NEEDS.get(name, ()))
-    return next((each for each in needed if not _has(each, "__init__")), None)
 
 
 def _has(name: str, end: str) -> bool:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from invariants import is_invariant
-from penstock.app.extensions import NEEDS
+from penstock.app.extensions import lacking
 
 TESTS = Path(__file__).parent
-#: The folder of the extensions, and that of their tests.
-EXTENSIONS, OF_EXTENSIONS = TESTS.parent / "extensions", TESTS / "extensions"
+#: The folder of the extensions' tests.
+OF_EXTENSIONS = TESTS / "extensions"
 EXTENSION_MARK = "pytest.mark.extension"
 
 
@@ -72,5 +72,4 @@ def needed_by(path: Path) -> Iterator[str]:
 
 
 def is_there(name: str) -> bool:
-    needed = (name, *NEEDS.get(name, ()))
-    return all((EXTENSIONS / each / "__init__.py").exists() for each in needed)
+    return lacking(name) is None

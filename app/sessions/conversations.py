@@ -140,13 +140,12 @@ class Conversations:
         message: Message | None = None
         gone: TrainerGone | None = None
         self._reading = True
-        self._changed.release()
         try:
-            message = self._read(timeout)
+            with self._unlocked():
+                message = self._read(timeout)
         except TrainerGone as error:
             gone = error
         finally:
-            self._changed.acquire()
             self._reading = False
             self._gone = gone
             if message is not None:

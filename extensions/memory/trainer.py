@@ -5,7 +5,6 @@ The scheduler names trials that are to be estimated with a segment (``SegmentTas
 
 from __future__ import annotations
 
-from ...tasks.process.messages import TrialRef
 from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
 from ...tasks.training.loop import CPU, Result
 from ...tasks.training.paths import paths_of
@@ -37,13 +36,12 @@ class _Footprints(Hook):
             if not self.estimator.affords_estimate():
                 return
             run.preparing()
-            other = TrialRef(**each)
-            task = run.task.model_copy(update=dict(other))
+            task = run.task.model_copy(update=each)
             found = self.estimator.estimate(
                 lambda task=task: maker.initial(task, segment.code, CPU),  # type: ignore[misc]
                 maker.first_examples(),
             )
-            run.say("footprint", of=other.trial, base=run.memory.base, **found)
+            run.say("footprint", of=task.trial, base=run.memory.base, **found)
 
     def before_epoch(self, epoch: Epoch) -> None:
         """Have the trial's memory measured in the epoch, once, if there is time.

@@ -50,15 +50,6 @@ class ParentRef(_Frozen):
     state_hash: str
 
 
-class TrialRef(_Frozen):
-    """Another trial of the study: what is needed to make it."""
-
-    trial: str
-    number: int = Field(ge=0)
-    params: dict[str, Scalar]
-    shards: int = Field(ge=1, default=1)
-
-
 class SegmentTask(_Frozen):
     """One segment for one member of its gang. Epochs are counted from 1."""
 

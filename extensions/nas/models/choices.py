@@ -89,7 +89,7 @@ def agree(label: str, before: Sequence[Any], now: Sequence[Any]) -> None:
 
 
 class Chosen(dict[str, Any]):
-    """Return what a model chose, by label."""
+    """Choices that a model made, by label."""
 
     #: Models are compared by their parts, without it.
     told_by_parts = True
