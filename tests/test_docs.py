@@ -16,6 +16,7 @@ import pytest
 import torch
 from commands import COMMANDS, MISSING
 from patience import PATIENCE
+from penstock.app import extensions
 from penstock.app.cli.terminal import BACKEND, FAILED, USAGE
 from penstock.app.extensions import EXTENSIONS
 from penstock.app.host.settings import PREFIX, Settings
@@ -253,6 +254,24 @@ def test_a_room_imports_only_from_rooms_that_are_listed_before_it():
             other = target.rpartition("/")[0]
             if room in place and other in place:
                 assert place[other] <= place[room], f"{file} imports {target}"
+
+
+def asked_ends():
+    """Yield the names of ends of extensions that somebody asks for."""
+    place = {"of_ends": 0, "names": 0, "end_of": 1}
+    for file in (*(ROOT / "app").rglob("*.py"), *(ROOT / "extensions").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                at = place.get(ast.unparse(node.func).rpartition(".")[2], len(node.args))
+                asked = (each for each in node.args[at : at + 1] if isinstance(each, ast.Constant))
+                yield from (each.value for each in asked)
+
+
+def test_each_end_that_is_asked_for_is_told_of_in_the_list_and_in_the_design():
+    asked = {*asked_ends()}
+    assert {"scheduler", "cli", "elsewhere"} <= asked
+    assert asked <= {*re.findall(r"``(\w+)``", extensions.__doc__)}
+    assert asked <= {*re.findall(r"`(\w+)\.py`", section("docs/design.md", "Extensions"))}
 
 
 def test_the_design_names_all_extensions():
