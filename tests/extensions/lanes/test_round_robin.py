@@ -71,7 +71,7 @@ def test_a_newcomer_is_next():
 def test_a_trial_that_comes_back_still_owes_what_it_owed():
     turns, order = Turns(Generators(torch.device("cpu")), quantum=0.01), []
     first = turns.enter("a", 1, lambda: None)
-    time.sleep(0.3)  # one long step
+    time.sleep(0.6)  # a step that is twenty times as long as all of the other trial
     turns.leave(first)
     holder = turns.enter("c", 9, lambda: None)
 
@@ -79,7 +79,7 @@ def test_a_trial_that_comes_back_still_owes_what_it_owed():
         turn = turns.enter(trial, fence, lambda: None)
         for _ in range(30 if trial == "b" else 1):
             order.append(trial)
-            time.sleep(0.002)
+            time.sleep(0.001)
             if turn.is_over():
                 turn.pass_on()
         turns.leave(turn)
