@@ -424,6 +424,7 @@ def test_a_command_whose_extension_is_not_there_is_refused_by_name(call, monkeyp
         refused = call(name, "--help")
         assert refused.exit_code == 2
         assert f"penstock {name} needs the extension {extension}, which" in refused.stderr
+    assert extensions.COMMANDS.keys().isdisjoint(get_command(app).list_commands(None))
 
 
 @pytest.mark.extension("report")

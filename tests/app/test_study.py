@@ -345,6 +345,20 @@ def test_under_the_command_line_only_that_says_that_the_study_goes_on(
     assert "goes on" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_under_the_command_line_the_pages_are_named_if_they_are_there(
+    settings, started, capsys, monkeypatch, there
+):
+    monkeypatch.setattr(extensions, "names", lambda end: ("pages", "report") if there else ())
+    collected = SUBMITTED.set([])
+    try:
+        with FakeScheduler(settings):
+            create_study(**GRID).optimize(objective, SPACE)
+    finally:
+        SUBMITTED.reset(collected)
+    assert capsys.readouterr().err.count("penstock ui") == there
+
+
 def test_where_nothing_writes_reports_the_status_is_named(monkeypatch):
     monkeypatch.setattr(extensions, "names", lambda end: ())
     assert asked_message("mine", "mine-1a2b").endswith(" penstock status mine")
