@@ -1,3 +1,7 @@
+"""Stories say what a model came to be, and what was counted of it."""
+
+from __future__ import annotations
+
 import pytest
 from penstock.app.stories.sentences import sentence
 from penstock.extensions.nas.events import Derived, Described
