@@ -14,8 +14,8 @@ from ...app.views.plan import COLUMNS as PLANNED
 from ...app.views.plan import detail_words, head_words, plan_rows
 from ...profiling.base.errors import PenstockError
 from ...scheduler.model.study import study_of_trial
-from ..report import company
 from ..report.timeline import holdings, study_colours
+from . import company
 from .forms import drain_form
 from .frame import Content, Page
 from .pieces import cells, chart, link, live, table

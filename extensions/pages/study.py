@@ -21,8 +21,9 @@ from ...app.views.spending import energy_words, late_words
 from ...app.views.utilisation import usage_of
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.trial import TrialState
-from ..report import company, device_sharing, figures, lineage, report
+from ..report import device_sharing, figures, lineage, report
 from ..report.timeline import timeline
+from . import company
 from .follower import TIME, topic_of
 from .forms import study_forms
 from .frame import Content, Page
