@@ -366,7 +366,11 @@ REPORTS = {
     "suggest": {"name": "x", "distribution": "{}", "reply": "reply:abc"},
 }
 #: The extension that reads a report, where the core does not.
-OF = {"windows": "system_tuning", "profiled": "system_tuning", "footprint": "memory"}
+OF = {
+    **dict.fromkeys(("windows", "profiled"), "system_tuning"),
+    "footprint": "memory",
+    **dict.fromkeys(("derived", "described"), "nas"),
+}
 DEEP = 0
 for _ in range(900):
     DEEP = [DEEP]
