@@ -10,8 +10,8 @@ from fake_scheduler import FakeScheduler
 from penstock import ASHA, FullBudget, TrialFailed, UsageError, create_study, load_study
 from penstock.app import extensions
 from penstock.app.optuna_bridge.frozen_trials import best
+from penstock.app.study import watching
 from penstock.app.study.handle import DETACH, SUBMITTED
-from penstock.app.study.watching import asked_message
 from penstock.app.views import live
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.model.writing import Writing
@@ -349,7 +349,7 @@ def test_under_the_command_line_only_that_says_that_the_study_goes_on(
 def test_under_the_command_line_the_pages_are_named_if_they_are_there(
     settings, started, capsys, monkeypatch, there
 ):
-    monkeypatch.setattr(extensions, "names", lambda end: ("pages", "report") if there else ())
+    monkeypatch.setattr(watching, "has_command", {"ui": there}.__getitem__)
     collected = SUBMITTED.set([])
     try:
         with FakeScheduler(settings):
@@ -361,7 +361,7 @@ def test_under_the_command_line_the_pages_are_named_if_they_are_there(
 
 def test_where_nothing_writes_reports_the_status_is_named(monkeypatch):
     monkeypatch.setattr(extensions, "names", lambda end: ())
-    assert asked_message("mine", "mine-1a2b").endswith(" penstock status mine")
+    assert watching.asked_message("mine", "mine-1a2b").endswith(" penstock status mine")
 
 
 @pytest.mark.extension("report")
