@@ -75,6 +75,18 @@ def test_data_without_length_or_examples_is_refused(data):
     assert failure.value.kind == "data"
 
 
+def test_an_encoder_is_refused_where_nothing_encodes():
+    class Encoded(Sized):
+        def encoder(self):
+            return torch.nn.Identity()
+
+    with pytest.raises(
+        TrialFailed, match=r"Encoded\.encoder\(\) needs the extension sharing"
+    ) as it:
+        load(SharedData(), Encoded, n=8)
+    assert it.value.kind == "code"
+
+
 def warm(number):
     code = Small({})
     return WarmTrial(start(code, code.data(), 0, number), "signature")
