@@ -144,7 +144,8 @@ class Epochs:
             attempt.epoch_from = attempt.in_turn
         self._core.charge(attempt, event.joules or 0.0)
         self._planning.count_epoch(trial, len(members))
-        self._core.extensions.tell(study, "on_trained", trial, event.seconds)
+        if study.spec.id in self._core.extensions.by_study:
+            self._core.extensions.tell(study, "on_trained", trial, event.seconds)
         self._state.tally.observe("accepted")
         self._state.tally.trained += event.seconds
         if self._state.cross_study:
@@ -178,7 +179,8 @@ class Epochs:
         )
         if event.uri:
             self._checkpoints.keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
-        self._core.extensions.tell(study, "on_accepted", trial, attempt, event)
+        if study.spec.id in self._core.extensions.by_study:
+            self._core.extensions.tell(study, "on_accepted", trial, attempt, event)
         return capacity_changed
 
     def _close(self, study: StudyState, trial: Trial) -> None:

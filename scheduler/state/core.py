@@ -167,7 +167,8 @@ class Core:
         study.spent = charged(self.state, study.spent, attempt, self.at)
         if joules:
             study.spent = replace(study.spent, joules=study.spent.joules + joules)
-        self.extensions.tell(study, "on_charged")
+        if study.spec.id in self.extensions.by_study:
+            self.extensions.tell(study, "on_charged")
 
     def touch(self, device: DeviceState) -> None:
         """Note that an attempt began or ended there: other trials may share the device now."""
