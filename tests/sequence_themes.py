@@ -374,7 +374,7 @@ THEMES = {
         | {"differ": 6.0},
         ("fifo", "fifo", "dynamic_fluid"),
         common=True,
-        needs=("prefixes",),
+        needs=("prefixes", "system_tuning"),
         sequences=24,
         events=(120, 320),
     ),

@@ -59,7 +59,7 @@ def test_what_is_used_and_left_is_in_the_ledger_while_the_study_runs(tmp_path):
     assert ("penstock_study_left", "digits", "money") not in samples
 
 
-@pytest.mark.extension("report")
+@pytest.mark.extension("limits", "report")
 def test_what_was_used_is_in_the_ledger_and_the_report_when_the_study_is_over(tmp_path):
     from penstock.extensions.report.report import write_report
 

@@ -57,7 +57,12 @@ def test_what_is_no_token_is_refused_by_name(token):
             trainees.Small,
             "does not promise equal bits",
         ),
-        ({"system": "tune"}, trainees.Small, "a system parameter that rounds differently"),
+        pytest.param(
+            {"system": "tune"},
+            trainees.Small,
+            "a system parameter that rounds differently",
+            marks=pytest.mark.extension("system_tuning"),
+        ),
         pytest.param(
             {"environment": "venv:/x"},
             trainees.Small,
