@@ -1,4 +1,4 @@
-"""Put measured figures into docs/measured.md: python docs/figures.py build/bench/*.json.
+"""Put measured figures into docs/history/measured.md: python docs/figures.py build/bench/*.json.
 
 A figure is written only where a benchmark has measured it; without files the table is empty.
 """
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent / "measured.md"
+PAGE = Path(__file__).resolve().parent / "history" / "measured.md"
 BEGIN = "<!-- figures: filled in by `python docs/figures.py build/bench/*.json` -->\n"
 END = "<!-- /figures -->"
 

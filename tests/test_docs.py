@@ -341,7 +341,7 @@ def words_of(name):
 
 def test_only_measured_figures_come_into_the_table():
     filled = runpy.run_path(str(ROOT / "docs" / "figures.py"))["filled"]
-    page = text("docs/measured.md")
+    page = text("docs/history/measured.md")
     once = filled(page, {"ratio_p50": 1.234, "event_us": None, "unknown": 7})
     assert once.count("1.23 times") == 1
     assert "| An epoch event in the engine" not in once
@@ -355,7 +355,7 @@ def test_each_figure_of_the_readme_is_in_the_section_that_it_names():
     figures = rows("README.md", "Five figures")
     assert len(figures) == 5
     for what, ours, beside in figures:
-        ((page, anchor),) = re.findall(r"\]\((docs/[a-z]+\.md)#([\w-]+)\)", what)
+        ((page, anchor),) = re.findall(r"\]\((docs/[a-z/]+\.md)#([\w-]+)\)", what)
         _, _, rest = text(page).partition(f"\n{heading_of(page, anchor)}\n")
         told = rest.partition("\n## ")[0]
         numbers = re.findall(r"\d[\d.,]*\d|\d", f"{what.partition(' ([')[0]} {ours} {beside}")

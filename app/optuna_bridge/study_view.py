@@ -14,7 +14,7 @@ A trial is COMPLETE, PRUNED, FAIL or RUNNING in Optuna's sense by these rules:
 
 Optuna's own convention, PRUNED at the last rung, makes TPE rank any trial of a higher rung as
 better. With promotions these are the few that came first, and TPE stays near them
-(docs/measured.md).
+(docs/history/measured.md).
 
 A trial moves from one rung to another, which no storage of Optuna allows. So this module has a
 storage of its own, which stores nothing and shows the state of the engine's trials.

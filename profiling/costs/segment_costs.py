@@ -43,7 +43,7 @@ class SegmentStart(StrEnum):
 
 
 #: Seconds that it takes to go on after a wait, beyond a segment's overhead, before it was measured
-#: (docs/measured.md: 17 to 100 ms to move a state).
+#: (docs/history/measured.md: 17 to 100 ms to move a state).
 FIRST_RESUME = {SegmentStart.TRAINER: 0.0, SegmentStart.STORE: 0.06}
 
 

@@ -20,7 +20,8 @@ from .study_model import Expected, Pool, expected, pool, prior
 CHANGE_FACTOR = 1.25
 #: A study's pool is made again when its number of points has grown by this factor.
 POOL_GROWTH = 1.1
-#: Seconds of a resize before one was measured (docs/measured.md: 17 to 100 ms by the state's size).
+#: Seconds of a resize before one was measured: 17 to 100 ms by the size of the state
+#: (docs/history/measured.md).
 FIRST_RESIZE = 0.06
 #: The shortest time that an epoch is taken to last (seconds), so that ratios exist.
 SHORTEST_EPOCH = 1e-6

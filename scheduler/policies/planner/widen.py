@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...model.snapshot import Candidate, Snapshot
 
 #: A wider gang is not tried for shorter epochs than this (seconds): a resize was measured to take
-#: 17 to 100 ms, depending on the size of the state (docs/measured.md).
+#: 17 to 100 ms, depending on the size of the state (docs/history/measured.md).
 MIN_EPOCH_SECONDS = 0.2
 #: A width is kept if its epochs take at most this part of those of the next smaller measured width.
 MAX_TIME_RATIO = 0.95
