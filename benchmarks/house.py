@@ -1,12 +1,12 @@
 """How big the house is: rooms, circles, chains of classes, functions, and the way of one epoch.
 
 Read from the package's files by AST (``_package``), but for the epoch's way, which a real study
-shows (``_epoch_walk``), and for what fails without an extension (``removable``). A room is a folder
-with its ``.py`` files, ``__init__.py`` among them; the steps of the ledger's schema are no room. A
-chain's depth counts our own classes, its root as one. Circles are of files, by imports of every
-kind. A function's lines run from ``def`` to its end. A function is over 60 lines where it has more
-without its docstring and is no pure declaration: one whose body only calls, assigns and returns,
-without a choice, a loop or a function of its own.
+shows (``_epoch_walk``), for what fails without an extension (``removable``), and for what pages say
+of figures (``measured``). A room is a folder with its ``.py`` files, ``__init__.py`` among them;
+the steps of the ledger's schema are no room. A chain's depth counts our own classes, its root as
+one. Circles are of files, by imports of every kind. A function's lines run from ``def`` to its end.
+A function is over 60 lines where it has more without its docstring and is no pure declaration: one
+whose body only calls, assigns and returns, without a choice, a loop or a function of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from benchmarks._checkouts import Checkout, checkout_of, this_checkout
 from benchmarks._epoch_walk import walk
 from benchmarks._package import Package
 from benchmarks._seams import seams
+from benchmarks.measured import PAGE, Home
 
 #: Lines, without its docstring, above which a function is long.
 LONG = 60
@@ -66,6 +67,19 @@ def measure(checkout: Checkout, epochs: int) -> dict[str, Any]:
     return read(package) | seams(package) | walk(checkout, epochs)
 
 
+def told() -> dict[str, Any]:
+    """Return how well this checkout's pages tell its kept figures."""
+    home = Home()
+    unknown, disagreeing = home.unknown(), home.disagreeing()
+    return {
+        "measured_kb": PAGE.stat().st_size / 1000,
+        "pages_that_disagree": len({each.partition(": ")[0] for each in disagreeing}),
+        "pages_that_disagree.where": disagreeing,
+        "figures_without_json": len(unknown),
+        "figures_without_json.where": unknown,
+    }
+
+
 def show(figures: dict[str, Any], beside: dict[str, Any]) -> None:
     """A line a number, the other commit's beside it; then the lists behind this checkout's."""
     for name, value in figures.items():
@@ -87,7 +101,7 @@ def main() -> None:
     options = parser.parse_args()
     epochs = EPOCHS // 2 if options.quick else EPOCHS
     with this_checkout() as checkout:
-        figures = measure(checkout, epochs)
+        figures = measure(checkout, epochs) | told()
     if not options.quick:
         figures |= removable.measure(EXTENSIONS)
     beside = {}

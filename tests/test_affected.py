@@ -46,7 +46,7 @@ def test_a_change_of_the_core_does_not_reach_who_starts_nothing_of_it(reach):
         ("app/spec/strategies.py", "integration/test_fused.py", 1),
         ("benchmarks/chaos.py", "integration/test_chaos.py", 1),
         ("tasks/trainer/__main__.py", "extensions/fusion/test_lockstep.py", 2),
-        ("docs/history/measured.md", "test_docs.py", 0),
+        ("docs/measured.md", "test_docs.py", 0),
         ("app/study/epoch_callbacks.py", "test_house.py", 1),
     ],
 )
