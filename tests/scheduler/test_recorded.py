@@ -90,6 +90,7 @@ def test_every_kind_of_event_and_of_decision_is_in_the_record(counts):
     assert decided.keys() == DECISIONS
 
 
+@pytest.mark.extension(*THEMES["strategies"].needs)
 def test_a_record_of_other_decisions_is_told_apart():
     """The comparison itself: another digest at any place is found where it is."""
     sequence = read("strategies")[0]
