@@ -49,6 +49,7 @@ def test_a_trial_that_waits_for_the_rung_of_others_wants_none(world):
     assert len(world.open) == 1 and wanted(world) == 0  # two slots are idle as it is
 
 
+@pytest.mark.extension("memory")
 def test_devices_count_as_shared_as_those_that_are_there(world):
     world.submit(spec(n_trials=9))
     world.join("cpu.a.0", slots=2)
