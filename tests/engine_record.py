@@ -86,7 +86,7 @@ NEW_FIELDS = {
     ("EngineState", "fill_at_end"),
     ("CostTable", "features"),
     ("Attempt", "undivided"),
-    *(("Dispatch", name) for name in ("undivided", "width_epochs", "ext")),
+    *(("Dispatch", name) for name in ("width_epochs", "ext")),
 }
 
 #: Fields that hold sentences for people, under their recorded names.
@@ -172,7 +172,9 @@ class Said(list[Any]):
         if kind == "Dispatch":
             told = value.ext.get("system_tuning", {})
             epochs = told.get("epochs", value.width_epochs)
+            lane = value.ext.get("lanes", {})
             return [
+                ("weights", tuple(lane.get("weights", {}).items()), ()),
                 ("describe", _refs(value.ext.get("nas", {}).get("count", ())), ()),
                 ("probe", told.get("probe", ()), ()),
                 ("probe_epochs", epochs, 0.0),

@@ -57,6 +57,10 @@ class Laned(World):
     def last(self):
         return next(d for d in reversed(self.trace) if isinstance(d, Dispatch))
 
+    def weights(self):
+        """The weights of turns that the last dispatch told its trainer."""
+        return self.last().ext["lanes"]["weights"]
+
     def end_epoch(self, name, seconds, **changes):
         """The trial's epoch ends now, after ``seconds`` of turns."""
         trial = self.trial(name)

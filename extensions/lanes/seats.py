@@ -105,14 +105,15 @@ class LaneSeats(Seats):
         there, hold = self._residents(slot), self._state.hold
         return sum(weight_of(self._state, a) for a in there if a.segment.trial not in hold)
 
-    def entered(self, attempt: Attempt) -> tuple[tuple[str, float], ...]:
+    def entered(self, attempt: Attempt) -> Mapping[str, Any]:
         weights = self._weights.enter(attempt)
         if len(weights) > 1:  # from now on these studies cannot go on without the extension
             for name, _ in weights:
                 study = self._state.studies[self._state.trials[name].study]
                 if NAME not in study.needs:
                     study.needs.append(NAME)
-        return weights
+        alone = {"undivided": True} if attempt.undivided else {}
+        return {NAME: {"weights": dict(weights), **alone}}
 
     def left(self, device: DeviceState, lane: int) -> None:
         self._weights.leave(device, lane)

@@ -15,9 +15,14 @@ from threading import Thread
 from typing import NoReturn
 
 from ...tasks.process.lifeline import ending_with_us
+from ...tasks.process.messages import SegmentTask
 from ...tasks.process.pipe import ReleaseTrial, Run, Work
+from .name import NAME
 from .turn_page import TurnPage
 from .turns import Turn, Turns
+
+#: Knobs that are settings of the whole process, or of the machine.
+PROCESS_KNOBS = frozenset({"threads", "affinity", "cpu_frequency", "gpu_power"})
 
 
 def serve(
@@ -73,8 +78,15 @@ class Seat:
             self._turns.forget(work.trial)
             return self._turns.enter("", 0, lambda: None)
         task = work.task
+        own = task.ext.get(NAME, {})
         resumed = partial(self._resumed, work)
-        turn = self._turns.enter(task.trial, task.fence, resumed, dict(task.weights))
-        turn.alone = task.undivided
+        turn = self._turns.enter(task.trial, task.fence, resumed, own.get("weights", {}))
+        turn.alone = own.get("undivided", False) or _needs_process(task)
         work.turn = turn
         return turn
+
+
+def _needs_process(task: SegmentTask) -> bool:
+    """Tell whether a segment changes the whole process, so that no other may have a turn in it."""
+    own = any(name in PROCESS_KNOBS for name, _ in task.system)
+    return bool(task.widths or own or task.memory_limit is not None or len(task.queues) > 1)

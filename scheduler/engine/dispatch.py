@@ -12,6 +12,8 @@ continues at the new width. A member of a gang has a whole device, with all its 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.study import shards_of
@@ -293,7 +295,6 @@ class Dispatcher:
         self._send(study, trial, members, values, n=length.epochs, until=until)
         attempt = self._state.attempts[trial.fence]
         attempt.start, attempt.length = start, length
-        attempt.undivided = values.undivided
 
     def _send(
         self,
@@ -321,7 +322,13 @@ class Dispatcher:
             trial.members = members
         decision = self._core.decision_id()
         attempt = Attempt(
-            decision, study.spec.id, segment, self._core.at, began=self._core.at, resized=resized
+            decision,
+            study.spec.id,
+            segment,
+            self._core.at,
+            began=self._core.at,
+            resized=resized,
+            undivided=values.undivided,
         )
         self._state.attempts[segment.fence] = attempt
         for member in members:
@@ -348,18 +355,16 @@ class Dispatcher:
             durable=not widths and self._checkpoints.must_be_durable(study, trial, segment.last),
             system=values.system,
             width_epochs=width_epochs,
-            undivided=values.undivided,
-            weights=self._weights(attempt),
             copies=() if widths else self._core.extensions.copies(study, trial, segment),
             until=until,
             suggestions=trial.suggestions,
-            ext=values.ext,
+            ext=self._with_seat(values.ext, attempt),
         )
         self._core.out.append(dispatch)
 
-    def _weights(self, attempt: Attempt) -> tuple[tuple[str, float], ...]:
-        """Return the weights in the attempt's lane, if it has one seat of several."""
+    def _with_seat(self, ext: Mapping[str, Any], attempt: Attempt) -> Mapping[str, Any]:
+        """Add what a trainer is told of the attempt's seat, if its lane has several."""
         members = attempt.segment.members
         if self._state.devices[members[0].device].device.seats == 1 or len(members) > 1:
-            return ()
-        return self._core.extensions.seats.entered(attempt)
+            return ext
+        return {**ext, **self._core.extensions.seats.entered(attempt)}

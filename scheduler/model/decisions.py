@@ -103,11 +103,6 @@ class Dispatch(Decision):
     system: SystemConfig = ()
     #: Time that measuring widths may take at most, in epochs.
     width_epochs: float = 0.0
-    #: True if it has its lane's time for itself, until an extension says otherwise.
-    undivided: bool = False
-    #: The weights of the turns in its lane from now on, by trial, its own included; empty where
-    #: lanes have one seat.
-    weights: tuple[tuple[str, float], ...] = ()
     #: After which epochs a copy of the state is kept in memory, for trials that begin there.
     copies: tuple[int, ...] = ()
     #: The segment closes with the first epoch that ends then or later (the runner's clock); None:

@@ -30,12 +30,12 @@ class Seats:
         """
         return lambda trial: ()
 
-    def entered(self, attempt: Attempt) -> tuple[tuple[str, float], ...]:
+    def entered(self, attempt: Attempt) -> Mapping[str, Any]:
         """Divide a lane's time anew, in which an attempt has just got a seat.
 
-        Returns the weights by which its residents share its time from now on, by trial.
+        Returns what its trainer is told of that, as ``SegmentValues.ext``.
         """
-        return ()
+        return {}
 
     def left(self, device: DeviceState, lane: int) -> None:
         """Divide a lane's time anew, which an attempt has just left."""

@@ -19,14 +19,13 @@ from ...profiling.base.errors import UsageError
 from ...profiling.costs.failure_rate import PRIOR
 from ...profiling.knobs.knobs import SystemConfig
 
-VERSION = 1
 Scalar = str | int | float | bool | None
 #: Contracts whose trials are suspended inside the user's code (``tasks.contracts.suspended``).
 SUSPENDABLE = ("objective", "epochs")
-#: Knobs that are settings of the whole process, or of the machine.
-PROCESS_KNOBS = frozenset({"threads", "affinity", "cpu_frequency", "gpu_power"})
 #: The most bytes in one message of a trainer. 20,000 metrics fit, and a worker can handle it.
 MAX_MESSAGE = 1 << 20
+#: Fields of tasks of 0.2 that no trainer needs: without them it computes the same.
+_GONE = frozenset({"v", "weights"})
 Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
 
 
@@ -53,8 +52,6 @@ class ParentRef(_Frozen):
 class SegmentTask(_Frozen):
     """One segment for one member of its gang. Epochs are counted from 1."""
 
-    #: The version of this form.
-    v: Literal[1] = 1
     #: A name that no other task has.
     id: str
     study: str
@@ -120,8 +117,6 @@ class SegmentTask(_Frozen):
     durable: bool = False
     #: The system configuration to run with: knobs of ``profiling.knobs.knobs`` with their values.
     system: SystemConfig = ()
-    #: True if an extension measures it, so that it has its lane's time for itself.
-    measured: bool = False
     #: Widths to measure, in this order, instead of training (``profiling.costs.width_window``).
     widths: tuple[int, ...] = ()
     #: The most work that the measuring of widths may take, in epochs.
@@ -148,10 +143,6 @@ class SegmentTask(_Frozen):
     epoch_timeout: float | None = Field(default=None, gt=0)
     #: Milliseconds.
     lease_ms: int = Field(ge=100)
-    #: The weights of the turns in the lane from this segment's beginning on, by trial, its own
-    #: included; empty where a lane has one seat. A trial of weight 0 has turns only while no other
-    #: one is ready.
-    weights: tuple[tuple[str, float], ...] = ()
     #: Values of extensions for their ends in the trainer, by their names.
     ext: dict[str, Any] = Field(default_factory=dict)
 
@@ -163,21 +154,6 @@ class SegmentTask(_Frozen):
     def key_number(self) -> int:
         """The number in the keys of the trial's random numbers, beside the study's seed."""
         return self.number if self.replicate is None else self.replicate
-
-    @property
-    def undivided(self) -> bool:
-        """Whether it has the lane's time for itself: it is measured, or changes the process.
-
-        A profile is not worth that. It is dropped if others had turns meanwhile.
-        """
-        own = any(name in PROCESS_KNOBS for name, _ in self.system)
-        return bool(
-            self.measured
-            or self.widths
-            or own
-            or self.memory_limit is not None
-            or len(self.queues) > 1
-        )
 
     @property
     def task_id(self) -> str:
@@ -243,9 +219,23 @@ def open_task(key: bytes, text: object, mark: object) -> SegmentTask:
     """The segment in a sealed text. Raises ``Forged`` if it is not ours or malformed."""
     checked = check_seal(key, text, mark)
     try:
-        return SegmentTask.model_validate_json(checked)
+        try:
+            return SegmentTask.model_validate_json(checked)
+        except ValidationError:
+            return SegmentTask.model_validate_json(_without_gone(checked))
     except ValidationError as error:
         raise Forged("form", f"a malformed task was rejected: {_first(error)}") from error
+
+
+def _without_gone(text: str) -> str:
+    """Return a task without the fields of 0.2 that no trainer needs."""
+    try:
+        body = json.loads(text)
+    except (RecursionError, ValueError):
+        return text
+    if not isinstance(body, dict):
+        return text
+    return json.dumps({name: each for name, each in body.items() if name not in _GONE})
 
 
 def _first(error: ValidationError) -> str:

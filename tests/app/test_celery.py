@@ -12,7 +12,7 @@ import pytest
 from penstock.app.broker.message import TASK, message
 from penstock.app.worker.celery import make_app, worker_argv
 from penstock.profiling.devices.device import Device
-from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.tasks.process.messages import CodeRef, Forged, SegmentTask, open_task, seal
 from worker_bench import bench, client
 
 QUEUE = "cpu.n.0.s0"
@@ -68,6 +68,15 @@ def test_the_message_is_what_celery_itself_publishes(tmp_path):
     ours["headers"].pop("origin")
     assert json.loads(b64decode(ours.pop("body"))) == json.loads(b64decode(theirs.pop("body")))
     assert ours == theirs
+
+
+def test_a_task_of_02_is_read_and_one_with_unknown_fields_is_not():
+    key, sent = b"k" * 32, json.loads(task().model_dump_json(exclude_defaults=True))
+    older = json.dumps(sent | {"v": 1, "weights": [["st-0042", 1.0]]})
+    assert open_task(key, older, seal(key, older)) == task()
+    other = json.dumps(sent | {"weights": [], "unknown": 1})
+    with pytest.raises(Forged, match="unknown: Extra inputs are not permitted"):
+        open_task(key, other, seal(key, other))
 
 
 def test_ids_and_arguments_read_well_in_flower():

@@ -226,9 +226,8 @@ def test_a_segment_is_sent_with_what_extensions_say_of_it():
     world.join("cpu.a.0", "cpu.a.1")
     world.submit(spec(SHORT, name="watched", n_trials=2, max_segment=2))
     first, second = world.open.values()
-    assert (first.system, first.undivided, first.ext) == ((), False, {})
-    sent = (second.system, second.undivided, second.ext)
-    assert sent == ((("threads", 1),), True, {"watching": 1})
+    assert (first.system, first.ext) == ((), {})
+    assert (second.system, second.ext) == ((("threads", 1),), {"watching": 1})
     attempts = world.engine.state.attempts.values()
     assert [each.undivided for each in attempts] == [False, True]
     assert [each.length.reason is LengthReason.PROBE for each in attempts] == [False, True]

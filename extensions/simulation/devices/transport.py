@@ -199,7 +199,8 @@ class SimulatedTransport:
             }
             heapq.heappush(self._heap, (at, next(self._count), segment.fence, body))
         if segment.fence in self._turns:
-            self._turns.weigh(self._heap, self.clock.now(), segment.fence, dict(dispatch.weights))
+            told = dispatch.ext.get("lanes", {}).get("weights", {})
+            self._turns.weigh(self._heap, self.clock.now(), segment.fence, told)
 
     def _take_seat(self, study: str, segment: Segment, begins: float) -> int:
         """Take a seat in a lane; returns how many lanes of its device are then at work."""

@@ -111,7 +111,7 @@ def test_who_has_weight_0_waits_for_those_who_have_more(lane):
     first = task(0, trainees.Paced, 2, params={"steps": 900})
     lane.run(first)
     lane.hear_until("progress")
-    second = task(1, trainees.Paced, 2, weights=(("s-0000", 0.0), ("s-0001", 1.0)))
+    second = task(1, trainees.Paced, 2, ext={"lanes": {"weights": {"s-0000": 0.0, "s-0001": 1.0}}})
     lane.run(second)
     order = [m["trial"] for m in hear_all(lane, [first, second]) if m["op"] == "epoch"]
     assert order.index(second.trial) == 0

@@ -28,11 +28,11 @@ GIB = 2**30
 def test_a_newcomer_of_another_study_takes_a_seat_at_once_and_turns_go_by_weight():
     at = Laned()
     at.study("a")
-    assert at.last().weights == (("a-0000", 1.0),)
+    assert at.weights() == {"a-0000": 1.0}
     at.at = 10.0
     at.study("b", weight=3.0)
     assert at.places() == {"a": ("d0", 0), "b": ("d0", 1)}
-    assert at.last().weights == (("a-0000", 1.0), ("b-0000", 3.0))
+    assert at.weights() == {"a-0000": 1.0, "b-0000": 3.0}
     assert at.parts() == {"a": 0.25, "b": 0.75}
 
 
@@ -85,7 +85,7 @@ def test_a_trial_of_a_higher_priority_has_all_turns():
     at = Laned()
     at.study("a")
     at.study("b", priority=1)
-    assert at.last().weights == (("a-0000", 0.0), ("b-0000", 1.0))
+    assert at.weights() == {"a-0000": 0.0, "b-0000": 1.0}
 
 
 class TestGivingWay:
@@ -103,7 +103,7 @@ class TestGivingWay:
         at = self.start()
         at.at += 10.0
         at.study("short", epochs=1)
-        assert at.last().weights == (("long-0000", 0.0), ("short-0000", 1.0))
+        assert at.weights() == {"long-0000": 0.0, "short-0000": 1.0}
         assert at.parts() == {"long": 0.0, "short": 1.0}
         assert at.state.hold == ["long-0000"]
         at.at += 30.0
@@ -140,7 +140,7 @@ class TestGivingWay:
         at.end_epoch("short", 30.0)  # 49 more of 30 s: it is longer now
         assert at.trial("long").waited == pytest.approx(35.0)
         assert at.parts() == {"long": 1.0, "short": 0.0}
-        assert at.last().weights == (("long-0000", 1.0), ("short-0000", 0.0))
+        assert at.weights() == {"long-0000": 1.0, "short-0000": 0.0}
 
     def test_time_in_turn_is_service_and_what_the_study_used(self):
         at = self.start()
