@@ -69,7 +69,7 @@ class Prefixes:
         theirs, own = epochs_of(self._state, source), note_trial(self._state, trial)
         trainee = theirs.taken.get(epoch, source.id)
         metrics, state_hash = theirs.reports[epoch], source.hashes[epoch]
-        self._core.accept(study, trial, epoch, metrics, state_hash)
+        self._core.accept(study, trial, epoch, dict(metrics), state_hash)
         own.reports[epoch], own.taken[epoch] = metrics, trainee
         trial.signature, trial.trained_with = source.signature, source.trained_with
         trial.holder = _holder(theirs, epoch) if isinstance(theirs, OfTrial) else ""

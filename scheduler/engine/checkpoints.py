@@ -66,14 +66,14 @@ class Checkpoints:
             self._core.touch_study(study)
         self._retain(study, (trial,))
 
-    def must_be_durable(self, study: StudyState, trial: Trial, epoch: int) -> bool:
-        """Whether ``epoch`` counts only once its state is in the store, since other trials may use
-        it.
+    def target_must_be_durable(self, study: StudyState, trial: Trial) -> bool:
+        """Whether the epoch at the trial's target counts only once its state is in the store, since
+        other trials may use it.
 
         That holds for the last epoch of an interval of population based training, unless it is the
         last interval.
         """
-        return epoch == trial.target != study.spec.strategy.max_epochs and forks(study.spec)
+        return trial.target != study.spec.strategy.max_epochs and forks(study.spec)
 
     def inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
         """Have a new trial begin with the state of the fork's source.

@@ -337,6 +337,8 @@ class Dispatcher:
             for slot in slots:
                 device.fences[slot] = segment.fence
             self._core.touch(device)
+        final = segment.last == trial.target
+        must_be_durable = final and not widths
         dispatch = Dispatch(
             id=decision,
             cause=self._state.seq,
@@ -348,11 +350,11 @@ class Dispatcher:
             parents=trial.parents,
             expect=trial.state_hash,
             holder=trial.holder,
-            final=segment.last == trial.target,
+            final=final,
             signature=trial.signature or study.signature,
             mtbf=self._state.faults.mtbf / len(segment.members),
             origin=trial.begin,
-            durable=not widths and self._checkpoints.must_be_durable(study, trial, segment.last),
+            durable=must_be_durable and self._checkpoints.target_must_be_durable(study, trial),
             system=values.system,
             width_epochs=width_epochs,
             copies=() if widths else self._core.extensions.copies(study, trial, segment),

@@ -14,6 +14,8 @@ name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..model.decisions import Member, Parent
 from ..model.events import EpochReported, Remarked, Replayed
 from ..model.trial import AcceptedEpoch, Step, Trial
@@ -63,38 +65,53 @@ class Epochs:
         if event.fence != trial.fence:
             self._compare(study, trial, event)
             return
-        self._core.check_training(trial, event.fence)
+        attempt = self._state.attempts.get(event.fence)
+        if attempt is None or attempt.segment.widths:
+            raise Refused(f"{trial.id} has no attempt that trains it")
         if event.epoch != trial.epoch + 1:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
         if event.draws_digest:
             self._core.check_draws(trial, event.draws_digest)
         metrics = dict(event.metrics)
         value = metrics.get(study.spec.metric)
-        missing = [name for name in study.spec.also if name not in metrics]
+        also = study.spec.also
+        missing = [name for name in also if name not in metrics] if also else []
         if value is None or missing:
             raise Refused(
                 f"a report of {trial.id} without {', '.join(missing) or study.spec.metric}"
             )
-        if self._checkpoints.must_be_durable(study, trial, event.epoch) and not event.uri:
+        at_target = event.epoch == trial.target
+        if at_target and not event.uri and self._checkpoints.target_must_be_durable(study, trial):
             raise Refused(f"epoch {event.epoch} of {trial.id} is not in the store yet")
-        if not self._signatures.accepts(study, trial, event.signature):
-            device = self._state.attempts[event.fence].segment.members[0].device
-            reason = self._signatures.exclude(study, trial, device, event.signature)
-            self._attempts.lose(trial, [device], reason)
-            self._attempts.end_if_stuck(study)
-            self._core.offer_slots()
-            return
         machine_known = bool(study.signature)
-        self._signatures.record(study, trial, event.epoch, event.signature)
-        capacity_changed = self._accept(study, trial, event, value)
+        if event.signature != trial.signature and not self._signs(study, trial, attempt, event):
+            return
+        capacity_changed = self._accept(study, trial, attempt, event, metrics)
         if study.signature and not machine_known:
             self._core.extensions.tell(study, "on_machine_known")
         if event.closes:
-            if trial.epoch < trial.target:
+            if self._state.cross_study and trial.epoch < trial.target:
                 self._planning.reconsider()
             self._close(study, trial)
         if capacity_changed:
             self._core.offer_slots()
+
+    def _signs(
+        self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
+    ) -> bool:
+        """Take the epoch's signature for the trial's, or have the device lose the trial.
+
+        Returns whether the study admits it.
+        """
+        if self._signatures.accepts(study, trial, event.signature):
+            self._signatures.record(study, trial, event.epoch, event.signature)
+            return True
+        device = attempt.segment.members[0].device
+        reason = self._signatures.exclude(study, trial, device, event.signature)
+        self._attempts.lose(trial, [device], reason)
+        self._attempts.end_if_stuck(study)
+        self._core.offer_slots()
+        return False
 
     def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
         """Compare a late report of an accepted epoch with what was accepted.
@@ -112,14 +129,20 @@ class Epochs:
         )
         self._core.touch_study(study)
 
-    def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> bool:
+    def _accept(
+        self,
+        study: StudyState,
+        trial: Trial,
+        attempt: Attempt,
+        event: EpochReported,
+        metrics: Mapping[str, float],
+    ) -> bool:
         """Accept the epoch; returns whether its device may now hold another number of trials."""
-        self._core.accept(study, trial, event.epoch, event.metrics, event.state_hash)
+        self._core.accept(study, trial, event.epoch, metrics, event.state_hash)
         trial.holder = event.holder
         trial.signature = event.signature
         trial.trained_with = trial.system
         trial.failures = trial.losses = 0
-        attempt = self._state.attempts[trial.fence]
         members = attempt.segment.members
         for member in members:
             self._state.devices[member.device].losses = 0
@@ -161,7 +184,7 @@ class Epochs:
             AcceptedEpoch(
                 trial=trial.id,
                 epoch=event.epoch,
-                value=value,
+                value=metrics[study.spec.metric],
                 metrics=event.metrics,
                 state_hash=event.state_hash,
                 signature=event.signature,

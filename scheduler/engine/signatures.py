@@ -31,16 +31,16 @@ class Signatures:
         self._state = core.state
 
     def accepts(self, study: StudyState, trial: Trial, signature: str) -> bool:
-        """Whether the trial's next epoch counts if it was computed under ``signature``."""
+        """Whether the trial's next epoch counts under this signature, which differs from the
+        trial's.
+        """
         return study.spec.on_signature_change == "record" or _agrees(study, trial, signature)
 
     def record(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> None:
-        """Note the signature of the trial's next epoch, which is about to be accepted.
+        """Note the trial's new signature, as its next epoch is about to be accepted.
 
         The study's first one fixes the study's. One that differs becomes the study's message.
         """
-        if signature == trial.signature:
-            return
         if _agrees(study, trial, signature):
             study.signature = study.signature or machine_of(signature)
             return
@@ -109,9 +109,10 @@ class Signatures:
 
 
 def _agrees(study: StudyState, trial: Trial, signature: str) -> bool:
-    """Whether an epoch under ``signature`` continues the trial, or begins it, as the study does."""
-    if signature == trial.signature:
-        return True
+    """Whether an epoch under another signature than the trial's may count as equal.
+
+    It does if it is the trial's first, and begins it as the study does.
+    """
     machine = machine_of(signature)
     if not trial.signature and study.signature in {"", machine}:
         return True

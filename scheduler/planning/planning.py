@@ -82,8 +82,8 @@ class Planning:
         return bool(ready and state.attempts) or self._any_idle()
 
     def reconsider(self) -> None:
-        """Plan again before a trial goes on, if the policy orders the trials of all studies."""
-        if self._state.cross_study and (self._state.ready or self._any_idle()):
+        """Plan again before a trial goes on, where the policy orders the trials of all studies."""
+        if self._state.ready or self._any_idle():
             if self._core.at >= self._state.plan_until:
                 self._core.invalidate_plan()
             self.replan(free_slots(self._state, self._core.extensions))

@@ -7,14 +7,14 @@ owns. State that several parts change is changed by a method of the core.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ...profiling.base.draws import digest_of
 from ..model.decisions import Cut, Decision, Revoke
 from ..model.events import Event
-from ..model.study import Metrics, Params, StudySpec
+from ..model.study import Params, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.writing import Suggestion
 from ..strategies.registry import AnyStrategy
@@ -116,16 +116,20 @@ class Core:
         self.changes.trials[trial.id] = trial
 
     def accept(
-        self, study: StudyState, trial: Trial, epoch: int, metrics: Metrics, state_hash: str
+        self,
+        study: StudyState,
+        trial: Trial,
+        epoch: int,
+        metrics: Mapping[str, float],
+        state_hash: str,
     ) -> None:
         """Enter the result and the hash of the trial's next epoch."""
-        named = dict(metrics)
         trial.epoch = epoch
-        trial.value = trial.values[epoch] = named[study.spec.metric]
+        trial.value = trial.values[epoch] = metrics[study.spec.metric]
         if study.spec.further or study.spec.constraints:
-            trial.further = tuple(named[each.metric] for each in study.spec.further)
+            trial.further = tuple(metrics[each.metric] for each in study.spec.further)
             trial.constraints = tuple(
-                (name, named[name] - bound) for name, bound in study.spec.constraints
+                (name, metrics[name] - bound) for name, bound in study.spec.constraints
             )
         trial.state_hash = trial.hashes[epoch] = state_hash
         self.changes.trials[trial.id] = trial
