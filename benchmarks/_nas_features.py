@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from random import Random
 from statistics import median
 from typing import Any
@@ -97,7 +98,7 @@ def predicted(trials: int) -> dict[str, Any]:
             expected = table.seconds_at("s", str(number), 1, features[name])
             if number >= BEFORE and expected is not None:
                 errors[name].append(abs(math.log(expected / seconds)))
-            table.observe_epoch("s", str(number), seconds, 1, features[name])
+            table.observe_epoch("s", str(number), seconds, 1, partial(tuple, features[name]))
     spread = [abs(math.log(each / median(epochs))) for each in epochs]
     found_here: dict[str, Any] = {
         "trials": trials,

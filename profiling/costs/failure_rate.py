@@ -29,8 +29,9 @@ class FaultTable:
 
     def observe_work(self, seconds: float) -> None:
         """Take in that one slot had an attempt for ``seconds``, however it ended."""
-        fade = 1.0 / (1.0 + max(0.0, seconds) / MEMORY)
-        self.busy = fade * self.busy + max(0.0, seconds)
+        seconds = max(0.0, seconds)
+        fade = 1.0 / (1.0 + seconds / MEMORY)
+        self.busy = fade * self.busy + seconds
         self.losses *= fade
 
     def observe_loss(self) -> None:

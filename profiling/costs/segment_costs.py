@@ -73,10 +73,6 @@ class SegmentCosts:
         """Take in what it cost to go on after a wait, beyond the overhead (seconds)."""
         self.resumes[start] = blend(self.resumes.get(start), max(0.0, price))
 
-    def resume(self, start: SegmentStart) -> float:
-        """What it costs to go on after a wait, beyond the overhead (seconds)."""
-        return self.resumes.get(start, FIRST_RESUME[start])
-
 
 @dataclass(slots=True)
 class PreemptionTable:
@@ -87,8 +83,9 @@ class PreemptionTable:
 
     def observe_work(self, seconds: float) -> None:
         """Take in that one slot had an attempt for ``seconds``, however it ended."""
-        fade = 1.0 / (1.0 + max(0.0, seconds) / MEMORY)
-        self.busy = fade * self.busy + max(0.0, seconds)
+        seconds = max(0.0, seconds)
+        fade = 1.0 / (1.0 + seconds / MEMORY)
+        self.busy = fade * self.busy + seconds
         self.preemptions *= fade
 
     def observe_preemption(self) -> None:

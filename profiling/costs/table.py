@@ -8,12 +8,19 @@ nothing is estimated, and the caller gets None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .company import Company
-from .segment_costs import FIRST_OVERHEAD, MAX_OVERHEAD, SegmentCosts, SegmentStart, blend
+from .segment_costs import (
+    FIRST_OVERHEAD,
+    FIRST_RESUME,
+    MAX_OVERHEAD,
+    SegmentCosts,
+    SegmentStart,
+    blend,
+)
 from .study_model import Expected, Pool, expected, pool, prior
 
 #: If an estimate moved by this factor since it was last planned with, the plan is made again.
@@ -44,8 +51,10 @@ class TrialCosts:
 
     def revise(self, costs: dict[int, float], width: int, seconds: float) -> None:
         """Set ``costs`` at a width. Those of steps alone keep their ratio to it."""
-        factor = seconds / costs.get(width, seconds)
-        costs.update({other: costs[other] * factor for other in self.by_steps if other in costs})
+        if self.by_steps:
+            factor = seconds / costs.get(width, seconds)
+            known = (other for other in self.by_steps if other in costs)
+            costs.update({other: costs[other] * factor for other in known})
         costs[width] = seconds
 
     @property
@@ -98,11 +107,17 @@ class CostTable:
     features: dict[str, StudyFeatures] = field(default_factory=dict)
 
     def observe_epoch(
-        self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
+        self,
+        study: str,
+        trial: str,
+        seconds: float,
+        width: int,
+        features: Callable[[], tuple[float, ...]] = tuple,
     ) -> bool:
         """Take in one epoch's training time (seconds) on ``width`` devices.
 
-        Returns whether it differs from what was expected, so that the plan should be made again.
+        ``features`` gives the trial's, and is called if it has not run yet. Returns whether the
+        time differs from what was expected, so that the plan should be made again.
         """
         seconds = max(SHORTEST_EPOCH, seconds)
         known = self.studies.get(study)
@@ -110,13 +125,13 @@ class CostTable:
         if own is not None and width in own.planned:
             before: float | None = own.planned[width]
         else:
-            before = self.seconds_at(study, trial, width, features)
+            before = self.seconds_at(study, trial, width, () if own is not None else features())
         if known is None:
             known = self.studies[study] = StudyCosts()
         first = width not in known.widths  # a policy that tries widths waits for it
         known.widths[width] = blend(known.widths.get(width), seconds)
         if own is None:
-            own = known.trials[trial] = TrialCosts(features, width)
+            own = known.trials[trial] = TrialCosts(features(), width)
         own.last = width
         mean = blend(None if width in own.by_steps else own.means.get(width), seconds)
         as_planned = before is not None and 1 / CHANGE_FACTOR < mean / before < CHANGE_FACTOR
@@ -222,7 +237,8 @@ class CostTable:
     def resume(self, study: str, start: SegmentStart) -> float:
         """What it costs to go on with a trial that has waited, beyond the overhead (seconds)."""
         known = self.studies.get(study)
-        return (SegmentCosts() if known is None else known.segments).resume(start)
+        resumes = {} if known is None else known.segments.resumes
+        return resumes.get(start, FIRST_RESUME[start])
 
     @contextmanager
     def read_only(self) -> Iterator[None]:

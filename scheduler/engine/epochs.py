@@ -15,6 +15,7 @@ name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from ..model.decisions import Member, Parent
 from ..model.events import EpochReported, Remarked, Replayed
@@ -147,12 +148,9 @@ class Epochs:
         for member in members:
             self._state.devices[member.device].losses = 0
         self._signatures.observe(study, members)
-        device, capacity_changed = self._state.devices[members[0].device].device, False
-        if device.slots > 1 and len(members) == 1:
-            capacity_changed = self._core.extensions.on_shared(trial, attempt, event)
-        slowdown = self._state.slowdown(attempt)
-        known = self._state.costs.company_ratio(study.spec.id, event.together)
-        alone = event.alone or event.seconds / known
+        alone, capacity_changed = event.alone or event.seconds, False
+        if event.together > 1 or self._state.devices[members[0].device].device.slots > 1:
+            alone, capacity_changed = self._beside_others(study, trial, attempt, event)
         first = event.epoch == attempt.segment.first
         if not first:
             attempt.between += self._core.at - attempt.began - event.seconds
@@ -166,7 +164,8 @@ class Epochs:
             settle(self._state, attempt, self._core.at)
             attempt.epoch_from = attempt.in_turn
         self._core.charge(attempt, event.joules or 0.0)
-        self._planning.count_epoch(trial, len(members))
+        if trial.id in self._state.courses:
+            self._planning.count_epoch(trial, len(members))
         if study.spec.id in self._core.extensions.by_study:
             self._core.extensions.tell(study, "on_trained", trial, event.seconds)
         self._state.tally.observe("accepted")
@@ -175,10 +174,8 @@ class Epochs:
             trial.service += event.seconds * len(members)
         if first and not attempt.accompanied:
             self._state.tally.observe_first(event.at - attempt.dispatched_at, event.claimed)
-        features = self._state.features(trial)
-        if self._state.costs.observe_epoch(
-            study.spec.id, trial.id, alone / slowdown, len(members), features
-        ):
+        features = partial(self._state.features_of, trial)
+        if self._state.costs.observe_epoch(study.spec.id, trial.id, alone, len(members), features):
             self._core.invalidate_plan()
         self._core.changes.epochs.append(
             AcceptedEpoch(
@@ -205,6 +202,21 @@ class Epochs:
         if study.spec.id in self._core.extensions.by_study:
             self._core.extensions.tell(study, "on_accepted", trial, attempt, event)
         return capacity_changed
+
+    def _beside_others(
+        self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
+    ) -> tuple[float, bool]:
+        """Tell extensions of an epoch in company, or on a device with several slots.
+
+        Returns its seconds as they would have been alone, and whether its device may now hold
+        another number of trials.
+        """
+        members, changed = attempt.segment.members, False
+        if self._state.devices[members[0].device].device.slots > 1 and len(members) == 1:
+            changed = self._core.extensions.on_shared(trial, attempt, event)
+        slowdown = self._state.slowdown(attempt)
+        ratio = self._state.costs.company_ratio(study.spec.id, event.together)
+        return (event.alone or event.seconds / ratio) / slowdown, changed
 
     def _close(self, study: StudyState, trial: Trial) -> None:
         attempt = self._core.close_attempt(trial)

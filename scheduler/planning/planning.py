@@ -214,9 +214,9 @@ class Planning:
         return max(1, trial.target - trial.epoch)
 
     def count_epoch(self, trial: Trial, width: int) -> None:
-        """Count an accepted epoch on ``width`` devices: the wide part has one fewer."""
-        width_plan = self._state.courses.get(trial.id)
-        if width_plan is None or not width_plan.epochs or width != width_plan.wide:
+        """Count an accepted epoch of a trial that has a width plan: the wide part has one fewer."""
+        width_plan = self._state.courses[trial.id]
+        if not width_plan.epochs or width != width_plan.wide:
             return
         width_plan = width_plan._replace(epochs=width_plan.epochs - 1)
         if width_plan.epochs == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from random import Random
 
 import pytest
@@ -154,7 +155,8 @@ def test_hyperparameters_that_matter_foretell_trials_that_have_not_run():
     costs = CostTable()
     for number, features in enumerate(drawn[:20]):
         for width in (1, 2) if number < 5 else (1,):
-            costs.observe_epoch("s", f"t{number}", seconds(*features[:2], width), width, features)
+            taken = seconds(*features[:2], width)
+            costs.observe_epoch("s", f"t{number}", taken, width, partial(tuple, features))
     mean = math.exp(sum(math.log(own.means[1]) for own in costs.studies["s"].trials.values()) / 20)
     ours, means, inside = 0.0, 0.0, 0
     for number, features in enumerate(drawn[20:]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 from penstock.profiling.costs.segment_costs import SegmentStart
@@ -185,7 +186,8 @@ def test_a_trial_that_is_slower_when_wider_promises_others_nothing():
     """One trial's features must not explain its curve: they would promise the opposite."""
     costs = CostTable()
     for number in range(13):
-        costs.observe_epoch("s", f"t{number}", 100.0, 1, (-1.5 if number else 2.0,))
+        features = (-1.5 if number else 2.0,)
+        costs.observe_epoch("s", f"t{number}", 100.0, 1, partial(tuple, features))
     steps = {1: 0.04, 2: 0.25, 4: 0.26, 8: 0.32}
     costs.observe_window("s", "t0", steps, 100, (2.0,), meeting=0.0, met=True)
     shape = costs.expected("s", "t1", 8, (-1.5,)).shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from functools import partial
 
 import pytest
 from drive_world import World, spec
@@ -55,7 +56,8 @@ def test_an_epoch_that_goes_on_takes_as_many_steps_beside_ten_times_the_trials_a
 def test_what_is_expected_of_a_trial_that_has_not_run_is_worked_out_once():
     costs, features = CostTable(), (0.5, -0.5, 0.25)
     for number in range(9):
-        costs.observe_epoch("s", f"t{number}", 1.0 + number, 1, (number / 9, 0.0, -number / 9))
+        known = partial(tuple, (number / 9, 0.0, -number / 9))
+        costs.observe_epoch("s", f"t{number}", 1.0 + number, 1, known)
     counts = [steps(lambda _: costs.expected("s", "new", 4, features), None) for _ in range(2)]
     assert counts[1] < counts[0] / 4
     assert costs.expected("s", "new", 4, features) == costs.expected("s", "another", 4, features)
@@ -65,8 +67,8 @@ def test_what_is_expected_of_a_trial_that_has_not_run_is_worked_out_once():
 def test_the_table_keeps_the_features_of_a_trials_first_epoch(width):
     costs = CostTable()
     assert costs.own("s", "t") is None
-    costs.observe_epoch("s", "t", 4.0, width, (1.0,))
-    costs.observe_epoch("s", "t", 4.0, width, (2.0,))
+    costs.observe_epoch("s", "t", 4.0, width, lambda: (1.0,))
+    costs.observe_epoch("s", "t", 4.0, width, lambda: (2.0,))
     assert costs.own("s", "t").features == (1.0,)
     assert costs.own("s", "t").seconds == 4.0
     assert costs.own("s", "another") is None
