@@ -55,6 +55,7 @@ from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Event
 from penstock.scheduler.model.study import HOUR, KWH, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import AcceptedEpoch
+from penstock.scheduler.state.slot_time import slot_seconds
 from penstock.scheduler.state.spending import charged
 
 from ._foretold import foretold, foretold_figures
@@ -166,7 +167,8 @@ def passed(done: Ran, spec: StudySpec) -> tuple[float, str]:
             continue
         spent = study.spent
         for attempt in engine.state.attempts.values():
-            spent = charged(engine.state, spent, replace(attempt), event.at)
+            had = slot_seconds(attempt, event.at)
+            spent = charged(engine.state, spent, replace(attempt), had)
         [limit] = limits_of(spec, spent, study.created_at, event.at)
         now = (event.at, limit.used)
         if limit.used >= limit.most:

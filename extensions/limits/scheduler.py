@@ -29,6 +29,7 @@ from ...scheduler.model.events import EpochReported, PricesChosen, Tick
 from ...scheduler.model.study import OVER, StudySpec, deadline_of
 from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.state.extensions import Extension
+from ...scheduler.state.slot_time import slot_seconds
 from ...scheduler.state.spending import charged
 from ...scheduler.state.state import Attempt, StudyState
 from .limits import Limit, limits_of, no_price, unaccountable
@@ -88,7 +89,8 @@ class _Keeper:
         self._charged[study.spec.id] = None
         for attempt in self._state.attempts.values():
             if attempt.study == study.spec.id:
-                study.spent = charged(self._state, study.spent, attempt, self._core.at)
+                had = slot_seconds(attempt, self._core.at)
+                study.spent = charged(self._state, study.spent, attempt, had)
         self._core.after[self._enforce] = None
 
     def on_accepted(

@@ -8,7 +8,6 @@ owns. State that several parts change is changed by a method of the core.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ...profiling.base.draws import digest_of
@@ -148,10 +147,8 @@ class Core:
         attempt = self.state.attempts.pop(trial.fence)
         if attempt.counted_at is not None:
             settle(self.state, attempt, self.at)
-        self.charge(attempt)
         members, seconds = attempt.segment.members, self.at - attempt.dispatched_at
-        used = len(members) * slot_seconds(attempt, self.at)
-        self.state.studies[attempt.study].used += used
+        self.state.studies[attempt.study].used += len(members) * self.charge(attempt)
         for member in members:
             device = self.state.devices[member.device]
             device.fences[:] = [0 if fence == trial.fence else fence for fence in device.fences]
@@ -165,14 +162,17 @@ class Core:
         trial.fence = 0
         return attempt
 
-    def charge(self, attempt: Attempt, joules: float = 0.0) -> None:
-        """Count what the attempt has had of devices, and the joules of an epoch, for its study."""
-        study = self.state.studies[attempt.study]
-        study.spent = charged(self.state, study.spent, attempt, self.at)
-        if joules:
-            study.spent = replace(study.spent, joules=study.spent.joules + joules)
+    def charge(self, attempt: Attempt, joules: float = 0.0) -> float:
+        """Count what the attempt has had of devices, and the joules of an epoch, for its study.
+
+        Returns what it has had of a slot (seconds).
+        """
+        study, had = self.state.studies[attempt.study], slot_seconds(attempt, self.at)
+        if joules or had > attempt.charged:  # mostly it ends with an epoch that was just counted
+            study.spent = charged(self.state, study.spent, attempt, had, joules)
         if study.spec.id in self.extensions.by_study:
             self.extensions.tell(study, "on_charged")
+        return had
 
     def touch(self, device: DeviceState) -> None:
         """Note that an attempt began or ended there: other trials may share the device now."""

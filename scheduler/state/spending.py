@@ -11,7 +11,6 @@ price of the device's kind. Joules are those that epochs report.
 from __future__ import annotations
 
 from ..model.study import HOUR, Spent
-from .slot_time import slot_seconds
 from .state import Attempt, EngineState
 
 
@@ -20,25 +19,26 @@ def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float
     members, total = attempt.segment.members, 0.0
     for member in members:
         known = state.devices[member.device]
-        shared = len(members) == 1 and known.device.lanes > 1
+        shared = len(members) == 1 and known.device.slots > 1 and known.device.lanes > 1
         part = 1.0 / len(known.lanes_in_use()) if shared else 1.0
         total += part * (state.prices.get(known.device.kind, 0.0) / HOUR if priced else 1.0)
     return total
 
 
-def charged(state: EngineState, spent: Spent, attempt: Attempt, at: float) -> Spent:
-    """``spent`` with what the attempt has had since it was last counted, until ``at``.
+def charged(
+    state: EngineState, spent: Spent, attempt: Attempt, had: float, joules: float = 0.0
+) -> Spent:
+    """``spent`` with the joules, and with what the attempt has had since it was last counted.
 
-    Called while the attempt holds its slots.
+    ``had`` is what it has had of a slot until now (``slot_seconds``). Called while the attempt
+    holds its slots.
     """
-    seconds = slot_seconds(attempt, at) - attempt.charged
-    if seconds <= 0.0:  # mostly an attempt ends with an epoch that was counted just now
-        return spent
+    seconds = max(0.0, had - attempt.charged)
     attempt.charged += seconds
     money = seconds * device_share(state, attempt, priced=True) if state.prices else 0.0
     return Spent(
         spent.device_seconds + seconds * device_share(state, attempt, priced=False),
-        spent.joules,
+        spent.joules + joules,
         spent.money + money,
         spent.reached,
     )
