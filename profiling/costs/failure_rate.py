@@ -28,8 +28,7 @@ class FaultTable:
     losses: float = 0.0
 
     def observe_work(self, seconds: float) -> None:
-        """Take in that one slot had an attempt for ``seconds``, however it ended."""
-        seconds = max(0.0, seconds)
+        """Take in that one slot had an attempt for ``seconds``, at least 0, however it ended."""
         fade = 1.0 / (1.0 + seconds / MEMORY)
         self.busy = fade * self.busy + seconds
         self.losses *= fade

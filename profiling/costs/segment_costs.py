@@ -67,7 +67,9 @@ class SegmentCosts:
         """
         if epochs > 1:
             self.between = blend(self.between, between / (epochs - 1))
-        return max(0.0, fixed - max(0.0, self.between or 0.0))
+        if self.between is not None and self.between > 0.0:
+            fixed -= self.between
+        return max(0.0, fixed)
 
     def observe_resume(self, start: SegmentStart, price: float) -> None:
         """Take in what it cost to go on after a wait, beyond the overhead (seconds)."""
@@ -82,8 +84,7 @@ class PreemptionTable:
     preemptions: float = 0.0
 
     def observe_work(self, seconds: float) -> None:
-        """Take in that one slot had an attempt for ``seconds``, however it ended."""
-        seconds = max(0.0, seconds)
+        """Take in that one slot had an attempt for ``seconds``, at least 0, however it ended."""
         fade = 1.0 / (1.0 + seconds / MEMORY)
         self.busy = fade * self.busy + seconds
         self.preemptions *= fade

@@ -12,9 +12,8 @@ continues at the new width. A member of a gang has a whole device, with all its 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
+from ...profiling.costs.segment_costs import SegmentStart
 from ..model.decisions import Cut, Dispatch, Member, Segment
 from ..model.study import shards_of
 from ..model.trial import Step, Trial
@@ -26,7 +25,7 @@ from ..resources.segment_lengths import next_length, segment_start
 from ..resources.slot_choice import members_of, warm_first
 from ..resources.slots import devices_are_reserved_for, free_slots
 from ..state.core import Core
-from ..state.extensions import SegmentValues
+from ..state.extensions import NO_VALUES, SegmentValues
 from ..state.state import Attempt, StudyState
 from .checkpoints import Checkpoints
 from .proposals import Proposals
@@ -226,16 +225,16 @@ class Dispatcher:
         taken = {member.device for member in members}
         free[:] = [slot for slot in free if slot.device not in taken]
         self._state.ready.remove(trial.id)
-        self._send(
+        attempt = self._send(
             study,
             trial,
             members,
-            SegmentValues(),
+            NO_VALUES,
             n=1,
             widths=window.widths,
             width_epochs=window.epochs,
         )
-        self._state.attempts[trial.fence].lasts = window.lasts
+        attempt.lasts = window.lasts
         return True
 
     def _cut_windows(self) -> None:
@@ -284,16 +283,14 @@ class Dispatcher:
 
         ``at_once``: the segment before has just ended there.
         """
-        values = self._core.extensions.segment(study, trial, members)
-        start = segment_start(trial, members, at_once=at_once)
-        planned = self._planning.max_epochs_at(trial, len(members))
-        until = self._core.extensions.until(study)
+        values, until = NO_VALUES, None
+        if study.spec.id in self._core.extensions.by_study:
+            values = self._core.extensions.segment(study, trial, members)
+            until = self._core.extensions.until(study)
+        start = SegmentStart.NEXT if at_once else segment_start(trial, members)
         left = math.inf if until is None else until - self._core.at
-        length = next_length(
-            self._state, trial, members, planned=planned, one_epoch=values.one_epoch, left=left
-        )
-        self._send(study, trial, members, values, n=length.epochs, until=until)
-        attempt = self._state.attempts[trial.fence]
+        length = next_length(self._state, trial, members, one_epoch=values.one_epoch, left=left)
+        attempt = self._send(study, trial, members, values, n=length.epochs, until=until)
         attempt.start, attempt.length = start, length
 
     def _send(
@@ -307,12 +304,13 @@ class Dispatcher:
         widths: tuple[int, ...] = (),
         width_epochs: float = 0.0,
         until: float | None = None,
-    ) -> None:
+    ) -> Attempt:
         """Dispatch ``n`` epochs, or the measuring of ``widths`` for so many epochs' time.
 
         ``until``: see ``Dispatch``.
         """
-        resized = not widths and len(trial.members) not in (0, len(members))
+        width = len(members)
+        resized = not widths and len(trial.members) not in (0, width)
         self._core.move(study, trial, Step.DISPATCH)
         trial.dispatched_at = self._core.at
         self._state.fence += 1
@@ -333,12 +331,18 @@ class Dispatcher:
         self._state.attempts[segment.fence] = attempt
         for member in members:
             device = self._state.devices[member.device]
-            slots = range(device.device.slots) if len(members) > 1 else (member.slot,)
+            slots = range(device.device.slots) if width > 1 else (member.slot,)
             for slot in slots:
                 device.fences[slot] = segment.fence
             self._core.touch(device)
         final = segment.last == trial.target
         must_be_durable = final and not widths
+        copies: tuple[int, ...] = ()
+        if not widths and study.spec.id in self._core.extensions.by_study:
+            copies = self._core.extensions.copies(study, trial, segment)
+        ext = values.ext
+        if device.device.seats > 1 and width == 1:  # its trainer is told of its seat
+            ext = {**ext, **self._core.extensions.seats.entered(attempt)}
         dispatch = Dispatch(
             id=decision,
             cause=self._state.seq,
@@ -352,21 +356,15 @@ class Dispatcher:
             holder=trial.holder,
             final=final,
             signature=trial.signature or study.signature,
-            mtbf=self._state.faults.mtbf / len(segment.members),
+            mtbf=self._state.faults.mtbf / width,
             origin=trial.begin,
             durable=must_be_durable and self._checkpoints.target_must_be_durable(study, trial),
             system=values.system,
             width_epochs=width_epochs,
-            copies=() if widths else self._core.extensions.copies(study, trial, segment),
+            copies=copies,
             until=until,
             suggestions=trial.suggestions,
-            ext=self._with_seat(values.ext, attempt),
+            ext=ext,
         )
         self._core.out.append(dispatch)
-
-    def _with_seat(self, ext: Mapping[str, Any], attempt: Attempt) -> Mapping[str, Any]:
-        """Add what a trainer is told of the attempt's seat, if its lane has several."""
-        members = attempt.segment.members
-        if self._state.devices[members[0].device].device.seats == 1 or len(members) > 1:
-            return ext
-        return {**ext, **self._core.extensions.seats.entered(attempt)}
+        return attempt

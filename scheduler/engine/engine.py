@@ -198,7 +198,8 @@ class Engine:
         core.begin(event)
         try:
             handler(event)
-            self._settle()
+            if core.after or core.slots_offered or core.extensions.by_study:
+                self._settle()
         except Refused:
             core.undo()
             raise

@@ -232,7 +232,8 @@ class Epochs:
             )
         if trial.epoch < trial.target:
             self._core.move(study, trial, Step.YIELD)
-            if self._core.extensions.keeps(study, trial, attempt):
+            extended = study.spec.id in self._core.extensions.by_study
+            if extended and self._core.extensions.keeps(study, trial, attempt):
                 self._core.offer_slots()
                 return
         if trial.epoch < trial.target:
@@ -249,18 +250,20 @@ class Epochs:
             self._proposals.wait(trial)
             self._core.offer_slots()
             return
-        members = attempt.segment.members
-        held = self._giving_way.should_give_way(trial)
-        preempted = held or self._shares.should_yield(study, trial, attempt.part * len(members))
+        members, width = attempt.segment.members, len(attempt.segment.members)
+        held = trial.id in self._state.hold and self._giving_way.can_give_way(trial)
+        preempted = held
+        if study.share is not None and not held:
+            preempted = self._shares.should_yield(study, trial, attempt.part * width)
         if (
             study.runnable
             and not attempt.leaves
             and self._may_continue_on(study, members)
-            and self._planning.width(study, trial) == len(members)
+            and self._planning.width(study, trial) == width
             and not self._planning.has_window(trial)
             and not preempted
             # If the estimates changed, its width may be wrong.
-            and not (self._state.dirty and len(members) > 1)
+            and not (self._state.dirty and width > 1)
         ):
             self._dispatcher.dispatch(study, trial, members, at_once=True)
             return

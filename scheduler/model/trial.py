@@ -271,10 +271,10 @@ class Trial:
 
         Raises ``IllegalTransition``, and changes nothing, if the table has no such step.
         """
-        after = TRANSITIONS.get((self.state, step))
-        if after is None:
+        try:
+            self.state = TRANSITIONS[self.state, step]
+        except KeyError:
             story = "; ".join(self.story) or "none yet"
             raise IllegalTransition(
                 f"trial {self.id} is {self.state} and cannot {step}. Its story: {story}"
-            )
-        self.state = after
+            ) from None

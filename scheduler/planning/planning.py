@@ -163,12 +163,11 @@ class Planning:
 
     def width(self, study: StudyState, trial: Trial) -> int:
         """The number of devices that the plan has ``trial`` use from its next epoch on."""
-        widest = max_width(study, trial)
-        if widest == 1:
+        if study.spec.max_width == 1:
             return 1
         if trial.losses > 1:
             return 1  # on one device it continues even if its members cannot reach each other
-        return min(widest, self._state.widths.get(trial.id, 1))
+        return min(max_width(study, trial), self._state.widths.get(trial.id, 1))
 
     def window(self, trial: Trial, devices: int) -> WindowPlan | None:
         """The width window that the plan has for ``trial``, as far as ``devices`` go.
@@ -205,13 +204,6 @@ class Planning:
             return False
         seconds = self._state.epoch_seconds(trial)
         return seconds is not None and self.due() - self._core.at < MAX_WAIT_SHARE * seconds
-
-    def max_epochs_at(self, trial: Trial, width: int) -> int:
-        """For how many epochs at most the plan has ``trial`` run on ``width`` devices."""
-        width_plan = self._state.courses.get(trial.id)
-        if width_plan is not None and width_plan.epochs and width == width_plan.wide:
-            return width_plan.epochs
-        return max(1, trial.target - trial.epoch)
 
     def count_epoch(self, trial: Trial, width: int) -> None:
         """Count an accepted epoch of a trial that has a width plan: the wide part has one fewer."""

@@ -91,7 +91,7 @@ def segment_length(
     bounded = int(MAX_DELAY / seconds)
     if bounded <= 1:
         return SegmentLength(1, LengthReason.EPOCH, epoch_seconds)
-    epochs = max(1, round(balanced_seconds(overhead, resume, interval, running) / seconds))
+    epochs = round(balanced_seconds(overhead, resume, interval, running) / seconds) or 1
     reason = LengthReason.BALANCE
     least = ceil(overhead * (1.0 - MAX_OVERHEAD) / (MAX_OVERHEAD * seconds))
     if least > epochs:

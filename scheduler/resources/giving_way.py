@@ -25,13 +25,9 @@ class GivingWay:
         self._core = core
         self._state = core.state
 
-    def should_give_way(self, trial: Trial) -> bool:
-        """Whether ``trial``, whose segment is closed, goes back to the queue."""
-        return (
-            trial.id in self._state.hold
-            and can_move(self._state, trial)
-            and bool(self._core.ready())
-        )
+    def can_give_way(self, trial: Trial) -> bool:
+        """Whether a trial that is held, and whose segment is closed, goes back to the queue."""
+        return can_move(self._state, trial) and bool(self._core.ready())
 
     def give_way(self, trial: Trial) -> None:
         """Put ``trial`` at the end of the queue."""

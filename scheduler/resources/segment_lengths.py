@@ -16,23 +16,22 @@ def next_length(
     trial: Trial,
     members: tuple[Member, ...],
     *,
-    planned: int,
     one_epoch: bool,
     left: float,
 ) -> SegmentLength:
     """How many epochs the trial's next segment has on ``members``, and why.
 
-    The plan has the trial stay as wide as that for ``planned`` epochs. ``one_epoch``:
-    an extension wants it to have one (``SegmentValues``). ``left``: for so many seconds it
-    may begin epochs (infinite where its study is near no limit).
+    ``one_epoch``: an extension wants it to have one (``SegmentValues``). ``left``: for so many
+    seconds it may begin epochs (infinite where its study is near no limit).
     """
     spec, seconds = state.studies[trial.study].spec, state.epoch_seconds(trial)
     # An objective whose last epoch is accepted has its end still to come.
     limit, limited_by = max(1, trial.target - trial.epoch), LengthReason.TARGET
     if spec.max_segment < limit:
         limit, limited_by = spec.max_segment, LengthReason.STUDY
-    if planned < limit:
-        limit, limited_by = planned, LengthReason.PLAN
+    course = state.courses.get(trial.id)
+    if course is not None and course.wide == len(members) and 0 < course.epochs < limit:
+        limit, limited_by = course.epochs, LengthReason.PLAN
     if seconds is not None and left < limit * max(SHORTEST_EPOCH, seconds):
         within = max(1, int(left / max(SHORTEST_EPOCH, seconds)))
         limit, limited_by = within, LengthReason.LIMIT
@@ -53,15 +52,12 @@ def next_length(
     )
 
 
-def segment_start(trial: Trial, members: tuple[Member, ...], *, at_once: bool) -> SegmentStart:
-    """How the trial's next segment begins on ``members``.
+def segment_start(trial: Trial, members: tuple[Member, ...]) -> SegmentStart:
+    """How the next segment of a trial that waits begins on ``members``.
 
-    ``at_once``: the segment before has just ended there. After a failure or a loss the trainer
-    may have ended, so its memory is not counted on.
+    After a failure or a loss the trainer may have ended, so its memory is not counted on.
     """
     if trial.epoch == trial.begin:
         return SegmentStart.NEW
-    if at_once:
-        return SegmentStart.NEXT
     kept = trial.members == members and not (trial.losses or trial.failures)
     return SegmentStart.TRAINER if kept else SegmentStart.STORE

@@ -70,13 +70,13 @@ class Core:
         self.event = event
         self.touched.clear()
         self.moved.clear()
-        self.after.clear()
-        self.slots_offered = False
         self.state.seq += 1
 
     def undo(self) -> None:
         """Stop counting the event, because it was refused."""
         self.state.seq -= 1
+        self.after.clear()
+        self.slots_offered = False
 
     def take_changes(self) -> Changes:
         """What changed since the last call."""
@@ -147,7 +147,7 @@ class Core:
         attempt = self.state.attempts.pop(trial.fence)
         if attempt.counted_at is not None:
             settle(self.state, attempt, self.at)
-        members, seconds = attempt.segment.members, self.at - attempt.dispatched_at
+        members, seconds = attempt.segment.members, max(0.0, self.at - attempt.dispatched_at)
         self.state.studies[attempt.study].used += len(members) * self.charge(attempt)
         for member in members:
             device = self.state.devices[member.device]

@@ -360,8 +360,7 @@ class Extensions:
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
         """Tell whether an extension has a trial wait, which is about to wait for slots."""
-        name = study.spec.id
-        return name in self.by_study and any(self._of(name, "keeps", study, trial, after))
+        return any(self._of(study.spec.id, "keeps", study, trial, after))
 
     def aside(self) -> dict[str, str]:
         """Return the trials that extensions have wait in no queue, by their ids, and why."""
@@ -379,9 +378,7 @@ class Extensions:
 
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
         """Return after which epochs of a segment its trainer is to keep a copy of the state."""
-        if (name := study.spec.id) not in self.by_study:
-            return ()
-        found = self._of(name, "copies", study, trial, segment)
+        found = self._of(study.spec.id, "copies", study, trial, segment)
         return tuple(sorted({epoch for epochs in found for epoch in epochs}))
 
     def tells_trainers(self, study: StudyState) -> bool:
@@ -434,9 +431,8 @@ class Extensions:
     ) -> SegmentValues:
         """Return the values that extensions give to the trial's next segment."""
         found = NO_VALUES
-        if (name := study.spec.id) in self.by_study:
-            for values in self._of(name, "segment", study, trial, members):
-                found = values if found is NO_VALUES else found.beside(values)
+        for values in self._of(study.spec.id, "segment", study, trial, members):
+            found = values if found is NO_VALUES else found.beside(values)
         return found
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
@@ -453,9 +449,7 @@ class Extensions:
 
     def until(self, study: StudyState) -> float | None:
         """Return the earliest moment that an extension sets to further epochs of a segment."""
-        if (name := study.spec.id) not in self.by_study:
-            return None
-        moments = (at for at in self._of(name, "until", study) if at is not None)
+        moments = (at for at in self._of(study.spec.id, "until", study) if at is not None)
         return min(moments, default=None)
 
     def too_full(self, trial: Trial, slot: Member) -> str:
