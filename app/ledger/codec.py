@@ -283,15 +283,15 @@ def plan_from_json(text: str) -> Plan:
 
 def subject(event: Event) -> tuple[str | None, str | None]:
     """The ids of the study and the trial that ``event`` is about; None where it has none."""
+    trial: str | None = getattr(event, "trial", None)
+    if trial is not None:
+        return trial.rpartition("-")[0], trial
     if isinstance(event, events.StudySubmitted | events.StudyExtended | events.StudyReopened):
         return event.study.id, None
     if isinstance(event, events.StudyWritten):
         return event.study, event.study  # found by the index on trials
     if isinstance(event, events.StudyImported | events.StudyDeleted):
         return event.record.spec.id, None
-    trial: str | None = getattr(event, "trial", None)
-    if trial is not None:
-        return trial.rpartition("-")[0], trial
     return getattr(event, "study", None), None
 
 

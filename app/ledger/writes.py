@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Delete, Table, bindparam, delete, func, select
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
     Insert = sqlite.Insert | postgresql.Insert
 
-_Rows = list[dict[str, Any]]
+_Row = dict[str, Any]
+_Rows = list[_Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +116,27 @@ class Writes:
         The events come first. ``forgotten`` are the ids of entries that the history drops.
         ``before`` is the digest of the newest event that is already written.
         """
-        snapshots = [{"seq": seq, "body": body} for seq, body in filter(None, [batch.snapshot])]
-        statements: tuple[tuple[str, Table | None, _Rows], ...] = (
-            (self._event, EVENT, [_event(seq, event) for seq, event in batch.events]),
-            (self._study, STUDY, [_study(record) for record in batch.studies]),
-            (self._trial, TRIAL, [_trial(trial) for trial in batch.trials]),
-            (self._epoch, EPOCH, [_epoch(epoch) for epoch in batch.epochs]),
-            (self._durable, DURABLE, [_durable(*durable) for durable in batch.durables]),
-            (self._discarded, None, [{"trial": trial, "epoch": n} for trial, n in batch.discarded]),
-            (self._device, DEVICE, [_device(record) for record in batch.devices]),
-            (self._command, COMMAND, [{"id": id_, "reply": text} for id_, text in batch.commands]),
-            (self._snapshot, SNAPSHOT, snapshots),
-            (self._forget, None, [{"seq": row["seq"]} for row in snapshots]),
-            (self._forgotten, None, [{"id": name} for name in forgotten]),
-            (self._history, HISTORY, [to_row(entry) for entry in batch.history]),
+        snapshots = [] if batch.snapshot is None else [batch.snapshot]
+        statements: tuple[tuple[str, Table | None, Callable[[Any], _Row], Sequence[Any]], ...] = (
+            (self._event, EVENT, _event, batch.events),
+            (self._study, STUDY, _study, batch.studies),
+            (self._trial, TRIAL, _trial, batch.trials),
+            (self._epoch, EPOCH, _epoch, batch.epochs),
+            (self._durable, DURABLE, _durable, batch.durables),
+            (self._discarded, None, _discarded, batch.discarded),
+            (self._device, DEVICE, _device, batch.devices),
+            (self._command, COMMAND, _command, batch.commands),
+            (self._snapshot, SNAPSHOT, _snapshot, snapshots),
+            (self._forget, None, _covered, snapshots),
+            (self._forgotten, None, _forgotten, forgotten),
+            (self._history, HISTORY, to_row, batch.history),
         )
         whole: list[tuple[str, _Rows]] = []
-        for statement, table, given in statements:
+        for statement, table, row_of, given in statements:
             if given:
-                rows = [_kept(row) for row in given]
+                rows = [row_of(each) for each in given]
+                for row in rows:
+                    _make_storable(row)
                 if table is not None:
                     seal(table, rows, before)
                 whole.append((statement, rows))
@@ -160,17 +163,14 @@ class Writes:
 writes_for = cache(Writes)
 
 
-def _kept(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with its values in a form that both databases can store."""
-    kept: dict[str, Any] = {}
+def _make_storable(row: _Row) -> None:
+    """Replace values of a row that not both databases can store. Most often there are none."""
     for name, value in row.items():
-        if isinstance(value, str):
-            kept[name] = codec.storable(value)
+        if value.__class__ is str:
+            if not value.isascii() or "\0" in value:
+                row[name] = codec.storable(value)
         elif isinstance(value, float) and math.isnan(value):
-            kept[name] = None
-        else:
-            kept[name] = value
-    return kept
+            row[name] = None
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> str:
@@ -183,13 +183,14 @@ def _array(values: Sequence[Any]) -> str:
     return json.dumps(values) if values else "[]"
 
 
-def _event(seq: int, event: Event) -> dict[str, Any]:
+def _event(written: tuple[int, Event]) -> _Row:
+    seq, event = written
     kind, body = codec.encode(event)
     study, trial = codec.subject(event)
     return {"seq": seq, "study": study, "trial": trial, "kind": kind, "at": event.at, "body": body}
 
 
-def _study(record: StudyRecord) -> dict[str, Any]:
+def _study(record: StudyRecord) -> _Row:
     return {
         "id": record.spec.id,
         "name": record.spec.name,
@@ -203,7 +204,7 @@ def _study(record: StudyRecord) -> dict[str, Any]:
     }
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(trial: Trial) -> _Row:
     failure = trial.failure
     return {
         "id": trial.id,
@@ -232,7 +233,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
+def _epoch(epoch: AcceptedEpoch) -> _Row:
     return {
         "trial": epoch.trial,
         "epoch": epoch.epoch,
@@ -254,11 +255,14 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=1000)
 def _members(members: tuple[Member, ...]) -> str:
+    """Return devices and slots as JSON. They come again and again: a trial stays where it is."""
     return _array([(member.device, member.slot) for member in members])
 
 
-def _durable(trial: str, state: Parent, at: float) -> dict[str, Any]:
+def _durable(durable: tuple[str, Parent, float]) -> _Row:
+    trial, state, at = durable
     return {
         "trial": trial,
         "epoch": state.epoch,
@@ -268,7 +272,27 @@ def _durable(trial: str, state: Parent, at: float) -> dict[str, Any]:
     }
 
 
-def _device(record: DeviceRecord) -> dict[str, Any]:
+def _discarded(key: tuple[str, int]) -> _Row:
+    return {"trial": key[0], "epoch": key[1]}
+
+
+def _command(carried_out: tuple[str, str]) -> _Row:
+    return {"id": carried_out[0], "reply": carried_out[1]}
+
+
+def _snapshot(snapshot: tuple[int, str]) -> _Row:
+    return {"seq": snapshot[0], "body": snapshot[1]}
+
+
+def _covered(snapshot: tuple[int, str]) -> _Row:
+    return {"seq": snapshot[0]}
+
+
+def _forgotten(entry: str) -> _Row:
+    return {"id": entry}
+
+
+def _device(record: DeviceRecord) -> _Row:
     device = record.device
     return {
         "name": device.name,

@@ -43,7 +43,7 @@ class Broadcast:
 
     def repeat(self, state: EngineState) -> None:
         """Send the history of every study that is not over with the next turn."""
-        self.due = {name for name in state.studies if _is_followed(state, name)}
+        self.due = _followed(state)
 
     def collect(self, batch: Batch, state: EngineState, effects: Effects) -> None:
         """Add to ``effects`` what ``batch``, which is committed, has changed.
@@ -52,9 +52,10 @@ class Broadcast:
         """
         found: defaultdict[str, list[Update]] = defaultdict(list)
         begun: set[str] = set()
-        for _, event in batch.events:
+        followed = _followed(state)
+        for _, event in batch.events if followed else ():
             study, _ = subject(event)
-            if study is None or not _is_followed(state, study):
+            if study not in followed:
                 continue
             if isinstance(event, StudyExtended | StudyReopened | StudySubmitted):
                 (begun if isinstance(event, StudySubmitted) else self.due).add(study)
@@ -64,7 +65,7 @@ class Broadcast:
             elif (update := of_event(event)) is not None:
                 found[study].append(update)
         for trial in batch.trials:
-            if _is_followed(state, trial.study):
+            if trial.study in followed:
                 found[trial.study].append(of_trial(trial))
             if trial.finished_at is not None and _is_heard(state, trial.study):
                 effects.unheard.append((trial.study, trial.id))
@@ -84,10 +85,9 @@ class Broadcast:
         effects.repeated += due
 
 
-def _is_followed(state: EngineState, study: str) -> bool:
-    """Whether the study has trainers that follow it."""
-    known = state.studies.get(study)
-    return known is not None and known.spec.contract == "objective"
+def _followed(state: EngineState) -> set[str]:
+    """Return the studies that have trainers which follow them."""
+    return {name for name, s in state.studies.items() if s.spec.contract == "objective"}
 
 
 def _is_heard(state: EngineState, study: str) -> bool:
