@@ -40,7 +40,7 @@ from penstock.scheduler.outlook.autoscale import device_demand
 from penstock.scheduler.outlook.drain_choice import choose_devices, drainable
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.state.epoch_times import next_epochs
-from penstock.scheduler.state.state import EngineState
+from penstock.scheduler.state.state import EngineState, PastWindows, Waits
 from penstock.scheduler.strategies.base import UNBOUNDED
 
 FOLDER = Path(__file__).parent / "recorded" / "sequences"
@@ -79,10 +79,11 @@ NEW_FIELDS = {
     *((name, "spent") for name in ("StudyState", "StudyRecord", "StudyRow")),
     ("StudyCosts", "segments"),
     ("EngineState", "preemptions"),
-    *(("Trial", name) for name in ("passed", "suggestions")),
+    ("Trial", "suggestions"),
     *(("KnownTrial", name) for name in ("peaks", "floors", "shortages")),
     ("Dispatch", "suggestions"),
-    ("EngineState", "ext"),
+    *(("StudyState", name) for name in ("unheard", "finishes")),
+    *(("EngineState", name) for name in ("ext", "past_windows", "waits", "passed", "own_rules")),
     ("EngineState", "fill_at_end"),
     ("CostTable", "features"),
     ("Attempt", "undivided"),
@@ -93,6 +94,8 @@ NEW_FIELDS = {
 SENTENCES = {"message", "reason", "story", "plan_error", "suspicion", "refused", "undurable", "out"}
 #: Extensions that keep what the record has of trials.
 _OF_TRIALS = ("memory", "prefixes")
+#: What trials of studies that are over have in the record.
+_HAD = {"window": 0, "cut_windows": 0, "queued_at": None, "waited": 0.0, "service": 0.0}
 #: Kinds of questions of system tuning, which the record has one after the other.
 _QUESTIONS = ("Consult", "AskConfigs")
 DIGITS = 9
@@ -146,8 +149,11 @@ class Said(list[Any]):
     #: Facts of trials' models that extensions knew, also of those that are gone: the size by which
     #: one was tuned, and what was counted.
     models: dict[str, dict[str, Any]]
-    #: State of extensions.
-    ext: dict[str, Any]
+    #: The engine's state.
+    state: EngineState
+    #: What trials waited and which windows they had, also those that are gone: by trial and study.
+    waits: dict[str, Waits]
+    windows: dict[str, PastWindows]
 
     def __init__(
         self,
@@ -156,11 +162,19 @@ class Said(list[Any]):
         models: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         super().__init__()
-        self.suspicions, self.ext = suspicions, engine.state.ext
+        self.suspicions, self.state = suspicions, engine.state
+        self.waits, self.windows = {}, {}
         self.models = {"sizes": {}, "counts": {}} if models is None else models
 
+    @property
+    def ext(self) -> dict[str, Any]:
+        """State of extensions."""
+        return self.state.ext
+
     def note(self) -> None:
-        """Keep what extensions may forget with the next event."""
+        """Keep what may be forgotten with the next event."""
+        self.waits |= self.state.waits
+        self.windows |= self.state.past_windows
         if (known := self.ext.get("system_tuning")) is not None:
             self.models["sizes"] |= known.sizes
         for study in self.ext["nas"].studies.values() if "nas" in self.ext else ():
@@ -184,17 +198,43 @@ class Said(list[Any]):
             return [("tuned", known.workloads, {})]
         if kind == "Attempt" and (turns := self.ext.get("lanes")) is not None:
             return [("weight", turns.weights.get(value.segment.fence, 1.0), 1.0)]
-        if kind == "Trial" and known is not None:
-            self.note()
-            suspect = known.suspects.get(value.id)
-            if suspect is not None:
-                self.suspicions[value.id] = suspect.why
+        if kind == "StudyState":
+            name = value.spec.id
+            rule, deadline = self.state.own_rules.get(name, ("", 0.0))
             return [
-                ("suspect", suspect.config if suspect else (), ()),
-                ("suspicion", self.suspicions.get(value.id, ""), ""),
-                ("tuned_as", self.models["sizes"].get(value.id, ""), ""),
+                ("heard", value.heard, False),
+                ("unheard", value.unheard or [], []),
+                ("ending", value.ending, False),
+                ("finishes", value.finishes or "", ""),
+                ("vain_windows", self.state.windows_of(name).vain, 0),
+                ("rule", rule, ""),
+                ("deadline", deadline, 0.0),
             ]
+        if kind == "Trial":
+            return [*self._waited(value), *(self._tuned(value, known) if known else ())]
         return []
+
+    def _waited(self, value: Any) -> list[tuple[str, Any, Any]]:
+        self.note()
+        waits = self.waits.get(value.id, Waits())
+        windows = self.windows.get(value.study, PastWindows())
+        return [
+            ("window", windows.widest.get(value.id, 0), 0),
+            ("cut_windows", windows.cut.get(value.id, 0), 0),
+            ("queued_at", waits.queued_at, None),
+            ("waited", waits.waited, 0.0),
+            ("service", waits.service, 0.0),
+        ]
+
+    def _tuned(self, value: Any, known: Any) -> list[tuple[str, Any, Any]]:
+        suspect = known.suspects.get(value.id)
+        if suspect is not None:
+            self.suspicions[value.id] = suspect.why
+        return [
+            ("suspect", suspect.config if suspect else (), ()),
+            ("suspicion", self.suspicions.get(value.id, ""), ""),
+            ("tuned_as", self.models["sizes"].get(value.id, ""), ""),
+        ]
 
     def models_of(self, value: Any) -> list[tuple[str, Any, Any]]:
         """Return the fields that the record has of the models of ``value``, as ``moved``."""
@@ -280,7 +320,7 @@ class Recorder:
 
     def forms(self, kind: str, body: str) -> tuple[Any, Any]:
         """As ``handle``, but the canonical forms themselves."""
-        outcome, event = "", decode(kind, body)
+        outcome, event = "", decode(kind, self._given(kind, body))
         self.at = event.at
         self.said.note()
         self._note()
@@ -301,6 +341,23 @@ class Recorder:
             moved = {name: own for each in known for name, own in each.items()}
             changed["trials"] = _with_fields(changed["trials"], moved)
         return decided, changed
+
+    def _given(self, kind: str, body: str) -> str:
+        """Return an event without what trials of an extended study have in the record, and in no
+        ledger. If the study is over, the engine has that by itself.
+        """
+        if kind != "StudyExtended":
+            return body
+        fields, state = json.loads(body), self.engine.state
+        for trial in (fields["past"] or {}).get("trials", ()):
+            had = {name: trial.pop(name) for name in _HAD if name in trial}
+            if not any(had.values()) or trial["study"] not in state.finished:
+                continue
+            waits = [had.get(name, default) for name, default in _HAD.items()]
+            windows = state.past_windows.setdefault(trial["study"], PastWindows())
+            windows.widest[trial["id"]], windows.cut[trial["id"]] = waits[:2]
+            state.waits[trial["id"]] = Waits(*waits[2:])
+        return json.dumps(fields)
 
     def _note(self) -> None:
         """Keep what extensions know of trials, which may go with their study."""
@@ -340,7 +397,7 @@ class Recorder:
     def restart(self) -> None:
         """Go on with an engine that was made from a snapshot of this one."""
         self.engine = Engine(state_from_json(state_to_json(self.engine.state)), plugs=PLUGS)
-        self.said.ext = self.engine.state.ext
+        self.said.state = self.engine.state
 
 
 def _with_moved(state: dict[str, Any], known: EngineState) -> dict[str, Any]:

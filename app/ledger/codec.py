@@ -42,6 +42,13 @@ REMOVED_FIELDS: dict[str, Any] = {
     "suspect": [],
     "suspicion": "",
     "tuned_as": "",
+    # Of trials that waited, and measured widths: the engine's state has that by itself.
+    "passed": 0,
+    "window": 0,
+    "cut_windows": 0,
+    "queued_at": None,
+    "waited": 0.0,
+    "service": 0.0,
     # Of the trials of a study that is extended, which are read from the ledger's tables.
     "alone": False,
     "shortages": 0,
@@ -243,12 +250,14 @@ def state_from_json(text: str) -> EngineState:
 
 
 def _converted(text: str) -> str:
-    """Return an older snapshot with what extensions have of it where they keep it now."""
+    """Return an older snapshot with all that it has where it is kept now."""
+    from ...scheduler.state.older import convert as convert_core
     from ..extensions import CONVERSIONS
 
     try:
         body = json.loads(text)
         body.setdefault("ext", {})
+        convert_core(body)
         for convert in CONVERSIONS:
             convert(body)
     except (AttributeError, KeyError, RecursionError, TypeError) as error:

@@ -166,9 +166,8 @@ class _Keeper:
                 self._core.pause(study)
                 self._core.offer_slots()
             return
-        study.ending = True
-        if study.spec.at_limit == "finish_best":
-            study.finishes = self._best_on_its_way(study)
+        best = study.spec.at_limit == "finish_best"
+        study.finishes = self._best_on_its_way(study) if best else ""
         study.asks.clear()
         for fence, attempt in self._state.attempts.items():
             trial = self._state.trials[attempt.segment.trial]

@@ -18,7 +18,7 @@ from ..model.trial import FINAL, Failure, Step, Trial
 from ..planning.planning import Planning
 from ..planning.snapshots import MAX_VAIN_WINDOWS
 from ..state.core import Core, Refused, Unfit
-from ..state.state import StudyState
+from ..state.state import PastWindows, StudyState
 from ..strategies.base import UNBOUNDED
 from .checkpoints import Checkpoints
 from .proposals import Proposals
@@ -93,7 +93,7 @@ class Attempts:
         self._core.check_fence(trial, event.fence)
         if self._state.attempts[event.fence].segment.widths:
             # On a copy, at a width that it may never have: nothing of this is the trial's fault.
-            study.vain_windows = MAX_VAIN_WINDOWS
+            self._windows(study.spec.id).vain = MAX_VAIN_WINDOWS
             study.message = f"{trial.id}: widths cannot be measured: {event.message}"
             self._core.touch_study(study)
             self._core.close_attempt(trial)
@@ -133,15 +133,15 @@ class Attempts:
             raise Refused(f"{trial.id} measured widths that it was not asked for")
         if measured and 1 not in measured:
             raise Refused(f"{trial.id} measured widths, but not one device")
-        cut = self._core.close_attempt(trial).cut
+        cut, windows = self._core.close_attempt(trial).cut, self._windows(study.spec.id)
         if cut and len(measured) < 2:
-            trial.cut_windows += 1
+            windows.cut[trial.id] = windows.cut.get(trial.id, 0) + 1
         else:
-            trial.window = len(segment.members)
+            windows.widest[trial.id] = len(segment.members)
         if has_gain(dict(event.seconds)):
-            study.vain_windows = 0
+            windows.vain = 0
         elif len(measured) > 1 or not cut:
-            study.vain_windows += 1
+            windows.vain += 1
         self._state.costs.observe_window(
             study.spec.id,
             trial.id,
@@ -152,6 +152,9 @@ class Attempts:
             met=event.met,
         )
         self._continue_after_window(study, trial, Step.YIELD)
+
+    def _windows(self, study: str) -> PastWindows:
+        return self._state.past_windows.setdefault(study, PastWindows())
 
     def _continue_after_window(self, study: StudyState, trial: Trial, step: Step) -> None:
         """The trial is as it was before its widths were measured."""
@@ -166,8 +169,9 @@ class Attempts:
         segment = self._state.attempts[event.fence].segment
         members = segment.members
         if segment.widths:
-            trial.window = len(members)
-            self._state.studies[trial.study].vain_windows += 1
+            windows = self._windows(trial.study)
+            windows.widest[trial.id] = len(members)
+            windows.vain += 1
         blamed = [members[rank] for rank in event.ranks if rank < len(members)]
         devices = [member.device for member in blamed or members]
         study = self._state.studies[trial.study]

@@ -178,7 +178,7 @@ class Dispatcher:
                 continue
             if not joinable:
                 blocked.append(trial)
-                if trial.passed >= MAX_PASSED:
+                if self._state.passed.get(name, 0) >= MAX_PASSED:
                     free[:] = [slot for slot in free if self._state.is_free(slot.device)]
                     seats.clear()
                 continue
@@ -195,10 +195,10 @@ class Dispatcher:
             for slots in (free, seats):
                 slots[:] = [slot for slot in slots if slot.device not in taken]
             self._state.ready.remove(name)
-            trial.passed = 0
+            self._state.passed.pop(name, None)
             if not self._state.is_free(members[0].device):
                 for each in blocked:
-                    each.passed += 1
+                    self._state.passed[each.id] = self._state.passed.get(each.id, 0) + 1
             self.dispatch(study, trial, members)
             dispatched = True
         return dispatched

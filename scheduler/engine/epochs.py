@@ -25,7 +25,7 @@ from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
 from ..state.core import Core, Refused
 from ..state.slot_time import settle
-from ..state.state import ERA, Attempt, StudyState
+from ..state.state import ERA, Attempt, StudyState, Waits
 from .attempts import Attempts
 from .checkpoints import Checkpoints
 from .dispatch import Dispatcher
@@ -171,7 +171,8 @@ class Epochs:
         self._state.tally.observe("accepted")
         self._state.tally.trained += event.seconds
         if self._state.cross_study:
-            trial.service += event.seconds * len(members)
+            waits = self._state.waits.setdefault(trial.id, Waits())
+            waits.service += event.seconds * len(members)
         if first and not attempt.accompanied:
             self._state.tally.observe_first(event.at - attempt.dispatched_at, event.claimed)
         features = partial(self._state.features_of, trial)

@@ -142,7 +142,7 @@ class Lifecycle:
                 study.held_back += spec.n_trials - study.spec.n_trials
             study.spec = spec
             self._core.extensions.study_begins(study)
-            study.ending, study.finishes = False, ""
+            study.finishes = None
             if study.status == "paused" and is_in_part(study.message):
                 self._resume(study)  # its user has acted, and may have mended the code
         study.extended_at = event.at
@@ -175,9 +175,8 @@ class Lifecycle:
             raise Refused(f"{event.study} does not wait for callbacks")
         if event.over and not study.heard:
             raise Refused(f"{event.study} has no callbacks")
-        study.heard = not event.over
-        called = {*(study.unheard if event.over else event.trials)}
-        study.unheard = [name for name in study.unheard if name not in called]
+        unheard = [name for name in study.unheard or () if name not in event.trials]
+        study.unheard = None if event.over else unheard
         if event.over and not study.message:
             study.message = UNHEARD
             self._core.touch_study(study)

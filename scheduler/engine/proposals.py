@@ -125,7 +125,7 @@ class Proposals:
         if study.ending or self._core.extensions.has_enough(study):
             return Pull()
         ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
-        if study.heard:  # the callbacks of what has ended may stop it
+        if study.unheard is not None:  # the callbacks of what has ended may stop it
             free, ahead = free - len(study.unheard), 0
             if free <= 0:
                 return Pull()
@@ -240,6 +240,9 @@ class Proposals:
             self._state.trials.pop(name, None)
             self._state.courses.pop(name, None)
             self._state.windows.pop(name, None)
+            self._state.waits.pop(name, None)
+        self._state.past_windows.pop(study.spec.id, None)
+        self._state.own_rules.pop(study.spec.id, None)
         self._state.costs.forget_study(study.spec.id)
         self._state.sharing.forget_study(study.spec.id)
         self._state.studies.pop(study.spec.id)

@@ -229,19 +229,6 @@ class Trial:
     system: SystemConfig = ()
     #: The system configuration of its last accepted epoch.
     trained_with: SystemConfig = ()
-    #: How many later trials were sent to shared devices that had no room for it.
-    passed: int = 0
-    #: The widest width of its last width window; 0 before the first.
-    window: int = 0
-    #: How many of its width windows were cut before they had measured two widths.
-    cut_windows: int = 0
-    #: Since when it has been in the queue (the runner's clock). This and the fields below are kept
-    #: while a policy orders the trials of all studies.
-    queued_at: float | None = None
-    #: How long it was in the queue before, since it was entered (seconds).
-    waited: float = 0.0
-    #: What its accepted epochs have had (device-seconds).
-    service: float = 0.0
 
     @property
     def feasible(self) -> bool:

@@ -29,7 +29,7 @@ from ..policies.names import is_plugin
 from ..policies.registry import find_policy
 from ..resources.slots import free_slots
 from ..state.core import Core, Refused
-from ..state.state import StudyState
+from ..state.state import StudyState, Waits
 from .snapshots import Snapshots, max_width
 
 #: The longest time between two plans (seconds), with many trials.
@@ -148,8 +148,10 @@ class Planning:
             state.courses |= {name: c for name, c in plan.courses.items() if name in state.trials}
             state.windows |= {name: w for name, w in plan.windows.items() if name in state.trials}
             state.patient, state.packed = plan.patient, plan.packed
-            holder = state.studies.get(study, state)
-            holder.rule, holder.deadline = plan.rule, plan.deadline
+            if study in state.studies:
+                state.own_rules[study] = plan.rule, plan.deadline
+            else:
+                state.rule, state.deadline = plan.rule, plan.deadline
 
     def due(self) -> float:
         at = self._state.planned_at
@@ -228,7 +230,9 @@ class Planning:
         state.policy, state.cross_study, state.fill_at_end = chosen
         for trial in state.trials.values():  # waiting is counted from now on
             waits = event.cross_study and trial.state is TrialState.WAITING
-            trial.queued_at, trial.waited = self._core.at if waits else None, 0.0
+            if waits or trial.id in state.waits:
+                known = state.waits.setdefault(trial.id, Waits())
+                known.queued_at, known.waited = self._core.at if waits else None, 0.0
         state.hold, state.plan_until, state.packed = [], math.inf, False
         state.plan_error, state.plan_asked, state.aside_until = "", None, 0.0
         state.planned_at = None

@@ -25,7 +25,7 @@ from ..resources.slots import attempts_beside, can_move
 from ..state.core import Core
 from ..state.epoch_times import to_boundary
 from ..state.slot_time import seconds_without_part
-from ..state.state import Attempt, EngineState, StudyState
+from ..state.state import Attempt, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promotion_probabilities
 
@@ -55,7 +55,7 @@ class Snapshots:
         competing = [study for study in state.studies.values() if study.share is not None]
         if not competing:
             snapshot = self._snapshot(
-                state,
+                (state.rule, state.deadline),
                 ready,
                 at_work,
                 free_slots=len(free),
@@ -76,7 +76,7 @@ class Snapshots:
                 )
                 spare = devices - math.ceil(held - TOLERANCE)
                 snapshot = self._snapshot(
-                    study,
+                    state.own_rules.get(study.spec.id, ("", 0.0)),
                     waiting,
                     running,
                     free_slots=max(0, spare),
@@ -88,7 +88,7 @@ class Snapshots:
 
     def _snapshot(
         self,
-        holder: EngineState | StudyState,
+        rule: tuple[str, float],
         waiting: Sequence[str],
         running: Sequence[str],
         *,
@@ -112,8 +112,8 @@ class Snapshots:
             free_devices,
             devices=devices,
             resize=self._state.costs.resize,
-            rule=holder.rule,
-            deadline=holder.deadline,
+            rule=rule[0],
+            deadline=rule[1],
             staged=all(staged(study.spec.strategy) for study in studies),
         )
 
@@ -173,6 +173,7 @@ class Snapshots:
         features = self._state.features(trial)
         found = costs.expected(trial.study, trial.id, widest, features)
         own = costs.own(trial.study, trial.id)
+        windows = self._state.windows_of(trial.study)
         attempt = self._state.attempts[trial.fence] if trial.fence else None
         measuring = attempt is not None and bool(attempt.segment.widths)
         return Candidate(
@@ -194,11 +195,11 @@ class Snapshots:
             hope=_beside_together(found.hope, ratio),
             likely=_beside_together(found.likely, ratio),
             measured=() if own is None else tuple(sorted(own.means)),
-            window=trial.window,
-            cut_windows=trial.cut_windows,
+            window=windows.widest.get(trial.id, 0),
+            cut_windows=windows.cut.get(trial.id, 0),
             ahead=ahead,
             measuring=measuring,
-            measurable=study.vain_windows < MAX_VAIN_WINDOWS,
+            measurable=windows.vain < MAX_VAIN_WINDOWS,
             **self._among_studies(study, trial, attempt),
         )
 
@@ -211,7 +212,8 @@ class Snapshots:
         """The fields of a candidate for policies that order the trials of all studies."""
         if not self._state.cross_study:
             return {}
-        waits = 0.0 if trial.queued_at is None else self._core.at - trial.queued_at
+        known = self._state.waits_of(trial.id)
+        waits = 0.0 if known.queued_at is None else self._core.at - known.queued_at
         if attempt is not None:
             waits = seconds_without_part(attempt, self._core.at)
         end = deadline_of(study.spec, study.created_at)
@@ -219,8 +221,8 @@ class Snapshots:
             "arrived": study.created_at,
             "deadline": math.inf if end is None else end,
             "priority": study.spec.priority,
-            "waited": trial.waited + max(0.0, waits),
-            "service": trial.service,
+            "waited": known.waited + max(0.0, waits),
+            "service": known.service,
             "movable": can_move(self._state, trial),
             "suspended": attempt is not None and not attempt.part,
         }

@@ -20,7 +20,7 @@ from ..strategies.registry import AnyStrategy
 from .extensions import Extensions
 from .slot_time import settle, slot_seconds
 from .spending import charged
-from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
+from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState, Waits
 
 #: Steps of a trial kept in memory for exceptions.
 STORY_KEPT = 30
@@ -99,8 +99,9 @@ class Core:
             # Early failures keep what they drew from: it tells whether others may pass.
             if step is not Step.FAIL or study.succeeded or not study.spec.evidence:
                 trial.suggestions = ()
-            if study.heard:
+            if study.unheard is not None:
                 study.unheard.append(trial.id)
+            self.state.passed.pop(trial.id, None)
             if trial.id in self.state.ready:
                 self.state.ready.remove(trial.id)
         if step in (Step.REACH, Step.FINISH, Step.PRUNE):
@@ -135,13 +136,14 @@ class Core:
         self.moved[study.spec.id] = None
 
     def _count_waiting(self, trial: Trial, step: Step) -> None:
+        waits = self.state.waits.setdefault(trial.id, Waits())
         if step is Step.ENTER:
-            trial.waited = 0.0
+            waits.waited = 0.0
         if trial.state is TrialState.WAITING:
-            trial.queued_at = self.at
-        elif trial.queued_at is not None:
-            trial.waited += max(0.0, self.at - trial.queued_at)
-            trial.queued_at = None
+            waits.queued_at = self.at
+        elif waits.queued_at is not None:
+            waits.waited += max(0.0, self.at - waits.queued_at)
+            waits.queued_at = None
 
     def close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)

@@ -9,7 +9,7 @@ which are time in turn.
 
 from __future__ import annotations
 
-from .state import Attempt, EngineState
+from .state import Attempt, EngineState, Waits
 
 
 def slot_seconds(attempt: Attempt, at: float) -> float:
@@ -32,6 +32,7 @@ def settle(state: EngineState, attempt: Attempt, at: float) -> None:
     For one whose time is counted.
     """
     if state.cross_study:
-        state.trials[attempt.segment.trial].waited += seconds_without_part(attempt, at)
+        waits = state.waits.setdefault(attempt.segment.trial, Waits())
+        waits.waited += seconds_without_part(attempt, at)
     attempt.in_turn = slot_seconds(attempt, at)
     attempt.counted_at = at

@@ -59,8 +59,6 @@ class StudyState:
     succeeded: int = 0
     #: Devices that cannot work for it, each with the reason.
     refused: dict[str, str] = field(default_factory=dict)
-    #: How many width windows in a row found no gain, or were lost.
-    vain_windows: int = 0
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
     #: The signatures of devices that computed for it or were refused
@@ -80,10 +78,6 @@ class StudyState:
     due: float = 0.0
     #: What its closed attempts have had (slot-seconds).
     used: float = 0.0
-    #: ``Plan.rule`` of its own standing plan, if it has a share.
-    rule: str = ""
-    #: ``Plan.deadline`` of its own standing plan, if it has a share.
-    deadline: float = 0.0
     #: Trials that users enqueued, which are the next to run (``scheduler.engine.user_trials``).
     waiting: list[str] = field(default_factory=list)
     #: Trials that users train by themselves (``scheduler.engine.user_trials``).
@@ -92,14 +86,12 @@ class StudyState:
     calls: dict[str, str] = field(default_factory=dict)
     #: What it has had of devices (``scheduler.state.spending``).
     spent: Spent = NOTHING_SPENT
-    #: Whether a script calls callbacks for its trials, which may stop it.
-    heard: bool = False
-    #: The trials that have ended and whose callbacks were not called yet, while ``heard``.
-    unheard: list[str] = field(default_factory=list)
-    #: Whether it has reached a limit at which it ends: no trial but ``finishes`` goes on.
-    ending: bool = False
-    #: The trial that goes on to its target all the same; empty if none does.
-    finishes: str = ""
+    #: The trials that have ended and whose callbacks were not called yet. Those may stop the study.
+    #: None: no script calls callbacks for its trials.
+    unheard: list[str] | None = None
+    #: Where it ends at a limit: the only trial that goes on, to its target; empty if none does.
+    #: None: it has reached no such limit.
+    finishes: str | None = None
     #: The extensions that it has needed since it began.
     needs: list[str] = field(default_factory=list)
     #: Those of them that are not there, each with the words for people. They are not called.
@@ -109,6 +101,16 @@ class StudyState:
     def at_work(self) -> int:
         """How many trials are proposed, wait or run on the engine's account."""
         return self.active - len(self.waiting) - len(self.handed_out)
+
+    @property
+    def heard(self) -> bool:
+        """Whether a script calls callbacks for its trials."""
+        return self.unheard is not None
+
+    @property
+    def ending(self) -> bool:
+        """Whether it has reached a limit at which it ends."""
+        return self.finishes is not None
 
     def count_trials(self, n: int) -> None:
         """Count ``n`` more trials that the strategy is not asked for."""
@@ -275,6 +277,33 @@ class Attempt:
 
 
 @dataclass(slots=True)
+class Waits:
+    """How long a trial waits, while a policy orders the trials of all studies."""
+
+    #: Since when it has been in the queue (the runner's clock); None: it is not.
+    queued_at: float | None = None
+    #: How long it was in the queue before, since it was entered (seconds).
+    waited: float = 0.0
+    #: What its accepted epochs have had (device-seconds).
+    service: float = 0.0
+
+
+@dataclass(slots=True)
+class PastWindows:
+    """The width windows that a study has had."""
+
+    #: How many in a row found no gain, or were lost.
+    vain: int = 0
+    #: The widest width of the last one, by trial.
+    widest: dict[str, int] = field(default_factory=dict)
+    #: How many were cut before they had measured two widths, by trial.
+    cut: dict[str, int] = field(default_factory=dict)
+
+
+_NO_WAITS, _NO_WINDOWS = Waits(), PastWindows()
+
+
+@dataclass(slots=True)
 class EngineState:
     """Everything the engine knows."""
 
@@ -313,10 +342,19 @@ class EngineState:
     courses: dict[str, WidthPlan] = field(default_factory=dict)
     #: The width windows of the standing plan, by trial (``Plan.windows``).
     windows: dict[str, WindowPlan] = field(default_factory=dict)
+    #: The width windows that were had, by study. Studies that have had none are not in it.
+    past_windows: dict[str, PastWindows] = field(default_factory=dict)
+    #: What trials have waited, by trial, as far as a policy has ordered those of all studies.
+    waits: dict[str, Waits] = field(default_factory=dict)
+    #: How many later trials were sent to shared devices that had no room for a waiting one, by
+    #: trial.
+    passed: dict[str, int] = field(default_factory=dict)
     #: ``Plan.rule`` of the standing plan.
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).
     deadline: float = 0.0
+    #: The same of the standing plans of studies that have shares, by study.
+    own_rules: dict[str, tuple[str, float]] = field(default_factory=dict)
     #: ``Plan.hold`` of the standing plan.
     hold: list[str] = field(default_factory=list)
     #: ``Plan.packed`` of the standing plan.
@@ -376,6 +414,14 @@ class EngineState:
                 found: Counted | None = count(self.studies[trial.study].spec, trial)
                 return found
         return None
+
+    def waits_of(self, trial: str) -> Waits:
+        """Return what a trial has waited, to be read only."""
+        return self.waits.get(trial, _NO_WAITS)
+
+    def windows_of(self, study: str) -> PastWindows:
+        """Return the width windows that a study has had, to be read only."""
+        return self.past_windows.get(study, _NO_WINDOWS)
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
         """Expected seconds of its epoch on ``width`` devices; None if nothing was measured."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
@@ -15,6 +17,7 @@ from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.policies import las, pack, srtf
 from penstock.scheduler.policies.names import CROSS_STUDY
 from penstock.scheduler.policies.registry import find_policy
+from penstock.scheduler.state.state import PastWindows, Waits
 
 
 @pytest.mark.parametrize("policy", sorted(CROSS_STUDY))
@@ -70,7 +73,7 @@ def test_a_trial_that_gives_way_keeps_its_arrival_and_comes_back():
     assert [a.study for a in state.attempts.values()] == ["s-2"]
     world.run_segment()
     assert [a.study for a in world.engine.state.attempts.values()] == ["s-1"]
-    assert world.engine.state.trials[running.segment.trial].waited == pytest.approx(0.5)
+    assert world.engine.state.waits[running.segment.trial].waited == pytest.approx(0.5)
 
 
 def test_a_segment_of_several_epochs_is_cut():
@@ -222,6 +225,30 @@ def test_waiting_is_counted_from_when_the_policy_was_chosen():
     world.at = 100.0
     world.send(PolicyChosen(at=100.0, policy="srtf", cross_study=True))
     [waiting] = world.engine.state.ready
-    assert world.engine.state.trials[waiting].queued_at == 100.0
+    assert world.engine.state.waits[waiting].queued_at == 100.0
     world.send(PolicyChosen(at=200.0, policy="fair"))
-    assert {trial.queued_at for trial in world.engine.state.trials.values()} == {None}
+    assert {waits.queued_at for waits in world.engine.state.waits.values()} == {None}
+
+
+def test_a_snapshot_of_02_has_what_trials_waited_with_the_trials():
+    world, running = held()
+    world.run_segment()
+    state = world.engine.state
+    assert state.waits[running.segment.trial] != Waits()
+    body = json.loads(state_to_json(state))
+    for name, waits in body.pop("waits").items():
+        body["trials"][name] |= waits
+    had = {"heard": False, "unheard": [], "ending": False, "finishes": "", "vain_windows": 0}
+    for name in body["studies"]:
+        body["studies"][name] |= had | {"rule": "own", "deadline": 7.0}
+    body["studies"]["s-2"] |= {"heard": True, "unheard": ["s-2-0000"], "vain_windows": 3}
+    body["studies"]["s-2"] |= {"ending": True, "finishes": "s-2-0001"}
+    body["trials"]["s-1-0000"] |= {"window": 4, "cut_windows": 0, "passed": 2}
+    found = state_from_json(json.dumps(body))
+    assert found.waits == {name: each for name, each in state.waits.items() if each != Waits()}
+    assert found.past_windows == {"s-1": PastWindows(0, {"s-1-0000": 4}), "s-2": PastWindows(3)}
+    assert found.own_rules == dict.fromkeys(("s-1", "s-2"), ("own", 7.0))
+    assert found.passed == {"s-1-0000": 2}
+    first, second = found.studies["s-1"], found.studies["s-2"]
+    assert (first.unheard, first.finishes) == (None, None)
+    assert (second.unheard, second.finishes) == (["s-2-0000"], "s-2-0001")

@@ -80,6 +80,12 @@ WRITERS = {
     "courses": {"planning", "proposals"},
     "windows": {"planning", "proposals"},
     "patient": {"planning"},
+    "rule": {"planning"},
+    "deadline": {"planning"},
+    "own_rules": {"planning", "proposals"},
+    "past_windows": {"attempts", "proposals"},
+    "waits": {"core", "epochs", "planning", "proposals", "slot_time"},
+    "passed": {"core", "dispatch"},
     "plan_error": {"planning"},
     "plan_asked": {"planning"},
     "planned_at": {"planning"},
@@ -88,11 +94,9 @@ WRITERS = {
 }
 #: The same of fields of studies and trials that one part alone is to know.
 SETTERS = {
-    "vain_windows": {"attempts"},
-    "window": {"attempts"},
-    "cut_windows": {"attempts"},
-    "ending": {"lifecycle", "limits.scheduler"},
-    "heard": {"lifecycle"},
+    "vain": {"attempts"},
+    "widest": {"attempts"},
+    "finishes": {"lifecycle", "limits.scheduler"},
     "unheard": {"core", "lifecycle"},
 }
 

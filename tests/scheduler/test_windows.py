@@ -117,7 +117,7 @@ def test_a_window_that_measured_nothing_leaves_the_trial_as_it_was():
         answer(at, seconds=seconds, meeting=meeting, met=False)
         [trains] = at.open.values()
         assert (len(trains.segment.members), trains.segment.first) == (1, 1)
-        assert at.engine.state.studies["s-1"].vain_windows == 1
+        assert at.engine.state.windows_of("s-1").vain == 1
         assert at.engine.state.costs.resize == max(2 * meeting, 0.06)
 
 
@@ -186,7 +186,7 @@ def test_a_window_that_fails_is_no_failure_of_its_trial_and_the_last_of_its_stud
     assert trains.segment.trial == trial.id
     assert (trains.segment.widths, len(trains.segment.members)) == ((), 1)
     assert (trial.failures, trial.failure, trial.state) == (0, None, TrialState.RUNNING)
-    assert at.engine.state.studies["s-1"].vain_windows == MAX_VAIN_WINDOWS
+    assert at.engine.state.windows_of("s-1").vain == MAX_VAIN_WINDOWS
     assert "no memory for two" in at.engine.state.studies["s-1"].message
     at.run()
     assert at.finish.status == "complete"
@@ -205,7 +205,7 @@ def test_a_trial_whose_window_is_lost_is_first_in_line_and_trains():
     assert [segment.trial for segment in sent] == [first, second]
     assert [(s.first, len(s.members), s.widths) for s in sent] == [(1, 1, ())] * 2
     assert (trial.losses, trial.failures, trial.failure) == (1, 0, None)
-    assert at.engine.state.studies["s-1"].vain_windows == 1
+    assert at.engine.state.windows_of("s-1").vain == 1
     check_invariants(at.engine)
 
 
@@ -237,6 +237,12 @@ def test_what_only_training_can_say_is_refused_of_an_attempt_that_was_to_measure
     answer(at)
 
 
+def had(at, trial="s-1-0000"):
+    """The widest width of a trial's last window, and how many of its windows were cut."""
+    known = at.engine.state.windows_of("s-1")
+    return known.widest.get(trial, 0), known.cut.get(trial, 0)
+
+
 def test_a_window_ends_where_trials_wait_and_what_it_measured_until_then_counts():
     at = world(2)
     at.submit(elastic(id="s-2", name="t"))
@@ -248,9 +254,8 @@ def test_a_window_ends_where_trials_wait_and_what_it_measured_until_then_counts(
     assert {d.segment.trial for d in at.open.values()} == {"s-1-0000", "s-2-0000"}
     assert not any(dispatch.segment.widths for dispatch in at.open.values())
     assert at.engine.state.costs.seconds_at("s-1", "s-1-0000", 1) == pytest.approx(10.0)
-    assert at.engine.state.studies["s-1"].vain_windows == 0, "it was not over"
-    trial = at.engine.state.trials["s-1-0000"]
-    assert (trial.window, trial.cut_windows) == (0, 1), "it may measure again, for half the time"
+    assert at.engine.state.windows_of("s-1").vain == 0, "it was not over"
+    assert had(at) == (0, 1), "it may measure again, for half the time"
     check_invariants(at.engine)
 
 
@@ -283,12 +288,11 @@ def test_a_window_that_is_cut_forgets_nothing_and_may_take_half_the_next_time():
     whole = window(at).width_epochs
     at.submit(elastic(id="s-2", name="t", max_width=1, epochs=1))
     answer(at, seconds=((1, 0.1),), meeting=0.0, met=False)
-    trial = at.engine.state.trials["s-1-0000"]
-    assert (trial.window, trial.cut_windows) == (2, 1)
+    assert had(at) == (2, 1)
     run_until_window(at)
     assert window(at).width_epochs == pytest.approx(whole / 2, rel=0.05)
     answer(at, seconds=((1, 0.1), (4, 0.03), (3, 0.05)))
-    assert (trial.window, trial.cut_windows) == (4, 1)
+    assert had(at) == (4, 1)
 
 
 @pytest.mark.parametrize("measured", [(1, 2, 5), (5,), (2,), (2, 4)])
@@ -353,7 +357,7 @@ def test_after_four_windows_in_a_row_without_a_gain_a_study_opens_no_more(gains,
             scales = len(windows(at)) in gains
             answer(at, seconds=((1, 0.1), (2 ** (doubled + 1), 0.05 if scales else 0.0955)))
     assert [max(widths) for widths in windows(at)] == [2, 4, 8, 16, 32][:opened]
-    assert at.engine.state.studies["s-1"].vain_windows == (1 if gains == (4,) else 4)
+    assert at.engine.state.windows_of("s-1").vain == (1 if gains == (4,) else 4)
 
 
 def test_an_open_window_outlives_a_restart_with_the_same_decisions():

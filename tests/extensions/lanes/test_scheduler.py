@@ -138,7 +138,7 @@ class TestGivingWay:
         assert at.parts() == {"long": 0.0, "short": 1.0}
         at.at += 30.0
         at.end_epoch("short", 30.0)  # 49 more of 30 s: it is longer now
-        assert at.trial("long").waited == pytest.approx(35.0)
+        assert at.state.waits["long-0000"].waited == pytest.approx(35.0)
         assert at.parts() == {"long": 1.0, "short": 0.0}
         assert at.weights() == {"long-0000": 1.0, "short-0000": 0.0}
 
@@ -154,7 +154,7 @@ class TestGivingWay:
         at.end_epoch("long", 60.0)
         [row] = [e for e in at.engine.take_changes().epochs if e.trial == "long-0000"][-1:]
         assert (row.seconds, row.at - row.begin) == (60.0, 90.0)
-        assert at.trial("long").service == pytest.approx(180.0)
+        assert at.state.waits["long-0000"].service == pytest.approx(180.0)
 
 
 class TestAccounts:
