@@ -49,6 +49,7 @@ def main() -> None:
     ]
     drawn = tree_picture(tree(way_of(spec, trial) for trial in trials))
     head, _, body = drawn.partition(">")
+    head = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
     page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>'
     PICTURE.write_text(f"{head}>{page}{body}\n")
 

@@ -1,113 +1,114 @@
-"""Puts the body of a page into the common frame (style, charts and footer), and its pieces.
+"""Fills the templates of reports and pages, and what all of them share: style, script and mark.
 
-A page contains its style, its code and, for charts, plotly.js, and forbids all network access.
-Users' text enters it in two ways only: through ``html.escape`` into the page, and as JSON into the
-charts. So even a study named ``<script>`` is harmless.
+A template is a file beside who shows it, named by its path in this folder (``pieces.html``) or in
+that of the extensions (``report/report.html``). Whatever is put into one is escaped, but
+``Markup``; charts have their figures as JSON in which no text can end the script. A page contains
+its style, its code and, for charts, plotly.js, and forbids all network access. So even a study
+named ``<script>`` is harmless.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from html import escape
-from pathlib import Path
+from functools import cache
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
 from ..common.plain import encodable
-from ..common.text import number
+from ..common.text import count, duration, number
 from .charts import SCALE, shade
 
-
-class Markup(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
+_HERE = __name__.rpartition(".")[0]
 
 
-def pairs(values: Mapping[str, object]) -> str:
-    """Return names and values as a definition list."""
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{_html(v)}</dd>" for name, v in values.items())
-    return f"<dl>{rows}</dl>"
+@cache
+def _environment() -> Environment:
+    folders = (_HERE, f"{_HERE.partition('.')[0]}.extensions")
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(folder, "") for folder in folders]),
+        autoescape=True,
+        auto_reload=False,
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    made.filters |= {"duration": duration, "moment": moment, "shown": _shown}
+    made.globals |= {"count": count, "icon": icon, "mark": mark, "style": style_sheet}
+    return made
 
 
-def _html(value: object) -> str:
+def filled(template: str, /, **values: Any) -> Markup:
+    """Return a template with ``values`` in it."""
+    text = _environment().get_template(template).render(values)
+    return Markup(encodable(text))  # noqa: S704 - the template has escaped what came into it
+
+
+def page(template: str, /, charts: Mapping[str, Any], now: datetime, **values: Any) -> Markup:
+    """Return the page of a template that extends ``frame.html``.
+
+    Without ``charts`` it has no plotly.js.
+    """
+    library = plotly_script() if charts else Markup()
+    return filled(
+        template,
+        charts=charts,
+        library=library,
+        megabytes=f"{len(library) / 1e6 + 0.1:.1f}",
+        script=charts_script(),
+        now=now.timestamp(),
+        **values,
+    )
+
+
+def _shown(value: object) -> str:
+    """A value in a list of facts; a percentage stays in one line."""
     if isinstance(value, Markup):
         return value
-    return escape(number(value)).replace(" %", "\N{NO-BREAK SPACE}%")
+    return number(value).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
-def page(template: Path, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:
-    """Return the page whose header and main are in a file.
-
-    ``parts`` are HTML by the name of their placeholder. Without ``charts`` it has no plotly.js.
-    """
-    library, size = "", ""
-    if charts:
-        library = plotly_script()
-        size = (
-            f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
-            " so that it opens without a network."
-        )
-    known = {
-        "style": style_sheet(),
-        "mark": mark(),
-        "icon": icon(),
-        "charts": charts_script(),
-        "figures": script_json(charts),
-        "plotly": library,
-        "footer": f"Made by Penstock on {moment(now.timestamp())}.{size}",
-        **parts,
-    }
-    frame, body = _beside("frame.html"), template.read_text(encoding="utf-8")
-    # One pass: inserted text is never searched for placeholders.
-    whole = frame.replace("{{body}}", body)
-    return encodable(re.sub(r"\{\{(\w+)\}\}", lambda match: known[match[1]], whole))
-
-
-def style_sheet() -> str:
-    """The style of all pages, light and dark."""
+def style_sheet() -> Markup:
+    """Return the style of all pages, light and dark."""
     scale = ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in SCALE)
     return _beside("report.css").replace("{{scale}}", scale)
 
 
-def mark() -> str:
-    """Penstock's mark as an ``svg`` element, in the colour of the text around it."""
+def mark() -> Markup:
+    """Return Penstock's mark as an ``svg`` element, in the colour of the text around it."""
     return _beside("mark.svg").strip()
 
 
 def icon() -> str:
-    """The mark as a page's icon, an address that needs no network."""
+    """Return the mark as a page's icon, an address that needs no network."""
     return f"data:image/svg+xml,{quote(picture_of_mark(), safe='')}"
 
 
 def picture_of_mark() -> str:
-    """The mark as a file of its own, in a blue that is seen on light and on dark."""
+    """Return the mark as a file of its own, in a blue that is seen on light and on dark."""
     return mark().replace("currentColor", shade(1.0))
 
 
-def charts_script() -> str:
-    """JavaScript with which a page draws its figures; it needs ``plotly_script``."""
+def charts_script() -> Markup:
+    """Return the JavaScript with which a page draws its figures; it needs ``plotly_script``."""
     return _beside("charts.js")
 
 
-def plotly_script() -> str:
-    """The library plotly.js, as the installed plotly has it."""
+def plotly_script() -> Markup:
+    """Return the library plotly.js, as the installed plotly has it."""
     from plotly.offline import get_plotlyjs
 
-    return str(get_plotlyjs())
+    return Markup(get_plotlyjs())  # noqa: S704
 
 
-def _beside(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def script_json(value: Any) -> str:
-    """JSON that is safe inside a script element: no text in it can close the element."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _beside(name: str) -> Markup:
+    text = files(_HERE).joinpath(name).read_text(encoding="utf-8")
+    return Markup(text)  # noqa: S704 - it is a file of ours
 
 
 def moment(at: float) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .charts import Figure
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """The section's HTML, and its charts by the names of their places in it."""
 
-    html: str = ""
+    html: Markup
     charts: dict[str, Figure | None] = field(default_factory=dict)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from markupsafe import Markup
 
 from ...app.common.text import count, number
 from ...app.drawings.charts import STUDIES
+from ...app.drawings.page import filled
 from ...app.ledger.summary import front_of, ranked
 from ...app.views.progress import scores
 from .events import Derived
@@ -24,7 +26,18 @@ SHOWN, LONGEST = 6, 400
 COLUMN = 320
 
 
-def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Derived]) -> str:
+class Card(NamedTuple):
+    """An architecture: the trial that has it, what is said of it, and its picture."""
+
+    number: int
+    scores: str
+    words: list[str]
+    picture: Markup
+    #: How many columns of the gallery the picture needs: ``one``, ``wide`` (two), ``whole``.
+    columns: str
+
+
+def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Derived]) -> Markup:
     """The section as HTML; empty for a study whose models make no choices, or cannot be traced.
 
     Equal architectures are shown once, with the best trial that has one.
@@ -32,10 +45,10 @@ def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Deriv
     newest = {event.trial: event for event in derived}
     shown = _best(study, trials, newest)
     if not shown:
-        return ""
+        return Markup()
     labels = dict.fromkeys(box.label for _, boxes in shown for box in boxes if box.label)
     colours = {label: STUDIES[n % len(STUDIES)] for n, label in enumerate(labels)}
-    cards = "".join(_card(study, trial, newest[trial.id], boxes, colours) for trial, boxes in shown)
+    cards = [_card(study, trial, newest[trial.id], boxes, colours) for trial, boxes in shown]
     distinct = len({event.digest for event in newest.values()})
     which = (
         "The only one" if distinct == 1 else f"The best {len(shown)} of {distinct} different ones"
@@ -44,10 +57,7 @@ def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Deriv
         f"{which}, of {count(len(newest), 'trial')}. What a choice put there has its colour, what a"
         " mutator changed is dashed."
     )
-    return (
-        f'<section id="architectures"><div class="head"><h2>Architectures</h2><p>{lead}</p></div>'
-        f'<div class="gallery">{cards}</div></section>'
-    )
+    return filled("nas/gallery.html", lead=lead, cards=cards)
 
 
 def _best(
@@ -74,15 +84,12 @@ def _card(
     event: Derived,
     boxes: Sequence[Box],
     colours: Mapping[str, str],
-) -> str:
+) -> Card:
     params = ", ".join(f"{name} {number(value, 3)}" for name, value in trial.params.items())
-    said = f"<p>{escape(shortened(params, LONGEST))}</p>"
+    words = [params]
     if done := json.loads(event.log):
-        words = "; ".join(map(primitive_words, done))
-        said += f"<p>{escape(shortened(words, LONGEST))}</p>"
+        words.append("; ".join(map(primitive_words, done)))
     svg, width = picture(boxes, colours, f"the architecture of trial {trial.number}")
-    kind = "" if width <= COLUMN else ' class="wide"' if width <= 2 * COLUMN else ' class="whole"'
-    return (
-        f"<figure{kind}><figcaption><b>trial {trial.number}</b>, {escape(scores(study, trial))}"
-        f"{said}</figcaption>{svg}</figure>"
-    )
+    columns = "one" if width <= COLUMN else "wide" if width <= 2 * COLUMN else "whole"
+    said = [shortened(each, LONGEST) for each in words]
+    return Card(trial.number, scores(study, trial), said, svg, columns)

@@ -10,6 +10,8 @@ from .sentences import derived, described, others_alike
 from .supernets import candidates_of, weights_of
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from ...scheduler.model.events import Event
@@ -41,7 +43,7 @@ def counted(reader: Reader, study: StudyRow, trial: TrialRow) -> Metrics:
     return next((each.architecture.profile for each in described if each.of == trial.id), ())
 
 
-def leading_section(reader: Reader, study: StudyRow, trials: Sequence[TrialRow]) -> str:
+def leading_section(reader: Reader, study: StudyRow, trials: Sequence[TrialRow]) -> Markup:
     """Return the section of architectures in the report of a study, as HTML."""
     from .gallery import section
 

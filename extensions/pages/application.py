@@ -8,10 +8,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
@@ -24,6 +24,7 @@ from .devices import devices_page, plan_page
 from .follower import Follower, Picture, Pictures
 from .frame import Content, Page, asset, begun, ended
 from .gate import REPORT_POLICY
+from .pieces import part
 from .site import Site
 from .studies import studies_page
 from .study import memory_page, study_page
@@ -84,8 +85,8 @@ def application(settings: Settings, reader: Reader) -> Starlette:
 
     async def act(request: Request) -> Response:
         body = b""
-        async for part in request.stream():
-            body += part
+        async for chunk in request.stream():
+            body += chunk
             if len(body) > FORM_BYTES:
                 return PlainTextResponse("The form is too long.", 413)
         fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
@@ -165,11 +166,13 @@ def _content(site: Site, name: str, query: Mapping[str, str]) -> tuple[str, str]
     return beginning, ended(page.draw())
 
 
-def _said(words: object) -> str:
-    return f'<p class="message" id="words">{escape(str(words))}</p><p><a href="./">Studies</a></p>'
+def _said(words: object) -> Markup:
+    return part("said.html", words=words)
 
 
 def _message(title: str, words: object, status: int) -> Response:
     """A page that says ``words``."""
-    page = Page(title, f"<h1>{escape(title)}</h1>", lambda: Content(_said(words)), topics=())
+    page = Page(
+        title, Markup("<h1>{}</h1>").format(title), lambda: Content(_said(words)), topics=()
+    )
     return HTMLResponse(begun(page, "", 0) + ended(page.draw()), status)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 from ...scheduler.model.study import study_of_trial
@@ -31,6 +30,11 @@ class LaneGroup:
     together: int = 1
     #: For how many of them the batches of that epoch were read once.
     readers: int = 0
+
+    @property
+    def trials(self) -> list[str]:
+        """The trials by study and number."""
+        return [f"{work.study}/{work.number}" for work in self.works]
 
     @property
     def words(self) -> str:
@@ -79,19 +83,3 @@ def _by_lane(
         if name in several:
             found[name, several[name].lane(slot)].append(work)
     return {lane: works for lane, works in found.items() if len(works) > 1}
-
-
-def section(groups: Sequence[LaneGroup]) -> str:
-    """The groups as a section of HTML; empty where there is none."""
-    if not groups:
-        return ""
-    lines = "".join(
-        f"<li><b>{escape(group.device)}</b> lane {group.lane}:"
-        f" {escape(', '.join(f'{work.study}/{work.number}' for work in group.works))}"
-        f" ({group.words})</li>"
-        for group in groups
-    )
-    return (
-        '<section id="company"><div class="head"><h2>In one lane now</h2></div>'
-        f"<ul>{lines}</ul></section>"
-    )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from ...app.broker.client import Client
+from ...app.drawings.columns import Column
 from ...app.study.control import no_scheduler
 from ...app.views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
 from ...app.views.plan import COLUMNS as PLANNED
@@ -18,9 +22,11 @@ from ..report.timeline import holdings, study_colours
 from . import company
 from .forms import drain_form
 from .frame import Content, Page
-from .pieces import cells, chart, link, live, table
+from .pieces import link, part
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ...app.ledger.rows import EpochRow, Work
     from ...app.views.devices import Facts
     from .site import Site
@@ -33,7 +39,7 @@ PATIENCE = 5.0
 
 def devices_page(site: Site, query: Mapping[str, str]) -> Page:
     """Every device, its state and what runs there; below it who held which device."""
-    return Page("Devices", "<h1>Devices</h1>", lambda: _devices(site), charts=True)
+    return Page("Devices", Markup("<h1>Devices</h1>"), lambda: _devices(site), charts=True)
 
 
 def _devices(site: Site) -> Content:
@@ -41,64 +47,66 @@ def _devices(site: Site) -> Content:
     empty = reader.is_empty()
     known = [] if empty else device_facts(reader, served=site.serves())
     shown = shown_devices(known, now)
-    titles = [title for title, _ in COLUMNS]
-    rows = [cells(_cells(facts, now), [*titles, "action"], NUMBERS) for facts in shown]
-    listed = (
-        table([*titles, "action"], NUMBERS, rows)
-        if rows
-        else '<p class="none">There is no device yet: start workers with'
-        " <code>penstock up</code>.</p>"
+    kinds = dict.fromkeys(NUMBERS, "n")
+    columns: list[Column[Facts]] = [
+        Column(title, partial(_cell, cell, now), kinds.get(title, "")) for title, cell in COLUMNS
+    ]
+    columns.append(
+        Column("action", lambda facts: "" if facts["state"] in GONE else drain_form(facts))
     )
     # What a scheduler that is gone left running is at work nowhere.
     running = reader.running() if any(facts["running"] for facts in known) else {}
     epochs = [] if empty else reader.newest_epochs(NEWEST)
     groups = company.lane_groups(reader, [] if empty else reader.devices(), running)
-    main = (
-        f"<section>{live('devices', listed)}</section>"
-        + live("groups", company.section(groups))
-        + chart("holdings", "Who held which device", _legend(site, epochs, running.values()))
+    main = part(
+        "devices.html",
+        columns=columns,
+        devices=shown,
+        groups=groups,
+        legend=_legend(site, epochs, running.values()),
     )
     return Content(main, {"holdings": holdings(epochs, running, now)})
 
 
-def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> str:
+def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> Markup:
     """The studies in the chart, each in its colour."""
     trials = {row.trial for row in epochs} | {work.trial for work in works}
     names = {study.id: study.name for study in site.reader.studies()} if trials else {}
+    swatch = Markup('<i class="swatch" style="background:{}"></i>{}')
     shown = [
-        f'<i class="swatch" style="background:{colour}"></i>{link("study", names[id_], id=id_)}'
+        swatch.format(colour, link("study", names[id_], id=id_))
         for id_, colour in study_colours(map(study_of_trial, trials)).items()
         if id_ in names  # it may have been deleted
     ]
     most = f" The newest {NEWEST} epochs are shown." if len(epochs) == NEWEST else ""
-    return f"A bar is a run of epochs.{most} {' '.join(shown)}"
+    return Markup("A bar is a run of epochs.{} {}").format(most, Markup(" ").join(shown))
 
 
-def _cells(facts: Facts, now: float) -> list[str]:
-    found = [escape(cell(facts, now).plain).replace("\n", "<br>") for _, cell in COLUMNS]
-    return [*found, "" if facts["state"] in GONE else drain_form(facts)]
+def _cell(cell: Callable[[Facts, float], Text], now: float, facts: Facts) -> Markup:
+    return Markup("<br>").join(cell(facts, now).plain.split("\n"))
 
 
 def plan_page(site: Site, query: Mapping[str, str]) -> Page:
     """What the scheduler would do next: who runs until when, who waits and why."""
     return Page(
         "Plan",
-        "<h1>Plan</h1>",
-        lambda: Content(f"<section>{live('plan', _plan(site))}</section>"),
+        Markup("<h1>Plan</h1>"),
+        lambda: Content(_plan(site)),
     )
 
 
-def _plan(site: Site) -> str:
+def _plan(site: Site) -> Markup:
     if not site.serves():
-        return f'<p class="message">{escape(no_scheduler(site.settings))}</p>'
+        return part("plan.html", trouble=no_scheduler(site.settings))
     try:
         plan = Client(site.settings, timeout=PATIENCE).plan()
     except PenstockError as error:
-        return f'<p class="message">{escape(str(error))}</p>'
-    rows = [cells([escape(each) for each in row], PLANNED, ()) for row in plan_rows(plan)]
-    lines = "".join(f"<li>{escape(line.strip())}</li>" for line in detail_words(plan))
-    return (
-        f"<p>{escape(head_words(plan))}</p>"
-        + (table(PLANNED, (), rows) if rows else "")
-        + (f"<ul>{lines}</ul>" if lines else "")
+        return part("plan.html", trouble=str(error))
+    return part(
+        "plan.html",
+        trouble="",
+        head=head_words(plan),
+        columns=[Column(title, itemgetter(index)) for index, title in enumerate(PLANNED)],
+        rows=plan_rows(plan),
+        lines=[line.strip() for line in detail_words(plan)],
     )

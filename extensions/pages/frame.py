@@ -7,28 +7,27 @@ a proxy at any path. Users' text enters a page as in a report: escaped, or as JS
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, NamedTuple
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...app.common.plain import encodable
-from ...app.drawings.page import charts_script, icon, mark, plotly_script, script_json, style_sheet
+from ...app.drawings.page import charts_script, plotly_script, style_sheet
+from .pieces import part
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 SCRIPT, STYLE = "text/javascript", "text/css"
-#: Where a page's main part is in the frame.
-MAIN = "{{main}}"
 
 
 class Content(NamedTuple):
     """The main part of a page as HTML, and the figures of its charts."""
 
-    main: str
+    main: Markup
     figures: Mapping[str, Any] | None = None
 
 
@@ -37,7 +36,7 @@ class Page:
     """A page: its title as text, its head as HTML, and what draws the rest, which takes longer."""
 
     title: str
-    head: str
+    head: Markup
     draw: Callable[[], Content]
     #: The topics that it shows (``extensions.pages.follower``); None: it changes with anything.
     topics: tuple[str, ...] | None = None
@@ -46,39 +45,16 @@ class Page:
 
 
 def begun(page: Page, here: str, seen: int) -> str:
-    """The page up to its main part, at the address ``here``; it shows the ledger as of ``seen``.
+    """Return the page up to its main part, at the address ``here``.
 
-    ``seen`` is the number of an event, and was read before anything else.
+    It shows the ledger as of ``seen``, the number of an event, which was read before anything else.
     """
-    names = ("plotly.js", "charts.js", "page.js") if page.charts else ("page.js",)
-    topics = "" if page.topics is None else escape(json.dumps(page.topics))
-    known = {
-        "title": f"{escape(page.title)} · Penstock",
-        "icon": icon(),
-        "mark": mark(),
-        "report.css": asset_url("report.css"),
-        "page.css": asset_url("page.css"),
-        "scripts": "".join(f'<script defer src="{asset_url(name)}"></script>' for name in names),
-        "seen": str(seen),
-        "topics": topics and f' data-topics="{topics}"',
-        "head": page.head,
-        **{
-            f"at {name}": ' aria-current="page"' if name == here else ""
-            for name in ("./", "devices", "plan")
-        },
-    }
-    return _filled(_beside("frame.html").partition(MAIN)[0], known)
+    return part("begin.html", page=page, here=here, seen=seen, asset_url=asset_url)
 
 
 def ended(content: Content) -> str:
-    """The rest of a page."""
-    rest = "".join(_beside("frame.html").partition(MAIN)[1:])
-    return _filled(rest, {"main": content.main, "figures": script_json(content.figures or {})})
-
-
-def _filled(template: str, known: Mapping[str, str]) -> str:
-    # One pass: inserted text is never searched for placeholders.
-    return encodable(re.sub(r"\{\{([^{}]+)\}\}", lambda match: known[match[1]], template))
+    """Return the rest of a page."""
+    return part("end.html", main=content.main, figures=content.figures or {})
 
 
 def asset_url(name: str) -> str:
@@ -116,7 +92,7 @@ def _charts_library() -> str:
 
 
 def _beside(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 _ASSETS: dict[str, Callable[[], str]] = {

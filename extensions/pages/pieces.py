@@ -1,74 +1,41 @@
-"""Pieces of pages as HTML: what is live, charts, links, and tables a page of rows at a time."""
+"""Pieces of pages: their templates, links, and what is shown a page of rows at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
+from markupsafe import Markup
 
-def live(name: str, markup: str) -> str:
-    """A part of a page that is replaced when it has changed; its ``name`` is unique there."""
-    return f'<div id="{name}" data-live>{markup}</div>'
-
-
-def chart(name: str, title: str, words: str = "", legend: str = "") -> str:
-    """A section with the chart of the page's figure ``name``; the texts are HTML."""
-    return (
-        f'<section id="{name}"><div class="head"><h2>{title}</h2>'
-        f'<p id="{name}-words" data-live>{words}</p>{legend}</div>'
-        f'<div class="chart" data-figure="{name}"></div></section>'
-    )
+from ...app.drawings.page import filled
 
 
-def link(page: str, text: object, /, **query: object) -> str:
-    """A link to another page, with ``text`` as its words."""
-    return f'<a href="{address(page, **query)}">{escape(str(text))}</a>'
+def part(template: str, /, **values: Any) -> Markup:
+    """Return a template of this folder with ``values`` in it, which can ``link``."""
+    return filled(f"pages/{template}", link=link, **values)
 
 
-def address(page: str, /, **query: object) -> str:
-    """The address of another page, for an attribute."""
-    return escape(f"{page}?{urlencode(query, errors='replace')}" if query else page)
-
-
-def table(titles: Sequence[str], numbers: Collection[str], rows: Sequence[str]) -> str:
-    """A table of ``rows``, which are HTML; those of ``titles`` in ``numbers`` are for numbers."""
-    heads = "".join(
-        f'<th scope="col"{_kind(title, numbers)}>{escape(title)}</th>' for title in titles
-    )
-    body = "".join(rows)
-    return (
-        '<div class="scroll" tabindex="0"><table class="still">'
-        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def cells(markup: Sequence[str], titles: Sequence[str], numbers: Collection[str]) -> str:
-    """A row of cells, which are HTML."""
-    found = "".join(
-        f"<td{_kind(title, numbers)}>{cell}</td>"
-        for title, cell in zip(titles, markup, strict=True)
-    )
-    return f"<tr>{found}</tr>"
-
-
-def _kind(title: str, numbers: Collection[str]) -> str:
-    return ' class="n"' if title in numbers else ""
+def link(page: str, text: object, /, **query: object) -> Markup:
+    """Return a link to another page, with ``text`` as its words."""
+    given = {name: value for name, value in query.items() if value is not None}
+    address = f"{page}?{urlencode(given, errors='replace')}" if given else page
+    return Markup('<a href="{}">{}</a>').format(address, text)
 
 
 def page_of(query: Mapping[str, str]) -> int:
-    """The number of the page of rows that ``query`` asks for, from 1."""
+    """Return the number of the page of rows that ``query`` asks for, from 1."""
     text = query.get("page", "")
     return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 9 else 1
 
 
-def pager(page: str, query: Mapping[str, object], at: int, rows: int, size: int) -> str:
-    """Links to the pages of ``rows`` rows, ``size`` on each; empty where one holds them all."""
+def pager(page: str, query: Mapping[str, object], at: int, rows: int, size: int) -> Markup:
+    """Return links to the pages of ``rows`` rows, ``size`` on each; empty if one holds them all."""
     last = max(1, -(-rows // size))
     if last == 1 and at == 1:
-        return ""
+        return Markup()
     words = [f"page {at} of {last}"]
     for title, to in (("first", 1), ("previous", at - 1), ("next", at + 1), ("last", last)):
         if 1 <= to <= last and to != at:
             words.append(link(page, title, **{**query, "page": to}))
-    return f'<p class="pager">{" · ".join(words)}</p>'
+    return Markup('<p class="pager">{}</p>').format(Markup(" · ").join(words))

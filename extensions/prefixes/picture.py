@@ -7,11 +7,13 @@ in the strong colour. Text and lines have the colours of the page (``.drawn`` in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 from math import sqrt
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from ...app.common.text import count, number
+from ...app.drawings.svg import drawing, element
 
 if TYPE_CHECKING:
     from .tree import Edge
@@ -26,10 +28,10 @@ LETTER, LONGEST = 6.2, 40
 SHARED, ALONE = "#3070d6", "#4aaa9e"
 
 
-def tree_picture(edges: Sequence[Edge]) -> str:
-    """The tree as an ``svg`` element, with a word where it is cut; empty without edges."""
+def tree_picture(edges: Sequence[Edge]) -> Markup:
+    """Return the tree as an ``svg`` element, with a word where it is cut; empty without edges."""
     if not edges:
-        return ""
+        return Markup()
     kept, hidden = _cut(edges)
     rows = _rows(kept)
     leaves = 1 + max(map(round, rows))
@@ -47,9 +49,9 @@ def tree_picture(edges: Sequence[Edge]) -> str:
     parts = [*_axis(longest, x, bottom)]
     for index, edge in enumerate(kept):
         if edge.above is not None:
+            way = f"M{x(edge.after):.1f} {y(edge.above):.1f}V{y(index):.1f}"
             parts.append(
-                f'<path d="M{x(edge.after):.1f} {y(edge.above):.1f}V{y(index):.1f}" fill="none"'
-                ' stroke="currentColor" stroke-opacity=".4"/>'
+                element("path", d=way, fill="none", stroke="currentColor", stroke_opacity=".4")
             )
     for index, edge in enumerate(kept):
         thickest = THICK if step == LABELLED else PLAIN - 1
@@ -57,9 +59,16 @@ def tree_picture(edges: Sequence[Edge]) -> str:
         left, right = x(edge.after) + 1, x(edge.until) - 1
         colour = SHARED if len(edge.ways) > 1 else ALONE
         parts.append(
-            f'<rect x="{left:.1f}" y="{y(index) - thick / 2:.1f}" width="{right - left:.1f}"'
-            f' height="{thick:.1f}" rx="1" fill="{colour}">'
-            f"<title>{escape(_words(edge))}</title></rect>"
+            element(
+                "rect",
+                element("title", _words(edge)),
+                x=left,
+                y=y(index) - thick / 2,
+                width=right - left,
+                height=thick,
+                rx=1,
+                fill=colour,
+            )
         )
         if step == LABELLED:
             parts += _labels(edge, left, right, y(index), thick)
@@ -67,10 +76,7 @@ def tree_picture(edges: Sequence[Edge]) -> str:
         cut = f"and {count(hidden, 'edge')} more, not drawn"
         parts.append(_text(WIDTH - 4, bottom + 27, cut, "e"))
     what = f"the tree of prefixes: {count(len(edges), 'edge')} over {count(longest, 'epoch')}"
-    return (
-        f'<svg class="drawn" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{what}"'
-        f' viewBox="0 0 {WIDTH} {bottom + AXIS}">{"".join(parts)}</svg>'
-    )
+    return drawing(f"0 0 {WIDTH} {bottom + AXIS}", parts, what)
 
 
 def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
@@ -100,7 +106,7 @@ def _rows(edges: Sequence[Edge]) -> list[float]:
     return rows
 
 
-def _labels(edge: Edge, left: float, right: float, y: float, thick: float) -> Iterable[str]:
+def _labels(edge: Edge, left: float, right: float, y: float, thick: float) -> Iterable[Markup]:
     """What enters and for how many trials, where there is room; one trial behind the bar."""
     parts = [f"{name} {number(value, 3)}" for name, value in edge.entering]
     parts += [count(len(edge.ways), "trial")] if len(edge.ways) > 1 else []
@@ -120,15 +126,14 @@ def _words(edge: Edge) -> str:
     return f"epochs {edge.after + 1} to {edge.until} of {who}" + (f": {values}" if values else "")
 
 
-def _axis(longest: int, x: Callable[[int], float], bottom: float) -> Iterable[str]:
+def _axis(longest: int, x: Callable[[int], float], bottom: float) -> Iterable[Markup]:
     every = max(1, -(-longest // 12))
     for epoch in (*range(0, longest, every), longest):
         if epoch == longest or longest - epoch >= every / 2:
-            yield f'<line x1="{x(epoch):.1f}" y1="0" x2="{x(epoch):.1f}" y2="{bottom:.0f}"/>'
+            yield element("line", x1=x(epoch), y1=0, x2=x(epoch), y2=bottom)
             yield _text(x(epoch), bottom + 13, str(epoch), "m")
     yield _text(LEFT, bottom + 27, "epochs")
 
 
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    of_kind = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{of_kind}>{escape(text)}</text>'
+def _text(x: float, y: float, text: str, kind: str = "") -> Markup:
+    return element("text", text, x=x, y=y, class_=kind)

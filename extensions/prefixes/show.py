@@ -7,7 +7,6 @@ the other one had ended it before, it was trained before this trial needed it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +17,8 @@ from .chain import common_epochs, has_prefixes
 from .tree import companions
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from ...app.ledger.rows import EpochRow, TrialRow
     from ...scheduler.model.study import StudySpec
 
@@ -27,23 +28,27 @@ def common_section(
     trials: Sequence[TrialRow],
     epochs: Sequence[EpochRow],
     names: Mapping[str, str],
-) -> str:
+) -> Markup:
     """Return a section of reports as HTML; empty for a study whose trials have none in common.
 
     ``names`` are those of studies by id.
     """
+    from markupsafe import Markup
+
+    from ...app.drawings.page import filled
     from .common import study_prefixes
     from .picture import tree_picture
     from .view import count_words, facts_in_words
 
     found = study_prefixes(spec, trials, epochs, names)
     if found.obstacle or found.epochs.total == found.epochs.distinct:
-        return ""
+        return Markup()
     lead = f"{count_words(found)}. A bar is a run of epochs, thick where several trials have them."
-    facts = "".join(f"<p>{escape(words)}.</p>" for words in facts_in_words(found))
-    return (
-        '<section id="prefixes"><div class="head"><h2>Epochs in common</h2>'
-        f"<p>{escape(lead)}</p></div>{facts}{tree_picture(found.edges)}</section>"
+    return filled(
+        "prefixes/common.html",
+        lead=lead,
+        facts=facts_in_words(found),
+        picture=tree_picture(found.edges),
     )
 
 

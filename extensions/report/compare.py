@@ -10,13 +10,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup
 
 from ...app.common.atomic_file import write_atomic
 from ...app.common.text import duration, number
 from ...app.drawings.charts import STUDIES
+from ...app.drawings.columns import Column
 from ...app.drawings.page import moment, page
 from ...app.ledger.codec import spec_from_json
 from ...app.spec.space import parameter
@@ -26,7 +28,6 @@ from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import TrialState
 from . import figures
 from .report import code_name, sampler_words, strategy_words
-from .table import NOTHING
 
 if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
@@ -85,24 +86,18 @@ def check_comparable(rows: Sequence[StudyRow]) -> None:
 
 def render(studies: Sequence[Compared], now: datetime) -> str:
     """The page as text; ``now`` is when it was created."""
-    first = studies[0].study
     curves = [(s.study, s.colour, _progress(s)) for s in studies]
-    names = ", ".join(escape(s.study.name) for s in studies)
-    parts = {
-        "title": f"{names} · Penstock",
-        "names": names,
-        "lead": f"{len(studies)} studies, to {escape(first.direction)}"
-        f" <b>{escape(first.metric)}</b>.",
-        "legend": _legend(studies),
-        "results": _table(studies, {s.study.id: _results(s) for s in studies}),
-        "settings": _differing(studies),
-        "best": _table(studies, {s.study.id: _best(s) for s in studies}),
-    }
     charts = {
         "epochs": figures.best_so_far(curves, by="epochs"),
         "time": figures.best_so_far(curves, by="time"),
     }
-    return page(Path(__file__).with_name("compare.html"), parts, charts, now)
+    tables = (
+        ("results", "Results", *_table(studies, [_results(each) for each in studies])),
+        ("settings", "Settings that differ", *_table(studies, _differing(studies))),
+        ("best", "Best trials", *_table(studies, [_best(each) for each in studies])),
+    )
+    names = ", ".join(each.study.name for each in studies)
+    return page("report/compare.html", charts, now, studies=studies, names=names, tables=tables)
 
 
 def _progress(of: Compared) -> list[tuple[int, float, float]]:
@@ -134,8 +129,8 @@ def _results(of: Compared) -> dict[str, str]:
         f"{progress.counts[state]} {state}" for state in TrialState if progress.counts[state]
     )
     return {
-        "Status": escape(study.status),
-        "Trials": escape(states),
+        "Status": study.status,
+        "Trials": states,
         "Epochs": str(progress.epochs),
         "Training": duration(progress.busy),
         "Time, pauses included": "not over" if end is None else duration(end - study.created_at),
@@ -143,30 +138,26 @@ def _results(of: Compared) -> dict[str, str]:
     }
 
 
-def _differing(studies: Sequence[Compared]) -> str:
-    settings = {each.study.id: _settings(each.spec) for each in studies}
-    names = dict.fromkeys(name for each in settings.values() for name in each)
-    differ = [n for n in names if len({each.get(n) for each in settings.values()}) > 1]
-    if not differ:
-        return '<p class="none">None: only their names differ.</p>'
-    return _table(
-        studies,
-        {of: {n: each[n] for n in differ if n in each} for of, each in settings.items()},
-    )
+def _differing(studies: Sequence[Compared]) -> list[dict[str, str]]:
+    settings = [_settings(each.spec) for each in studies]
+    names = dict.fromkeys(name for each in settings for name in each)
+    differ = [name for name in names if len({each.get(name) for each in settings}) > 1]
+    return [{name: each[name] for name in differ if name in each} for each in settings]
 
 
 def _settings(spec: StudySpec) -> dict[str, str]:
-    """The study's settings by readable names."""
+    """Return the study's settings by readable names."""
+    code = Markup("<code>{}</code> {}")
     found = {
         "strategy": strategy_words(spec),
         "sampler": sampler_words(spec),
-        "code": f"<code>{escape(code_name(spec.code.target))}</code> {spec.code.digest[:8]}",
+        "code": code.format(code_name(spec.code.target), spec.code.digest[:8]),
     }
     for field in fields(StudySpec):
         if field.name not in _NOT_SETTINGS:
-            found[field.name] = escape(str(getattr(spec, field.name)))
+            found[field.name] = str(getattr(spec, field.name))
     for name, text in spec.space or ():
-        found[f"space: {escape(name)}"] = escape(str(parameter(text)))
+        found[f"space: {name}"] = str(parameter(text))
     return found
 
 
@@ -174,34 +165,23 @@ def _best(of: Compared) -> dict[str, str]:
     best = of.progress.best
     if best is None:
         return {}
-    params = {escape(name): escape(number(value)) for name, value in best.params.items()}
     metrics = final_metrics(best, of.epochs)
-    others = {escape(n): escape(number(v)) for n, v in metrics.items() if n != of.study.metric}
     return {
-        escape(of.study.metric): f"<b>{number(of.progress.best_mean, 5)}</b>",
-        "trial": f"{numbers_of(of.progress.front)}, {escape(reached(best))}",
-        **params,
-        **others,
+        of.study.metric: Markup("<b>{}</b>").format(number(of.progress.best_mean, 5)),
+        "trial": f"{numbers_of(of.progress.front)}, {reached(best)}",
+        **{name: number(value) for name, value in best.params.items()},
+        **{name: number(value) for name, value in metrics.items() if name != of.study.metric},
     }
 
 
-def _legend(studies: Sequence[Compared]) -> str:
-    return "".join(f'<span class="legend">{_named(each)}</span>' for each in studies)
-
-
-def _named(of: Compared) -> str:
-    swatch = f'<b class="swatch" style="background:{of.colour}"></b>'
-    return f"<span>{swatch}{escape(of.study.name)}</span>"
-
-
-def _table(studies: Sequence[Compared], cells: Mapping[str, Mapping[str, str]]) -> str:
-    """A table with a column per study. ``cells`` are HTML by study and row; a dash if missing."""
-    names = dict.fromkeys(name for each in cells.values() for name in each)
-    head = "".join(f"<th>{_named(each)}</th>" for each in studies)
-    rows = "".join(
-        f"<tr><td>{name}</td>"
-        + "".join(f"<td>{cells[each.study.id].get(name, NOTHING)}</td>" for each in studies)
-        + "</tr>"
-        for name in names
-    )
-    return f'<div class="scroll"><table><tr><th></th>{head}</tr>{rows}</table></div>'
+def _table(
+    studies: Sequence[Compared], cells: Sequence[Mapping[str, str]]
+) -> tuple[list[Column[str]], list[str]]:
+    """Return a table's columns, one for each study, and the names of its rows."""
+    title = Markup('<b class="swatch" style="background:{}"></b>{}')
+    columns: list[Column[str]] = [Column("", str)]
+    columns += [
+        Column(title.format(each.colour, each.study.name), of.get)
+        for each, of in zip(studies, cells, strict=True)
+    ]
+    return columns, list(dict.fromkeys(name for each in cells for name in each))

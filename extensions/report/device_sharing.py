@@ -11,13 +11,16 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 from ...app.common.text import count, duration
+from ...app.drawings.columns import Column
+from ...app.drawings.page import filled
 from ...scheduler.model.study import number_of
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from ...app.ledger.rows import EpochRow, StudyRow
     from ...scheduler.model.events import EpochReported
 
@@ -104,27 +107,23 @@ def company_words(reports: Sequence[EpochReported]) -> str:
 
 def section(
     study: StudyRow, found: Sequence[SharedSpan], names: Mapping[str, str], company: str
-) -> str:
-    """The report's HTML section on ``found``, at least one span. ``names`` are by study id.
+) -> Markup:
+    """Return the report's section on ``found``, at least one span. ``names`` are by study id.
 
     ``company`` is what its trials did together (``company_words``).
     """
     longest = sorted(found, key=lambda each: each.begin - each.end)[:SHOWN]
-    rows = "".join(
-        f"<tr><td>{escape(each.device)}</td><td>{escape(_who(study, each, names))}</td>"
-        f"<td>{duration(each.begin - study.created_at)}</td><td>{duration(each.end - each.begin)}"
-        "</td></tr>"
-        for each in sorted(longest, key=lambda each: each.begin)
+    columns: Sequence[Column[SharedSpan]] = (
+        Column("device", lambda span: span.device),
+        Column("trials", lambda span: _who(study, span, names)),
+        Column("after", lambda span: duration(span.begin - study.created_at)),
+        Column("for", lambda span: duration(span.end - span.begin)),
     )
     seconds = sum(each.end - each.begin for each in found)
     more = f" The {SHOWN} longest of {len(found)} are listed." if len(found) > SHOWN else ""
     said = f"{duration(seconds)} in {count(len(found), 'span')}.{company}{more}"
-    return (
-        '<section id="shared"><div class="head"><h2>Shared devices</h2><p>Trials that were on one'
-        f" device at once: {said}</p></div>"
-        "<table><thead><tr><th>device</th><th>trials</th><th>after</th><th>for</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table></section>"
-    )
+    spans = sorted(longest, key=lambda each: each.begin)
+    return filled("report/shared.html", columns=columns, spans=spans, said=said)
 
 
 def _who(study: StudyRow, span: SharedSpan, names: Mapping[str, str]) -> str:

@@ -15,14 +15,6 @@ from ...scheduler.model.study import number_of
 if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
 
-SECTION = (
-    '<section id="lineage"><div class="head"><h2>Lineage</h2>'
-    "<p>A lane a trial, along its own epochs. An arrow leads from the trial whose state was taken"
-    " over to the one that goes on from it.</p>"
-    '<span class="legend">worst <i></i> best</span></div>'
-    '<div class="chart" data-figure="lineage"></div></section>'
-)
-
 
 def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
     """The chart of a study with forked trials; None of any other study."""

@@ -6,19 +6,21 @@ A running, failed or empty study also has a report, of whatever exists.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from markupsafe import Markup
 
 from ...app.common.atomic_file import write_atomic
 from ...app.common.text import count, duration, label, number
-from ...app.drawings.page import Markup, moment, page, pairs
+from ...app.drawings.page import moment, page
 from ...app.drawings.section import Section
 from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.ledger.forecast import Forecast, forecast_of
+from ...app.ledger.summary import ranked
 from ...app.optuna_bridge.importances import LEAST, Importances, importances
 from ...app.views.delays import delay_words, delays_of, summary
 from ...app.views.progress import (
@@ -42,7 +44,7 @@ from ...scheduler.model.trial import TrialState
 from ...scheduler.strategies.base import RULES
 from ...tasks.contracts.by_value import PREFIX, is_by_value
 from . import device_sharing, figures, lineage, parameter_figures
-from .table import table
+from .table import best_first, trial_columns
 from .timeline import timeline
 
 if TYPE_CHECKING:
@@ -59,13 +61,24 @@ LONGEST = 300
 #: The beginning of the names of a study's system attributes in which optuna-dashboard keeps its
 #: note, in parts; after it the number of the part.
 NOTE = "dashboard:note_str:"
-#: The section of a study with several objectives.
-PARETO = (
-    '<section id="pareto"><div class="head"><h2>Pareto front</h2><p>Each dot is a trial at its last'
-    " values. Those on the line, which are named, are beaten by none in every objective; a hollow"
-    ' one violates a constraint.</p><span class="legend">worst <i></i> best</span></div>'
-    '<div class="chart" data-figure="pareto"></div></section>'
-)
+_CODE = Markup("<code>{}</code>")
+
+
+class Best(NamedTuple):
+    """What a study has reached: a number, what it is, and lists by their titles."""
+
+    value: str
+    words: str
+    lists: Mapping[str, Mapping[str, object]]
+    #: How many trials of a front are not in the list.
+    more: int = 0
+
+
+class Written(NamedTuple):
+    """What a study's users wrote to it: the note of optuna-dashboard, and attributes."""
+
+    note: str = ""
+    attributes: Mapping[str, object] = {}
 
 
 def write_report(reader: Reader, study_id: str, path: Path) -> Path:
@@ -83,53 +96,49 @@ def report_text(reader: Reader, study_id: str) -> str:
     study = reader.study(study_id)
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
     shares = _importances(reader, study, trials, epochs)
-    used = usage_of(reader, study)
-    sharing = _shared(reader, study, epochs)
     spec = spec_from_json(study.spec_json)
-    sections = [of(reader, spec, trials) for of in of_ends("show", "report_section")]
-    common = common_section(reader, spec, trials, epochs)
-    leading = "".join(of(reader, study, trials) for of in of_ends("show", "leading_section"))
-    energy = energy_words(epochs, reader.devices())
-    written = _attributes(reader, study)
+    leading = [of(reader, study, trials) for of in of_ends("show", "leading_section")]
+    sections = (
+        Section(common_section(reader, spec, trials, epochs)),
+        *(of(reader, spec, trials) for of in of_ends("show", "report_section")),
+        Section(_shared(reader, study, epochs)),
+    )
     now = datetime.now(UTC)
-    forecast = forecast_of(reader, study, now.timestamp())
     return render(
         reader.with_names(study),
         trials,
         epochs,
         shares,
         now,
-        used,
+        usage_of(reader, study),
         sections,
-        energy,
-        sharing,
-        written,
-        common,
+        energy_words(epochs, reader.devices()),
+        _written(reader, study),
         leading,
-        forecast,
+        forecast_of(reader, study, now.timestamp()),
     )
 
 
 def common_section(
     reader: Reader, spec: StudySpec, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
-) -> str:
+) -> Markup:
     """Return the section on what trials have in common as HTML; empty where they have nothing."""
     if spec.seeding != "shared":
-        return ""
+        return Markup()
     names = reader.study_names()
-    found = [section(spec, trials, epochs, names) for section in of_ends("show", "common_section")]
-    return "".join(found)
+    found = (section(spec, trials, epochs, names) for section in of_ends("show", "common_section"))
+    return Markup().join(found)
 
 
-def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:
+def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> Markup:
     """HTML of which trials shared a device, of this study and of others at the same time."""
     if not epochs:
-        return ""
+        return Markup()
     others = beside(reader, study, study.finished_at or max(row.at for row in epochs))
     rows = [*epochs, *(row for other in others for row in reader.epochs(other.id))]
     spans = device_sharing.shared_spans(study.id, rows)
     if not spans:
-        return ""
+        return Markup()
     names = {other.id: other.name for other in others}
     reports = [event for _, event in reader.of_trials(study.id, EpochReported)]
     return device_sharing.section(study, spans, names, device_sharing.company_words(reports))
@@ -155,17 +164,13 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     used: Usage | None = None,
     sections: Sequence[Section] = (),
     energy: str = "",
-    sharing: str = "",
-    written: str = "",
-    common: str = "",
-    leading: str = "",
+    written: Written | None = None,
+    leading: Sequence[Markup] = (),
     forecast: Forecast | None = None,
 ) -> str:
-    """The page as text; ``now`` is when it was created.
+    """Return the page as text; ``now`` is when it was created.
 
-    ``sharing`` is HTML of shared devices, ``written`` of the study's note and attributes,
-    ``common`` of the epochs that trials have in common, ``leading`` of sections that come first.
-    ``sections`` are those of extensions.
+    ``leading`` are sections that come first.
     """
     spec = spec_from_json(study.spec_json)
     progress = study_progress(study, trials, epochs)
@@ -181,51 +186,51 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "lineage": lineage.lineage(study, trials),
     }
     end = study.finished_at or now.timestamp()
-    parts = {
-        "title": f"{escape(study.name)} · Penstock",
-        "name": escape(study.name),
-        "status": escape(study.status),
-        "lead": lead(study, spec),
-        "message": f'<p class="message">{escape(study.reason)}</p>' if study.message else "",
-        "tiles": tiles(study, spec.strategy, progress, epochs, end),
-        "best_title": best_words(study).capitalize(),
-        "best": best_card(study, progress, epochs),
-        "pareto": PARETO if study.further else "",
-        "facts": facts_list(study, spec, trials, epochs, used, energy, end, forecast) + written,
-        "shares": _shares(study, shares),
-        "lineage": lineage.SECTION if charts["lineage"] else "",
-        "leading": leading,
-        "sections": "".join((common, *(each.html for each in sections), sharing)),
-        "table": table(study, trials, epochs),
-    }
-    return page(Path(__file__).with_name("report.html"), parts, charts, now)
+    states = {trial.state for trial in trials}
+    return page(
+        "report/report.html",
+        charts,
+        now,
+        study=study,
+        trials=best_first(study, trials),
+        front=progress.front,
+        ranked=bool(ranked(study, trials)),
+        columns=trial_columns(study, trials, epochs),
+        states=[state for state in TrialState if state in states],
+        lead=lead(study, spec),
+        numbers=tiles(study, spec.strategy, progress, epochs, end),
+        best_title=best_words(study).capitalize(),
+        best=best_card(study, progress, epochs),
+        facts=facts_of(study, spec, trials, epochs, used, energy, end, forecast),
+        written=written or Written(),
+        shares=_shares(study, shares),
+        leading=leading,
+        sections=sections,
+    )
 
 
-def lead(study: StudyRow, spec: StudySpec) -> str:
-    """One sentence: what the study did."""
+def lead(study: StudyRow, spec: StudySpec) -> Markup:
+    """Return one sentence: what the study did."""
     planned = "" if study.n_trials >= ENDLESS else f"{study.n_trials} "
-    words = [
-        f"{planned}configurations by {sampler_words(spec)},",
-        f"{strategy_words(spec)},",
-        "to "
-        + ", ".join(f"{each.direction} <b>{escape(each.metric)}</b>" for each in study.objectives)
-        + ".",
-    ]
-    return " ".join(words)
+    to = Markup(", ").join(
+        Markup("{} <b>{}</b>").format(each.direction, each.metric) for each in study.objectives
+    )
+    words = Markup("{}configurations by {}, {}, to {}.")
+    return words.format(planned, sampler_words(spec), strategy_words(spec), to)
 
 
 def sampler_words(spec: StudySpec) -> str:
-    """Who proposes configurations, as HTML: *TPE sampling*, or the sampler of its script."""
-    return escape(tools_words(spec) or f"{label(spec.sampler)} sampling")
+    """Return who proposes configurations: *TPE sampling*, or the sampler of its script."""
+    return tools_words(spec) or f"{label(spec.sampler)} sampling"
 
 
 def strategy_words(spec: StudySpec) -> str:
     plan = spec.strategy
-    name = escape(label(plan.name))
+    name = label(plan.name)
     if plan.max_epochs is None:
         return "as many epochs as the objective runs"
     if plan.supernet is not None:
-        return f"evaluation without training, with the weights of {escape(plan.supernet.name)}"
+        return f"evaluation without training, with the weights of {plan.supernet.name}"
     if plan.name == "full":
         return f"{name} of {plan.max_epochs} epochs each"
     if plan.name in RULES:
@@ -241,8 +246,8 @@ def tiles(
     progress: StudyProgress,
     epochs: Sequence[EpochRow],
     end: float,
-) -> str:
-    """Four numbers: trials, epochs, time on the clock, time spent training.
+) -> Sequence[tuple[str, str, str]]:
+    """Return four numbers, each with its name and more: trials, epochs, clock, time of training.
 
     The clock stops at ``end`` (seconds since 1970).
     """
@@ -263,10 +268,7 @@ def tiles(
         (duration(end - study.created_at), "on the clock", _waited(study, progress)),
         (duration(progress.busy), "of training", f"on {count(slots, 'slot')}{since}"),
     )
-    return "".join(
-        f"<div class='tile'><b>{value}</b><span>{label}</span><small>{more}</small></div>"
-        for value, label, more in (four if progress.epochs else four[:3])
-    )
+    return four if progress.epochs else four[:3]
 
 
 def _waited(study: StudyRow, progress: StudyProgress) -> str:
@@ -275,32 +277,22 @@ def _waited(study: StudyRow, progress: StudyProgress) -> str:
     return f"first epoch began after {duration(max(0.0, progress.started - study.created_at))}"
 
 
-def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRow]) -> str:
-    """The best trial with its value, parameters and other metrics, or the Pareto front."""
+def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRow]) -> Best | None:
+    """Return the best trial's value, parameters and other metrics, or those of the Pareto front.
+
+    The front is ordered by the first objective.
+    """
+    best, front = progress.best, progress.front
     if study.further:
-        return _front(study, progress.front)
-    best = progress.best
+        shown = {f"trial {trial.number}": scores(study, trial) for trial in front[:FRONT_SHOWN]}
+        return Best(str(len(front)), "trials that none beats", {"": shown}, len(front) - len(shown))
     if best is None:
-        return '<p class="none">No trial has a result.</p>'
+        return None
     metrics = final_metrics(best, epochs)
     others = {name: value for name, value in metrics.items() if name != study.metric}
-    who = best_who(study, progress.front)
-    text = (
-        f'<p class="value">{number(progress.best_mean, 5)}</p>'
-        f'<p class="what">{escape(study.shown_metric)}, {who}, {escape(reached(best))}</p>'
-    )
-    text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""
-    return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")
-
-
-def _front(study: StudyRow, best: Sequence[TrialRow]) -> str:
-    """The first ``FRONT_SHOWN`` trials of the front, ordered by the first objective."""
-    if not best:
-        return '<p class="none">No trial has a result.</p>'
-    shown = {f"trial {trial.number}": scores(study, trial) for trial in best[:FRONT_SHOWN]}
-    more = len(best) - len(shown)
-    text = pairs(shown) + (f'<p class="none">and {more} more</p>' if more else "")
-    return f'<p class="value">{len(best)}</p><p class="what">trials that none beats</p>{text}'
+    words = f"{study.shown_metric}, {best_who(study, front)}, {reached(best)}"
+    lists: dict[str, Mapping[str, object]] = {"Parameters": best.params, "Other metrics": others}
+    return Best(number(progress.best_mean, 5), words, lists)
 
 
 def _shares(study: StudyRow, shares: Importances | None) -> str:
@@ -309,12 +301,12 @@ def _shares(study: StudyRow, shares: Importances | None) -> str:
         return f"They need {LEAST} trials with results after the same epoch."
     when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
     return (
-        f"The share of each parameter in how {escape(study.shown_metric)}{when} varies, over"
+        f"The share of each parameter in how {study.shown_metric}{when} varies, over"
         f" {shares.trials} trials. Functional ANOVA: what parameters do together is left out."
     )
 
 
-def facts_list(  # noqa: PLR0917 - all that it tells of
+def facts_of(  # noqa: PLR0917 - all that it tells of
     study: StudyRow,
     spec: StudySpec,
     trials: Sequence[TrialRow],
@@ -323,21 +315,21 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
     energy: str,
     end: float,
     forecast: Forecast | None = None,
-) -> str:
-    """What the study is and what it used, as a list; the rest where it is known."""
+) -> dict[str, object]:
+    """Return what the study is and what it used by its names; the rest where it is known."""
     # A trial that reports no epochs has had a device all the same.
     of_trials = {trial.device for trial in trials if trial.device}
     devices = sorted({row.device for row in epochs} | of_trials)
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     delays = summary(delays_of(study, trials, epochs))
-    facts: dict[str, object] = {
+    return {
         "Objective": objective_words(study),
         **({"Constraints": _constraints(spec)} if spec.constraints else {}),
-        "Strategy": Markup(strategy_words(spec)),
-        "Sampler and pruner" if spec.local else "Sampler": Markup(sampler_words(spec)),
+        "Strategy": strategy_words(spec),
+        "Sampler and pruner" if spec.local else "Sampler": sampler_words(spec),
         # What an Optuna sampler of the script is seeded with is known to the script alone.
         **({} if spec.local and not spec.seed else {"Seed": seed_words(study)}),
-        "Code": Markup(f"<code>{escape(code_name(spec.code.target))}</code>"),
+        "Code": _CODE.format(code_name(spec.code.target)),
         **_exactness(spec, epochs),
         "Submitted": moment(study.created_at),
         "Finished": moment(study.finished_at) if study.finished_at else "not yet",
@@ -352,9 +344,8 @@ def facts_list(  # noqa: PLR0917 - all that it tells of
         **({"Energy": energy} if energy and epochs else {}),
         **({"Spent": spent} if (spent := spent_words(study, end)) else {}),
         **({"Expected end": _expected(forecast)} if forecast is not None else {}),
-        "Id": Markup(f"<code>{escape(study.id)}</code>"),
+        "Id": _CODE.format(study.id),
     }
-    return pairs(facts)
 
 
 def _expected(forecast: Forecast) -> str:
@@ -363,8 +354,7 @@ def _expected(forecast: Forecast) -> str:
     return f"about {moment(forecast.ends)}{late}"
 
 
-def _attributes(reader: Reader, study: StudyRow) -> str:
-    """The note of optuna-dashboard, and the attributes that the study's users wrote."""
+def _written(reader: Reader, study: StudyRow) -> Written:
     # Imported here because it imports Optuna.
     from ...app.optuna_bridge.updates import LedgerUpdates, study_attributes
     from ...tasks.objectives.objects import value_of
@@ -372,9 +362,7 @@ def _attributes(reader: Reader, study: StudyRow) -> str:
     user, system = study_attributes(LedgerUpdates(reader, study.id).read_written())
     parts = {key: json.loads(value) for key, value in system.items() if key.startswith(NOTE)}
     note = "".join(str(parts[key]) for key in sorted(parts, key=lambda key: (len(key), key)))
-    text = f'<h3>Note</h3><p class="note">{escape(note)}</p>' if note else ""
-    shown = {name: _short(value_of(text)) for name, text in user.items()}
-    return text + (f"<h3>Attributes</h3>{pairs(shown)}" if shown else "")
+    return Written(note, {name: _short(value_of(text)) for name, text in user.items()})
 
 
 def _short(value: object) -> object:

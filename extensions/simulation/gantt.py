@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from html import escape
 from itertools import groupby, repeat
+
+from markupsafe import Markup
 
 from ...app.common.text import number
 from ...app.drawings.charts import STUDIES, WIDE_LANES, unit_of
+from ...app.drawings.svg import drawing, element, titled
 from ...app.views.epoch_spans import epoch_spans
 from ...profiling.devices.device import Device
 from ...scheduler.model.study import number_of
@@ -61,7 +63,7 @@ def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> li
     return found
 
 
-def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> str:
+def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
     """A lane per slot, a bar per span, and the bound as a dashed line.
 
     The axis ends at ``longest`` (seconds), the same for all charts.
@@ -74,10 +76,7 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
     lane_of = {slot: at for at, slot in enumerate(lanes)}
     parts = axis(left, plot_width, height, longest)
     for at, name in enumerate(lanes.values()):
-        parts.append(
-            f'<text class="e" x="{left - 8:.0f}" y="{lane * (at + 0.5) + 4:.0f}">'
-            f"{escape(name)}</text>"
-        )
+        parts.append(text("e", left - 8, lane * (at + 0.5) + 4, name))
     held = _joined(spans(outcome.epochs, simulation.devices), MIN_GAP * longest / plot_width)
     bars = [
         (
@@ -96,11 +95,11 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
         titles = _titles(simulation, held, longest)
         parts += map(_bar, bars, fills, repeat(lane), titles)
     bound = left + plot_width * min(1.0, outcome.bound / longest)
-    parts.append(f'<line class="bound" x1="{bound:.1f}" y1="0" x2="{bound:.1f}" y2="{height}"/>')
+    parts.append(element("line", class_="bound", x1=bound, y1=0, x2=bound, y2=height))
     return svg(height + BELOW, parts, f"who held which device when under {outcome.policy}")
 
 
-def busy(simulation: Simulation, longest: float) -> str:
+def busy(simulation: Simulation, longest: float) -> Markup:
     """Busy devices over time, a line per policy: means over equal parts of the time."""
     most = len(simulation.devices)
     left = CHARACTER * len(str(most)) + 20
@@ -108,8 +107,8 @@ def busy(simulation: Simulation, longest: float) -> str:
     parts = axis(left, plot_width, BUSY, longest)
     for tick in _ticks(most):
         y = 8 + (BUSY - 8) * (1 - tick / most)
-        parts.append(f'<text class="e" x="{left - 8:.0f}" y="{y + 4:.0f}">{number(tick)}</text>')
-        parts.append(f'<line x1="{left:.0f}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
+        parts.append(text("e", left - 8, y + 4, number(tick)))
+        parts.append(element("line", x1=left, y1=y, x2=WIDTH - RIGHT, y2=y))
     for index, outcome in enumerate(simulation.outcomes):
         held = shares(spans(outcome.epochs, simulation.devices), longest, _POINTS)
         line = " ".join(
@@ -117,10 +116,8 @@ def busy(simulation: Simulation, longest: float) -> str:
             f"{8 + (BUSY - 8) * (1 - each / most):.1f}"
             for at, each in enumerate(held)
         )
-        parts.append(
-            f'<polyline points="{line}" stroke="{colour(index)}">'
-            f"<title>{escape(outcome.policy)}</title></polyline>"
-        )
+        title = element("title", outcome.policy)
+        parts.append(element("polyline", title, points=line, stroke=colour(index)))
     return svg(BUSY + BELOW, parts, "devices at work over simulated time")
 
 
@@ -194,19 +191,16 @@ def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> lis
     ]
 
 
-def _bar(of: Bar, fill: str, lane: int, title: str) -> str:
+def _bar(of: Bar, fill: str, lane: int, title: str) -> Markup:
     lane_index, x, width, trial = of
-    name, text = str(number_of(trial)), ""
+    name, top = str(number_of(trial)), lane * lane_index
+    bar = element("rect", x=x, y=top + 2, width=max(0.3, width - 0.5), height=lane - 4, fill=fill)
     if lane == LANE and width > CHARACTER * len(name) + 4:
-        text = f'<text class="in" x="{x + width / 2:.1f}" y="{lane * (lane_index + 0.5) + 4:.0f}">'
-        text += f"{name}</text>"
-    return (
-        f'<g><title>{escape(title)}</title><rect x="{x:.1f}" y="{lane * lane_index + 2}"'
-        f' width="{max(0.3, width - 0.5):.1f}" height="{lane - 4}" fill="{fill}"/>{text}</g>'
-    )
+        return titled(title, bar, text("in", x + width / 2, top + lane / 2 + 4, name))
+    return titled(title, bar)
 
 
-def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[str]:
+def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[Markup]:
     """Many bars as SVG, with one shape per colour."""
     paths: defaultdict[str, list[str]] = defaultdict(list)
     ends: dict[tuple[int, str], float] = {}
@@ -217,22 +211,24 @@ def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[str]:
         ends[lane_index, fill] = end
         wide = f"{max(0.3, width):.1f}"
         paths[fill].append(f"M{x:.1f} {lane * lane_index + 2}h{wide}v{lane - 4}h-{wide}z")
-    return [f'<path d="{"".join(each)}" fill="{fill}"/>' for fill, each in paths.items()]
+    return [element("path", d="".join(each), fill=fill) for fill, each in paths.items()]
 
 
-def axis(left: float, plot_width: float, height: float, longest: float) -> list[str]:
-    """Lines and numbers of the time axis, and its unit."""
+def axis(left: float, plot_width: float, height: float, longest: float) -> list[Markup]:
+    """Return lines and numbers of the time axis, and its unit."""
     scale, unit = unit_of(longest)
     parts = []
     for tick in _ticks(longest / scale):
         x = left + plot_width * tick * scale / longest
-        parts.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height:.0f}"/>')
-        parts.append(f'<text class="m" x="{x:.1f}" y="{height + 16:.0f}">{number(tick)}</text>')
-    words = f"simulated time ({unit})"
-    parts.append(
-        f'<text class="m" x="{left + plot_width / 2:.0f}" y="{height + 34:.0f}">{words}</text>'
-    )
+        parts.append(element("line", x1=x, y1=0, x2=x, y2=height))
+        parts.append(text("m", x, height + 16, number(tick)))
+    parts.append(text("m", left + plot_width / 2, height + 34, f"simulated time ({unit})"))
     return parts
+
+
+def text(kind: str, x: float, y: float, words: str) -> Markup:
+    """Return words at a place; ``kind`` is their class: ``m`` in the middle, ``e`` at the end."""
+    return element("text", words, class_=kind, x=x, y=y)
 
 
 def _ticks(high: float) -> list[float]:
@@ -242,8 +238,6 @@ def _ticks(high: float) -> list[float]:
     return [index * step for index in range(int(high / step) + 1)]
 
 
-def svg(height: float, parts: Iterable[str], what: str) -> str:
-    return (
-        f'<svg class="drawn" viewBox="0 0 {WIDTH} {height:.0f}" role="img"'
-        f' aria-label="{escape(what)}">{"".join(parts)}</svg>'
-    )
+def svg(height: float, parts: Iterable[Markup], what: str) -> Markup:
+    """Return the picture of ``parts``; ``what`` says what it shows."""
+    return drawing(f"0 0 {WIDTH} {height:.0f}", parts, what)

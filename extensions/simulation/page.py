@@ -6,13 +6,13 @@ The page's frame (style, footer) is that of reports. Its charts are SVG, so it n
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 
 from ...app.common.atomic_file import write_atomic
-from ...app.common.text import count, duration
+from ...app.common.text import duration
 from ...app.drawings.charts import STUDIES
-from ...app.drawings.page import Markup, page, pairs
+from ...app.drawings.columns import Column
+from ...app.drawings.page import page
 from .gantt import busy, colour, colours, gantt
 from .outcome import ExperimentResult, Simulation
 from .table import headline
@@ -26,103 +26,56 @@ def write_simulation(simulation: Simulation, path: Path) -> Path:
 
 
 def render(simulation: Simulation, now: datetime) -> str:
-    """The page as text; ``now`` is when it was created."""
-    longest = max(each.makespan for each in simulation.outcomes)
-    sections = [
-        f'<section id="gantt{index}"><div class="head"><h2>{escape(each.policy)}</h2>'
-        f"<p>{_sentence(each)}</p></div>{gantt(simulation, each, longest)}"
-        f"{_waits(simulation, each, longest)}</section>"
-        for index, each in enumerate(simulation.outcomes)
+    """Return the page as text; ``now`` is when it was created."""
+    outcomes, work, chosen = simulation.outcomes, simulation.workload, colours(simulation)
+    longest = max(each.makespan for each in outcomes)
+    many = sum(len(study.trials) for study in work.studies) > MAX_LANES
+    several = len(work.studies) > 1
+    return page(
+        "simulation/simulation.html",
+        {},
+        now,
+        work=work,
+        lead=headline(simulation),
+        outcomes=outcomes,
+        columns=_columns(limited=any(each.memory is not None for each in outcomes)),
+        policies=[(colour(index), each.policy) for index, each in enumerate(outcomes)],
+        studies=[(chosen[e.spec.id], e.spec.name) for e in work.studies if several],
+        distinct=len(STUDIES),
+        busy=busy(simulation, longest),
+        charts_of=[
+            (each, gantt(simulation, each, longest), waits_chart(simulation, each, longest))
+            for each in outcomes
+        ],
+        whose=f"The {MAX_LANES} trials that waited longest" if many else "Trials",
+        notes=[*([work.about] if work.about else []), *simulation.notes()],
+        facts={
+            "Devices": len(simulation.devices),
+            "A resize": duration(work.resize),
+            "A segment's beginning": duration(work.overhead),
+            "Speed curves": "known" if simulation.known else "learned, as in a real run",
+        },
+    )
+
+
+def _columns(*, limited: bool) -> list[Column[ExperimentResult]]:
+    columns: list[Column[ExperimentResult]] = [
+        Column("policy", lambda each: each.policy),
+        Column("makespan", lambda each: duration(each.makespan)),
+        Column("over the bound", lambda each: f"{each.ratio:.3f}"),
+        Column("busy", lambda each: f"{each.utilisation:.0%}"),
+        Column("start delay", lambda each: duration(each.delays.start)),
+        Column("waiting", lambda each: duration(each.delays.waiting)),
+        Column("completion", lambda each: duration(each.completion)),
+        Column("p50", lambda each: duration(each.ended.median)),
+        Column("p95", lambda each: duration(each.ended.p95)),
+        Column("response", lambda each: duration(each.response)),
+        Column("slowdown", lambda each: f"{each.ended.slowdown:.2f}"),
+        Column("resizes", lambda each: each.resizes),
     ]
-    work = simulation.workload
-    notes = [*([work.about] if work.about else []), *simulation.notes()]
-    parts = {
-        "title": f"{escape(work.name)}, simulated · Penstock",
-        "name": escape(work.name),
-        "lead": escape(headline(simulation)),
-        "legend": _legend(simulation),
-        "bars": _bars(simulation),
-        "busy": busy(simulation, longest),
-        "gantts": "".join(sections),
-        "table": _table(simulation),
-        "notes": "".join(f"<li>{escape(note)}</li>" for note in notes) or "<li>nothing</li>",
-        "facts": pairs(
-            {
-                "Devices": str(len(simulation.devices)),
-                "A resize": Markup(duration(work.resize)),
-                "A segment's beginning": Markup(duration(work.overhead)),
-                "Speed curves": "known" if simulation.known else "learned, as in a real run",
-            }
-        ),
-    }
-    return page(Path(__file__).with_name("simulation.html"), parts, {}, now)
-
-
-def _sentence(of: ExperimentResult) -> str:
-    return (
-        f"{duration(of.makespan)}, {of.ratio:.3f} times the bound; {of.utilisation:.0%} busy,"
-        f" {count(of.resizes, 'resize')}"
-    )
-
-
-def _waits(simulation: Simulation, of: ExperimentResult, longest: float) -> str:
-    """The chart of who waited for whom, with a sentence above it; empty if nobody waited."""
-    chart = waits_chart(simulation, of, longest)
-    if not chart:
-        return ""
-    many = sum(len(study.trials) for study in simulation.workload.studies) > MAX_LANES
-    whose = f"The {MAX_LANES} trials that waited longest" if many else "Trials"
-    return (
-        f"<h3>Who waited for whom</h3><p>{whose}, in order of arrival. A thick bar is a trial at"
-        " work. A thin one is a trial that waits, in the colour of who ran on the device that it"
-        f" then got; under the pointer it says why.</p>{chart}"
-    )
-
-
-def _legend(simulation: Simulation) -> str:
-    return "".join(
-        _swatch(colour(index), each.policy) for index, each in enumerate(simulation.outcomes)
-    )
-
-
-def _swatch(colour_of: str, name: str) -> str:
-    mark = f'<b class="swatch" style="background:{colour_of}"></b>'
-    return f'<span class="legend"><span>{mark}{escape(name)}</span></span>'
-
-
-def _bars(simulation: Simulation) -> str:
-    """A sentence about the meaning of the bars' colours and numbers."""
-    chosen, studies = colours(simulation), simulation.workload.studies
-    if len(studies) == 1:
-        return "Bars are trials, with their numbers."
-    swatches = "".join(
-        _swatch(chosen[each.spec.id], each.spec.name) for each in studies[: len(STUDIES)]
-    )
-    more = " and so on, again from the first" if len(studies) > len(STUDIES) else ""
-    return f"Bars are trials, with their numbers, coloured by study: {swatches}{more}"
-
-
-def _table(simulation: Simulation) -> str:
-    titles = (
-        *("policy", "makespan", "over the bound", "busy", "start delay", "waiting", "completion"),
-        *("p50", "p95", "response", "slowdown"),
-    )
-    limited = any(each.memory is not None for each in simulation.outcomes)
-    last = ("resizes", "memory", "out of memory") if limited else ("resizes",)
-    head = "".join(f"<th>{title}</th>" for title in (*titles, *last))
-    rows = "".join(
-        f"<tr><td>{escape(each.policy)}</td><td>{duration(each.makespan)}</td>"
-        f"<td>{each.ratio:.3f}</td><td>{each.utilisation:.0%}</td>"
-        f"<td>{duration(each.delays.start)}</td><td>{duration(each.delays.waiting)}</td>"
-        f"<td>{duration(each.completion)}</td><td>{duration(each.ended.median)}</td>"
-        f"<td>{duration(each.ended.p95)}</td><td>{duration(each.response)}</td>"
-        f"<td>{each.ended.slowdown:.2f}</td><td>{each.resizes}</td>"
-        + (
-            ""
-            if each.memory is None
-            else f"<td>{each.memory:.0%}</td><td>{each.out_of_memory}</td>"
-        )
-        + "</tr>"
-        for each in simulation.outcomes
-    )
-    return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'
+    if limited:
+        columns += [
+            Column("memory", lambda each: None if each.memory is None else f"{each.memory:.0%}"),
+            Column("out of memory", lambda each: each.out_of_memory),
+        ]
+    return columns

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from html import escape
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from ...app.common.text import duration
+from ...app.drawings.svg import element, titled
 from ...app.views.epoch_spans import Span, epoch_spans
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.las import level
 from ...scheduler.policies.names import CROSS_STUDY
 from ...scheduler.strategies.base import rungs_of
-from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg
+from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg, text
 from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT
 
@@ -142,7 +144,7 @@ def _study(trial: str) -> str:
     return trial.rpartition("-")[0]
 
 
-def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: float) -> str:
+def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
     """A lane per trial: thick bars while it ran, thin ones while it waited, as SVG.
 
     A thin bar has the colour of who ran meanwhile, and its description says who and why. The axis
@@ -153,7 +155,7 @@ def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: floa
     for wait in found:
         waited[wait.trial] += wait.end - wait.begin
     if not waited:
-        return ""
+        return Markup()
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
     shown = sorted(waited, key=lambda trial: -waited[trial])[:MAX_LANES]
     shown.sort(key=lambda trial: (arrives[_study(trial)], number_of(trial)))
@@ -164,22 +166,17 @@ def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: floa
     left = CHARACTER * max(len(names[trial]) for trial in shown) + 12
     plot_width, height = WIDTH - left - RIGHT, float(LANE * len(shown))
 
-    def bar(trial: str, span: tuple[float, float], thick: int, fill: str, title: str) -> str:
+    def bar(trial: str, span: Span, thick: int, fill: str, title: str) -> Markup:
         begin, end = span
-        x, y = left + plot_width * begin / longest, LANE * (lanes[trial] + 0.5) - thick / 2
+        y = LANE * (lanes[trial] + 0.5) - thick / 2
         width = max(0.3, plot_width * (end - begin) / longest)
-        return (
-            f'<g><title>{escape(title)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}"'
-            f' height="{thick}" fill="{fill}"/></g>'
-        )
+        x = left + plot_width * begin / longest
+        return titled(title, element("rect", x=x, y=y, width=width, height=thick, fill=fill))
 
     turns = _turns(simulation, outcome)
     parts = axis(left, plot_width, height, longest)
     for trial, at in lanes.items():
-        parts.append(
-            f'<text class="e" x="{left - 8:.0f}" y="{LANE * (at + 0.5) + 4:.0f}">'
-            f"{escape(names[trial])}</text>"
-        )
+        parts.append(text("e", left - 8, LANE * (at + 0.5) + 4, names[trial]))
     for wait in found:
         if wait.trial in lanes:
             title = f"{names[wait.trial]} waited {duration(wait.end - wait.begin)} for"

@@ -509,7 +509,7 @@ def test_help_loads_nothing_heavy(tmp_path):
         "import sys; from penstock.app.cli.main import main; sys.argv[1:] = ['--help']\n"
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'optuna', 'sqlalchemy', 'celery', 'plotly', 'redis', 'pydantic'}\n"
-        "heavy |= {'numpy'}\n"
+        "heavy |= {'numpy', 'jinja2'}\n"
         "heavy |= {'penstock.extensions.simulation.simulator'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
 
 import pytest
+from markupsafe import escape
 from penstock.app.status.listing import status_facts
 from penstock.app.views.delays import (
     Completion,

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
+from markupsafe import Markup
+
+from ....app.drawings.svg import drawing, element
 from .outline import Box, shortened
 
 #: Pixels: of a letter, a line, and the margin within a box; between boxes, rows and rails.
@@ -47,8 +49,8 @@ class _Frame:
         return self.y + self.height
 
 
-def picture(boxes: Sequence[Box], colours: Mapping[str, str], what: str) -> tuple[str, float]:
-    """The boxes, one or more, as an ``svg`` element, and its natural width in pixels.
+def picture(boxes: Sequence[Box], colours: Mapping[str, str], what: str) -> tuple[Markup, float]:
+    """Return the boxes, one or more, as an ``svg`` element, and its natural width in pixels.
 
     ``colours`` are those of choices by their labels. ``what`` says what it shows to those who
     cannot see it.
@@ -62,11 +64,8 @@ def picture(boxes: Sequence[Box], colours: Mapping[str, str], what: str) -> tupl
     parts = [_line(frames[one], frames[other], rails.get((one, other))) for one, other in edges]
     for box, frame in zip(boxes, frames, strict=True):
         parts += _shapes(box, frame, colours.get(box.label, ""))
-    return (
-        f'<svg class="drawn" role="img" aria-label="{escape(what)}"'
-        f' style="max-width:{right - left:.0f}px"'
-        f' viewBox="{left:.1f} -4 {right - left:.1f} {bottom + 4:.1f}">{"".join(parts)}</svg>'
-    ), right - left
+    view = f"{left:.1f} -4 {right - left:.1f} {bottom + 4:.1f}"
+    return drawing(view, parts, what, f"max-width:{right - left:.0f}px"), right - left
 
 
 def _heads(box: Box) -> list[str]:
@@ -139,7 +138,7 @@ def _rails(boxes: Sequence[Box], frames: Sequence[_Frame]) -> dict[tuple[int, in
     return rails
 
 
-def _line(one: _Frame, other: _Frame, rail: float | None) -> str:
+def _line(one: _Frame, other: _Frame, rail: float | None) -> Markup:
     begin, half = one.end, BETWEEN / 2
     if rail is None:
         way = f"C{one.x:.1f} {begin + half:.1f} {other.x:.1f} {other.y - half:.1f}"
@@ -149,25 +148,29 @@ def _line(one: _Frame, other: _Frame, rail: float | None) -> str:
             f"V{other.y - half:.1f}"
             f"C{rail:.1f} {other.y:.1f} {other.x:.1f} {other.y - half:.1f}"
         )
-    return (
-        f'<path d="M{one.x:.1f} {one.bottom:.1f}V{begin:.1f}{way} {other.x:.1f} {other.y:.1f}"'
-        ' fill="none" stroke="currentColor" stroke-opacity=".45"/>'
-    )
+    path = f"M{one.x:.1f} {one.bottom:.1f}V{begin:.1f}{way} {other.x:.1f} {other.y:.1f}"
+    return element("path", d=path, fill="none", stroke="currentColor", stroke_opacity=".45")
 
 
-def _shapes(box: Box, frame: _Frame, colour: str) -> Iterable[str]:
-    stroke = MUTATED if box.by else colour or "currentColor"
-    dashes = ' stroke-width="2" stroke-dasharray="5 3"' if box.by else ""
-    faint = "" if box.by or colour else ' stroke-opacity=".35"'
-    fill, opacity = (colour, ".2") if colour else ("currentColor", ".04")
-    words = escape("\n".join([*(each for each in (box.choice, box.by) if each), *box.whole]))
-    yield (
-        f'<rect x="{frame.left:.1f}" y="{frame.y:.1f}" width="{frame.width:.1f}"'
-        f' height="{frame.height:.1f}" rx="4" fill="{fill}" fill-opacity="{opacity}"'
-        f' stroke="{stroke}"{dashes}{faint}><title>{words}</title></rect>'
+def _shapes(box: Box, frame: _Frame, colour: str) -> Iterable[Markup]:
+    words = "\n".join([*(each for each in (box.choice, box.by) if each), *box.whole])
+    yield element(
+        "rect",
+        element("title", words),
+        x=frame.left,
+        y=frame.y,
+        width=frame.width,
+        height=frame.height,
+        rx=4,
+        fill=colour or "currentColor",
+        fill_opacity=".2" if colour else ".04",
+        stroke=MUTATED if box.by else colour or "currentColor",
+        stroke_width="2" if box.by else "",
+        stroke_dasharray="5 3" if box.by else "",
+        stroke_opacity="" if box.by or colour else ".35",
     )
     y, heads = frame.y + LINE - 1, _heads(box)
     for number, line in enumerate([*heads, *box.lines]):
         kind = "m h" if number < len(heads) else "m"
-        yield f'<text class="{kind}" x="{frame.x:.1f}" y="{y:.1f}">{escape(line)}</text>'
+        yield element("text", line, class_=kind, x=frame.x, y=y)
         y += LINE

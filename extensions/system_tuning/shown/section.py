@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
-from ....app.common.text import count, duration
+from ....app.common.text import count
 from ....app.drawings.charts import Figure
+from ....app.drawings.columns import Column
+from ....app.drawings.page import filled
 from ....app.drawings.section import Section
 from ....profiling.knobs.knobs import SystemConfig, config_text
 from ....profiling.similarity.history import machine_class, source_of
@@ -22,16 +23,6 @@ if TYPE_CHECKING:
     from ....app.ledger.reader import Reader
     from ....app.ledger.rows import TrialRow
     from ....scheduler.model.study import StudySpec
-
-
-#: The section's charts, each with its caption.
-CAPTIONS = {
-    "system_bought": "Steps an hour under each configuration relative to the default.",
-    "system_batch": "The same against the batch size.",
-    "system_heat": "What was counted in each profiled epoch; a row by its largest value.",
-    "system_clusters": "Workloads of this installation's history, a dot each, by cluster; squares"
-    " are this study's. Profiles in the plane in which they differ most.",
-}
 
 
 def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
@@ -54,16 +45,6 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     if by_epoch:
         windows += tried_by_epoch(epochs)
     found = tried(windows, crashed(failures, epochs))
-    if not found and not profiles:
-        why = (
-            f"system={spec.system}"
-            if spec.contract == "torch"
-            else "the training loop is the user's own"
-        )
-        return Section(
-            _head("")
-            + f'<p class="none">No epoch was profiled and nothing was tried: {why}.</p></section>'
-        )
     charts = {
         "system_bought": speedups(found),
         "system_batch": by_batch(_by_batch(windows, spec, trials)),
@@ -71,48 +52,29 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         "system_clusters": _clusters(reader, spec, trials) if profiles else None,
     }
     wasted = sum(window.wasted for event in windows for window in event.windows)
-    lead = "Profiled; nothing was tried."
-    if found and by_epoch:
-        lead = (
-            "Measured one configuration an epoch, beside the trial's own first epochs: the shortest"
-            " is used. Intervals are of 95 % for all of them together."
-        )
-    elif found:
-        lead = (
-            "Measured side by side in windows of a few steps; this cost"
-            f" {duration(wasted)}. A configuration is used if it is surely faster than all that"
-            " it raced with; the 95 % intervals hold for all results and looks together. Where"
-            " too little of the study is left to pay for more windows, the race stays undecided"
-            " and the default is kept."
-        )
-    shown = "".join(
-        f'<p>{CAPTIONS[name]}</p><div class="chart" data-figure="{name}"></div>'
-        for name, chart in charts.items()
-        if chart
+    html = filled(
+        "system_tuning/shown/section.html",
+        spec=spec,
+        by_epoch=by_epoch,
+        profiled=bool(profiles),
+        wasted=wasted,
+        charts=charts,
+        columns=_columns(found, "epochs" if by_epoch else "windows"),
+        tried=found,
     )
-    table = _table(found, "epochs" if by_epoch else "windows")
-    return Section(_head(lead) + shown + table + "</section>", charts)
+    return Section(html, charts)
 
 
-def _head(lead: str) -> str:
-    head = '<section id="system"><div class="head"><h2>System parameters</h2>'
-    return f"{head}<p>{lead}</p></div>" if lead else f"{head}</div>"
-
-
-def _table(found: Sequence[TriedConfiguration], unit: str) -> str:
-    if not found:
-        return ""
-    energy, alpha = any(each.joules for each in found), bound_alpha(len(found))
-    titles = ("configuration", unit, "speed", *(["joules"] if energy else []), "cannot be run")
-    rows = "".join(
-        f"<tr><td>{escape(config_text(each.config))}</td><td>{len(each.ratios) or ''}</td>"
-        f"<td>{_ratio(each.speed)}{_between(each.interval(alpha))}</td>"
-        + (f"<td>{_ratio(each.energy)}</td>" if energy else "")
-        + f"<td>{escape(each.failed)}</td></tr>"
-        for each in found
-    )
-    heads = "".join(f"<th>{title}</th>" for title in titles)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+def _columns(found: Sequence[TriedConfiguration], unit: str) -> list[Column[TriedConfiguration]]:
+    alpha = bound_alpha(len(found))
+    columns: list[Column[TriedConfiguration]] = [
+        Column("configuration", lambda each: config_text(each.config)),
+        Column(unit, lambda each: len(each.ratios) or ""),
+        Column("speed", lambda each: _ratio(each.speed) + _between(each.interval(alpha))),
+    ]
+    if any(each.joules for each in found):
+        columns.append(Column("joules", lambda each: _ratio(each.energy)))
+    return [*columns, Column("cannot be run", lambda each: each.failed)]
 
 
 def _between(interval: tuple[float, float] | None) -> str:

@@ -10,7 +10,6 @@ import socket
 import sqlite3
 import time
 from contextlib import ExitStack, closing, suppress
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from urllib.parse import quote
 import pytest
 import uvicorn
 from ledger_batches import SPEC, epoch_batch, first_batch
+from markupsafe import escape
 from page_server import PageServer, figures
 from patience import PATIENCE
 from penstock.app.drawings.page import mark
@@ -41,7 +41,7 @@ from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, start_study, study_spec
 from uvicorn.server import ServerState
 
-NAME = '"><script>alert(1)</script>{{main}}</title>&amp;'
+NAME = "\"><script>alert(1)</script>{{main}}{{ 7 * 7 }}{% raw %}</title>&amp;'"
 HOSTILE = study_spec(NAME, n_trials=3, id="hostile-1a2b", metric="<b>acc</b>")
 PATHS = ("/", "/study?id=digits", "/trial?id=digits&n=3", "/memory?id=digits", "/devices", "/plan")
 
@@ -497,7 +497,7 @@ def test_pages_are_told_which_study_has_changed_and_show_it(tmp_path):
         with locks.hold(tmp_path / "run", "scheduler"):
             assert server.page("/").count('<span class="status running">') == 1
         text = server.page("/study?id=digits")
-        assert 'data-topics="[&quot;study:digits-1a2b&quot;, &quot;time&quot;]"' in text
+        assert 'data-topics="[&#34;study:digits-1a2b&#34;,&#34;time&#34;]"' in text
         seen = re.search(r'data-seen="(\d+)"', text)[1]
         streams = [server.connect(f"/events?seen={seen}") for _ in range(100)]
         while runner.engine.state.studies:

@@ -39,7 +39,8 @@ def rows(page, section):
     """The cells of a section's table, as text."""
     [inside] = re.findall(rf'<section id="{section}">(.*?)</section>', page, re.DOTALL)
     found = [
-        re.findall(r"<t[dh]>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", inside)
+        re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)
+        for row in re.findall(r"<tr>(.*?)</tr>", inside)
     ]
     return [[html.unescape(re.sub("<[^>]+>", "", cell)) for cell in row] for row in found]
 

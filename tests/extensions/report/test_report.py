@@ -8,19 +8,20 @@ from datetime import UTC, datetime
 from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from penstock.app.drawings.page import icon
 from penstock.app.views.live import Watcher
 from penstock.app.views.screen import study_screen
 from penstock.app.views.spending import energy_words
-from penstock.extensions.report.report import render, strategy_words, write_report
+from penstock.extensions.report.report import lead, render, strategy_words, write_report
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import Code, StrategySpec, SuperNet
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 
-HOSTILE = '</script><script>alert("x")</script>{{plotly}}'
+HOSTILE = '</script><script>alert("x")</script>{{plotly}}{{ 7 * 7 }}{% include "pieces.html" %}{#'
 
 
 class Page(HTMLParser):
@@ -272,12 +273,11 @@ def test_where_the_signature_has_changed_is_a_fact(reader):
 
 def test_of_candidates_it_says_whose_weights_they_have():
     supernet = SuperNet("trial 0 of <super> after epoch 3", "u", "h", 20)
-    words = strategy_words(
-        study_spec(strategy=StrategySpec("full", max_epochs=1, supernet=supernet))
-    )
-    assert words == (
-        "evaluation without training, with the weights of trial 0 of &lt;super&gt; after epoch 3"
-    )
+    spec = study_spec(strategy=StrategySpec("full", max_epochs=1, supernet=supernet))
+    words = "evaluation without training, with the weights of trial 0 of "
+    assert strategy_words(spec) == f"{words}<super> after epoch 3"
+    row = SimpleNamespace(n_trials=1, objectives=())
+    assert f"{words}&lt;super&gt; after epoch 3" in lead(row, spec)
 
 
 @pytest.mark.parametrize(

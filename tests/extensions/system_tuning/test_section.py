@@ -96,7 +96,7 @@ def test_joules_stand_beside_speed_where_they_were_measured():
 def test_a_study_without_profiles_says_so_in_a_line():
     found = system_section(Ledger(), spec(contract="torch", system="off"), [])
     assert "No epoch was profiled and nothing was tried: system=off." in found.html
-    assert found.charts == {}
+    assert set(found.charts.values()) == {None}
     assert "the training loop is the user's own" in system_section(Ledger(), spec(), []).html
 
 
@@ -144,7 +144,7 @@ def test_epochs_of_a_grid_are_beside_their_trials_own_default():
     ]
     grid = spec(system="tune", probing="grid")
     html = system_section(Ledger(epochs=rows), grid, []).html
-    assert "<th>epochs</th>" in html
+    assert ">epochs</th>" in html
     assert "one configuration an epoch" in html
     assert "<td>threads 1</td><td>2</td><td>1.83" in html
     assert "<td>loader_workers 2</td><td>1</td><td>0.50" in html

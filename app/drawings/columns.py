@@ -1,0 +1,31 @@
+"""The columns of a table, which ``pieces.html`` renders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """A column: its title and what a row has in it, text or ``Markup``; of None a dash is shown.
+
+    ``kind`` is its CSS class, ``n`` for numbers. Where rows can be sorted, they are by ``key``
+    (None comes last), and ``first`` is the direction of the first click.
+    """
+
+    title: str
+    show: Callable[[Row], object]
+    kind: str = ""
+    key: Callable[[Row], object] = lambda _: None
+    first: str = "ascending"
+
+    def sort_key(self, row: Row) -> object:
+        """Return the key of a row; the empty text where it has none."""
+        key = self.key(row)
+        absent = key is None or (isinstance(key, float) and not math.isfinite(key))
+        return "" if absent else key
