@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from ...profiling.base.values import value_class
 from ...profiling.devices.device import Device
 from ...scheduler.model.decisions import Cut, Dispatch, Release, Revoke
 from ...scheduler.model.snapshot import Plan, Snapshot
@@ -21,7 +22,7 @@ from ...tasks.process.messages import Forged
 DRAIN_GRACE = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Message:
     """One entry of ``stream`` (``reports`` or ``commands``). The seal of ``body`` is verified."""
 

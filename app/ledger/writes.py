@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Delete, Table, bindparam, delete, func, select
 from sqlalchemy.dialects import sqlite
 
+from ...profiling.base.values import value_class
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudyRecord
@@ -52,7 +52,7 @@ _Row = dict[str, Any]
 _Rows = list[_Row]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Batch:
     """What one transaction writes.
 

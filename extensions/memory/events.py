@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...profiling.base.footprint import Footprint
+from ...profiling.base.values import value_class
 from ...scheduler.model.events import Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class FootprintReported(Event):
     """An attempt of ``trial`` found what memory the trial ``of`` needs.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ...profiling.base.values import value_class
 from ...scheduler.model.events import Event
 from .models.architecture import Architecture
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Derived(Event):
     """An attempt has made the trial's model, which has choices.
 
@@ -30,7 +30,7 @@ class Derived(Event):
     outline: str = "[]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Described(Event):
     """An attempt of ``trial`` has counted the model of the trial ``of``, which makes choices."""
 

@@ -8,9 +8,10 @@ names this id as its cause.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ...profiling.base.values import value_class
 from ...profiling.costs.failure_rate import PRIOR
 from ...profiling.knobs.knobs import SystemConfig
 from .snapshot import Snapshot
@@ -19,7 +20,7 @@ from .trial_group import Fork
 from .writing import Suggestion
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Member:
     """One process of an attempt. Its rank is its position in ``Segment.members``."""
 
@@ -27,7 +28,7 @@ class Member:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Segment:
     """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task a member.
 
@@ -47,7 +48,7 @@ class Segment:
         return self.first + self.n - 1
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Parent:
     """A durable state that a segment may start from."""
 
@@ -56,13 +57,13 @@ class Parent:
     state_hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Decision:
     id: str
     cause: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Dispatch(Decision):
     """Send the segment to the queues of its members.
 
@@ -114,7 +115,7 @@ class Dispatch(Decision):
     ext: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Cut(Decision):
     """Shorten the running segment to the epoch it is in."""
 
@@ -122,7 +123,7 @@ class Cut(Decision):
     fence: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Revoke(Decision):
     """Fence the attempt off: any later report of it is stale, and its trainers stop."""
 
@@ -131,7 +132,7 @@ class Revoke(Decision):
     ranks: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Release(Decision):
     """The trial will not run again. Devices may drop the state that they keep in memory.
 
@@ -142,14 +143,14 @@ class Release(Decision):
     study: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Discard(Decision):
     """These durable states are not needed any more. A file that another state names must stay."""
 
     uris: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Ask(Decision):
     """Ask the sampler for the configurations of ``n`` new trials.
 
@@ -165,7 +166,7 @@ class Ask(Decision):
     fork: Fork | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Finish(Decision):
     """The study is over with this ``status``: ``complete``, ``cancelled`` or ``failed``."""
 
@@ -173,7 +174,7 @@ class Finish(Decision):
     status: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class AskPlan(Decision):
     """Ask a user's policy for plans, one for each snapshot.
 

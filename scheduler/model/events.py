@@ -1,14 +1,13 @@
 """Events: what happened. They are the engine's only inputs, and the ledger keeps them as the truth.
 
 Every event carries ``at`` (seconds, the runner's clock) and ``cause``: the id of the decision that
-it answers, empty for what comes from outside. Events are frozen. A wrong event is refused when it
+it answers, empty for what comes from outside. Events never change. A wrong event is refused when it
 is handled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...profiling.base.values import value_class
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from .finished import EarlierTrial, FinishedStudy, FinishedTrial
@@ -17,13 +16,13 @@ from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 from .writing import NOTHING, Attributes, Writing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Event:
     at: float
     cause: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class PolicyChosen(Event):
     """The operator chose the policy that applies from now on.
 
@@ -38,7 +37,7 @@ class PolicyChosen(Event):
     fill_at_end: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class PricesChosen(Event):
     """The operator's prices of a device-hour, by kind of device, apply from now on.
 
@@ -48,19 +47,19 @@ class PricesChosen(Event):
     prices: tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class LedgerRestored(Event):
     """The ledger was restored from an older copy. What was sent after that copy is unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Planned(Event):
     """A user's policy answered ``AskPlan``: one plan for each snapshot, in order."""
 
     plans: tuple[Plan, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class PolicyFailed(Event):
     """The user's policy ``policy`` raised, took too long or returned no valid plan.
 
@@ -71,7 +70,7 @@ class PolicyFailed(Event):
     policy: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudySubmitted(Event):
     """A study begins. Its ``enqueued`` configurations are tried before those of the sampler.
 
@@ -83,12 +82,12 @@ class StudySubmitted(Event):
     earlier: tuple[EarlierTrial, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyCancelled(Event):
     study: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyPaused(Event):
     """The study takes no new segment. Running ones are cut at the end of their epoch.
 
@@ -101,7 +100,7 @@ class StudyPaused(Event):
     lacks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyResumed(Event):
     """The study goes on, or no longer lacks the extensions that were ``found``."""
 
@@ -109,7 +108,7 @@ class StudyResumed(Event):
     found: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Unread(Event):
     """An event of an extension that is not there: it is kept, and read once the extension is."""
 
@@ -118,7 +117,7 @@ class Unread(Event):
     study: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyWeighed(Event):
     """The user changed the study's ``weight`` and ``priority`` in sharing devices."""
 
@@ -127,7 +126,7 @@ class StudyWeighed(Event):
     priority: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyExtended(Event):
     """The study goes on to more trials. ``study`` is its specification from now on.
 
@@ -140,14 +139,14 @@ class StudyExtended(Event):
     earlier: tuple[EarlierTrial, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyStopped(Event):
     """The study begins no more trials. Those at work go on to their end."""
 
     study: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class CallbacksCalled(Event):
     """A script has called its callbacks for ``trials`` that have ended.
 
@@ -161,7 +160,7 @@ class CallbacksCalled(Event):
     over: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyReopened(Event):
     """A study that was over takes trials from its user again. ``past`` as in ``StudyExtended``.
 
@@ -177,14 +176,14 @@ class StudyReopened(Event):
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyDeleted(Event):
     """The user deleted the study. ``record`` is its last one, for readers."""
 
     record: StudyRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyWritten(Event):
     """Attributes were added to the study, which may be over."""
 
@@ -193,7 +192,7 @@ class StudyWritten(Event):
     system_attrs: Attributes = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyFailed(Event):
     """The study cannot go on at all: its sampler raised. ``reason`` is for its user."""
 
@@ -201,7 +200,7 @@ class StudyFailed(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyImported(Event):
     """A finished study was imported from an export. None of its trials runs, now or later."""
 
@@ -212,7 +211,7 @@ class StudyImported(Event):
     system_attrs: Attributes = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class TrialEnqueued(Event):
     """The user wants this configuration tried next. The sampler fills in missing parameters."""
 
@@ -220,7 +219,7 @@ class TrialEnqueued(Event):
     params: Params
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class TrialAsked(Event):
     """The user asked for a configuration to train themselves: trial ``number``. Older ledgers."""
 
@@ -228,7 +227,7 @@ class TrialAsked(Event):
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class TrialTold(Event):
     """The user told the result of a trial that they had asked for. Older ledgers have it.
 
@@ -240,7 +239,7 @@ class TrialTold(Event):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class TrialAdded(Event):
     """A trial was added that no strategy asked for.
 
@@ -261,7 +260,7 @@ class TrialAdded(Event):
     call: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class TrialWritten(Event):
     """Something was added to a trial by its objective, or by its user.
 
@@ -286,14 +285,14 @@ class TrialWritten(Event):
     draws_digest: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class StudyClosed(Event):
     """The user asks for no more trials. Trials without a result are cancelled."""
 
     study: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Proposed(Event):
     """The sampler's answer to ``Ask``: configurations in order, fewer than asked when exhausted.
 
@@ -308,7 +307,7 @@ class Proposed(Event):
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Suggested(Event):
     """One parameter of a define-by-run trial was drawn while its objective runs."""
 
@@ -318,7 +317,7 @@ class Suggested(Event):
     distribution: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class DeviceJoined(Event):
     """A worker serves ``device``. A new ``incarnation`` is a new process that holds no states."""
 
@@ -326,20 +325,20 @@ class DeviceJoined(Event):
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class DeviceDraining(Event):
     """The device takes no new segment. Running ones are cut at the end of their epoch."""
 
     device: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class DeviceLeft(Event):
     device: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class DevicesTakenOut(Event):
     """The operator drains devices. They take no new segment until they are given back.
 
@@ -351,14 +350,14 @@ class DevicesTakenOut(Event):
     deadline: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class DevicesGivenBack(Event):
     """The operator lets devices be used again."""
 
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class EpochReported(Event):
     """One epoch of an attempt ended with these metrics and this state."""
 
@@ -405,7 +404,7 @@ class EpochReported(Event):
     draws_digest: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class WidthsMeasured(Event):
     """An attempt measured steps of its trial at several widths, which ends it.
 
@@ -422,7 +421,7 @@ class WidthsMeasured(Event):
     met: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Durable(Event):
     """The state after ``epoch`` is in the store under ``uri``, whole and synced."""
 
@@ -432,7 +431,7 @@ class Durable(Event):
     uri: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Undurable(Event):
     """A state of the trial could not be written to the store. ``reason`` is for the user."""
 
@@ -440,7 +439,7 @@ class Undurable(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Replayed(Event):
     """An attempt computes the accepted epochs ``first`` to ``last`` again.
 
@@ -455,7 +454,7 @@ class Replayed(Event):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Remarked(Event):
     """An attempt lacks something that its user expects there, as ``text`` says.
 
@@ -467,7 +466,7 @@ class Remarked(Event):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class TrialReturned(Event):
     """The objective returned, so the trial has no further epochs."""
 
@@ -495,7 +494,7 @@ class TrialReturned(Event):
     writings: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(Event):
     """The user's code failed. ``kind`` is one of ``scheduler.model.retry.KINDS``."""
 
@@ -513,7 +512,7 @@ class AttemptFailed(Event):
     trying: SystemConfig = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class AttemptLost(Event):
     """The infrastructure lost the attempt (its lease ran out, a worker or a message was lost)."""
 
@@ -533,6 +532,6 @@ class AttemptLost(Event):
     expected: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Tick(Event):
     """Time passed. It is sent only while something waits for it (``Engine.wake_at``)."""

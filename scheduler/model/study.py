@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...profiling.base.values import value_class
+
 Scalar = str | int | float | bool | None
 Params = tuple[tuple[str, Scalar], ...]
 Metrics = tuple[tuple[str, float], ...]
@@ -305,7 +307,7 @@ KWH = 3.6e6
 OVER = ("complete", "cancelled", "failed")
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Spent:
     """What a study has had of devices until now, and which of its limits that has reached."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...profiling.base.errors import IllegalTransition
+from ...profiling.base.values import value_class
 from ...profiling.knobs.knobs import SystemConfig
 from .decisions import Member, Parent
 from .segment_length import SegmentLength
@@ -86,7 +87,7 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
 FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class AcceptedEpoch:
     """One accepted epoch: its result, its bits, and where and when it was computed."""
 

@@ -29,9 +29,9 @@ def next_length(
     limit, limited_by = max(1, trial.target - trial.epoch), LengthReason.TARGET
     if spec.max_segment < limit:
         limit, limited_by = spec.max_segment, LengthReason.STUDY
-    course = state.courses.get(trial.id)
-    if course is not None and course.wide == len(members) and 0 < course.epochs < limit:
-        limit, limited_by = course.epochs, LengthReason.PLAN
+    width_plan = state.courses.get(trial.id)
+    if width_plan is not None and width_plan.wide == len(members) and 0 < width_plan.epochs < limit:
+        limit, limited_by = width_plan.epochs, LengthReason.PLAN
     if seconds is not None and left < limit * max(SHORTEST_EPOCH, seconds):
         within = max(1, int(left / max(SHORTEST_EPOCH, seconds)))
         limit, limited_by = within, LengthReason.LIMIT

@@ -26,6 +26,7 @@ from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, Stu
 STORY_KEPT = 30
 
 _ACTIVE = frozenset({TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING})
+_SUCCESSES = frozenset({Step.REACH, Step.FINISH, Step.PRUNE})
 
 
 class Refused(Exception):
@@ -104,7 +105,7 @@ class Core:
             self.state.passed.pop(trial.id, None)
             if trial.id in self.state.ready:
                 self.state.ready.remove(trial.id)
-        if step in (Step.REACH, Step.FINISH, Step.PRUNE):
+        if step in _SUCCESSES:
             study.succeeded += 1
         self.changes.trials[trial.id] = trial
         self.moved[study.spec.id] = None

@@ -1,12 +1,11 @@
 """What a decision asks for is collected or answered, and no decision is passed over."""
 
-from dataclasses import dataclass
-
 import pytest
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.optuna_bridge.samplers import SamplerHost
 from penstock.app.runner import decision_collector
 from penstock.app.runner.decision_collector import DecisionCollector, Turn
+from penstock.profiling.base.values import value_class
 from penstock.scheduler.model import decisions
 from penstock.scheduler.model.decisions import Ask, Decision, Discard, Revoke
 from penstock.scheduler.state.state import EngineState
@@ -32,7 +31,7 @@ def test_a_question_of_a_study_that_is_over_has_no_answer():
 
 
 def test_a_decision_that_nothing_carries_out_is_an_error():
-    @dataclass(frozen=True, slots=True, kw_only=True)
+    @value_class(frozen=True, slots=True, kw_only=True)
     class Dance(Decision):
         pass
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from drive_world import World, spec
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
 from penstock.profiling.base.errors import BackendError, BrokenExtension
+from penstock.profiling.base.values import value_class
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Ask
 from penstock.scheduler.model.events import (
@@ -29,7 +30,7 @@ from penstock.scheduler.state.extensions import Extension, SegmentValues
 from penstock.scheduler.state.seats import NO_SEATS, Seats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Painted(Event):
     """An event of an extension, about an attempt or about nothing that is known."""
 

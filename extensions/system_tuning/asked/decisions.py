@@ -5,15 +5,14 @@ They are questions to the history and to a model, and what is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....profiling.base.values import value_class
 from ....profiling.knobs.knobs import KnobValues, SystemConfig
 from ....scheduler.model.decisions import Decision
 from ....scheduler.model.events import Event
 from ....scheduler.model.study import Metrics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Consult(Decision):
     """Ask the history which configuration ran best for workloads with a similar profile."""
 
@@ -22,7 +21,7 @@ class Consult(Decision):
     profile: Metrics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class AskConfigs(Decision):
     """Ask a model which system configurations to try next, given the results so far.
 
@@ -37,7 +36,7 @@ class AskConfigs(Decision):
     index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Remember(Decision):
     """Write into the history the result of a workload's race, or a profile of its default."""
 
@@ -59,7 +58,7 @@ class Remember(Decision):
     infeasible: tuple[SystemConfig, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Advised(Event):
     """The history's answer to ``Consult``: a configuration to try, and why.
 
@@ -71,7 +70,7 @@ class Advised(Event):
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class ConfigsProposed(Event):
     """The answer to ``AskConfigs``: configurations to try next, none if nothing is left."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....profiling.base.values import value_class
 from ....profiling.knobs.knobs import SystemConfig
 from ....scheduler.model.events import Event
 from ....scheduler.model.study import Metrics
@@ -24,7 +25,7 @@ class Window:
     joules: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class WindowsMeasured(Event):
     """An attempt measured system configurations.
 
@@ -37,7 +38,7 @@ class WindowsMeasured(Event):
     failed: tuple[tuple[SystemConfig, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class(frozen=True, slots=True, kw_only=True)
 class Profiled(Event):
     """Rates and ratios that were counted in an epoch of the trial (docs/profiling.md).
 
