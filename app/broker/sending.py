@@ -68,7 +68,7 @@ def _dispatched(
             params=dict(dispatch.params),
             define_by_run=spec.space is None,
             study_name=spec.name,
-            directions=tuple(each.direction for each in spec.objectives),
+            directions=(spec.direction, *(each.direction for each in spec.further)),
             max_epochs=spec.strategy.max_epochs,
             tools=_reference(spec.tools) if spec.local and spec.tools else None,
             suggestions=_suggestions(dispatch) if dispatch.suggestions else (),
