@@ -68,7 +68,7 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
     import optuna
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
-    from .study_view import OneStudy
+    from ...tasks.objectives.read_side import GivenStudy, ReadSide
 
     if len({value for _, value in found}) == 1:
         return None
@@ -81,8 +81,10 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
         for trial, value in found
     ]
     # Optuna needs a direction, but a variance does not depend on it.
-    storage = OneStudy(ended, [optuna.study.StudyDirection.MINIMIZE])
-    study = optuna.Study("shares", storage, sampler=optuna.samplers.RandomSampler(seed=0))
+    given = GivenStudy(("shares",), [optuna.study.StudyDirection.MINIMIZE], ended)
+    study = optuna.Study(
+        "shares", ReadSide(lambda: {0: given}), sampler=optuna.samplers.RandomSampler(seed=0)
+    )
     evaluator = FanovaImportanceEvaluator(n_trees=TREES, seed=0)
     shares = get_param_importances(study, evaluator=evaluator)
     return {name: float(share) for name, share in shares.items()} or None

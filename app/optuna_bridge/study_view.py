@@ -16,21 +16,20 @@ Optuna's own convention, PRUNED at the last rung, makes TPE rank any trial of a 
 better. With promotions these are the few that came first, and TPE stays near them
 (docs/history/measured.md).
 
-A trial moves from one rung to another, which no storage of Optuna allows. So this module has a
-storage of its own, which stores nothing and shows the state of the engine's trials.
+A trial moves from one rung to another, which no storage of Optuna allows. So samplers are given one
+that stores nothing but their notes, and shows the state of the engine's trials.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import RandomSampler
-from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
@@ -38,6 +37,7 @@ from optuna.trial import TrialState as OptunaState
 from ...scheduler.model.study import Observation, Scalar, StudySpec
 from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.strategies.base import comparison_epochs
+from ...tasks.objectives.read_side import GivenStudy, ReadSide
 
 Distributions = Mapping[str, BaseDistribution]
 
@@ -117,7 +117,7 @@ class StudyView:
     def study(self) -> optuna.Study:
         """The study that samplers see. It is new for each draw, because Optuna's study caches."""
         # A Study needs a sampler; ours are given the study as an argument instead.
-        return optuna.Study("view", _Storage(self), sampler=_UNUSED)
+        return optuna.Study("view", _Notes(self), sampler=_UNUSED)
 
     def _values(self, known: Observation) -> dict[int, float]:
         """Values by rung. The last rung, or 0 without rungs, stands for the whole training."""
@@ -166,41 +166,14 @@ def _attributes(trial: Trial) -> dict[str, Any]:
     return found
 
 
-class OneStudy(InMemoryStorage):
-    """A storage with the given trials, for samplers and evaluators to read.
-
-    Creating a study in Optuna's own storage would write a line to the log.
-    """
-
-    def __init__(self, trials: list[FrozenTrial], directions: list[StudyDirection]) -> None:
-        super().__init__()
-        self._shown = trials
-        self._directions = directions
-
-    def get_study_id_from_name(self, study_name: str) -> int:
-        """The id of the one study."""
-        return 0
-
-    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        """The study's directions."""
-        return self._directions
-
-    def get_all_trials(
-        self,
-        study_id: int,
-        deepcopy: bool = True,
-        states: Container[OptunaState] | None = None,
-    ) -> list[FrozenTrial]:
-        """All trials, or those in these states."""
-        return [trial for trial in self._shown if states is None or trial.state in states]
-
-
-class _Storage(OneStudy):
+class _Notes(ReadSide):
     """The storage of a view: samplers read its trials and write their notes."""
 
     def __init__(self, view: StudyView) -> None:
-        super().__init__(view.shown, view.directions)
         self._view = view
+        notes = view.noted_of_study
+        study = GivenStudy(("view",), view.directions, view.shown, system_attrs=notes)
+        super().__init__(lambda: {0: study})
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Keep what CMA-ES and NSGA-II need again. TPE's notes of joint draws are never read."""
@@ -209,10 +182,6 @@ class _Storage(OneStudy):
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
         """Keep NSGA-II's parents of a generation for as long as the same trials are shown."""
         self._view.noted_of_study[key] = value
-
-    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """What the sampler noted with the study."""
-        return self._view.noted_of_study
 
 
 _UNUSED = RandomSampler(seed=0)

@@ -18,10 +18,99 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
+from ...tasks.objectives.read_side import ReadSide
 from .mirror import Mirror, holds_ids
 
 
-class MirroredStorage(BaseStorage):
+class _Theirs:
+    """A study in a storage, as that has it."""
+
+    def __init__(self, storage: BaseStorage, study_id: int) -> None:
+        self.place = self._storage, self._id = storage, study_id
+
+    def place_of(self, trial_id: int) -> tuple[BaseStorage, int]:
+        """Return the storage that a trial is in, and its id there. KeyError if it is not there."""
+        return self._storage, trial_id
+
+    @property
+    def names(self) -> tuple[str]:
+        """The study's name."""
+        return (self._storage.get_study_name_from_id(self._id),)
+
+    @property
+    def directions(self) -> list[StudyDirection]:
+        """The direction of each objective."""
+        return self._storage.get_study_directions(self._id)
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """The attributes that its users wrote."""
+        return self._storage.get_study_user_attrs(self._id)
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """Those that Optuna's own code writes."""
+        return self._storage.get_study_system_attrs(self._id)
+
+    def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
+        """Return the trials in these states; None: all."""
+        return self._storage.get_all_trials(self._id, deepcopy=False, states=states)
+
+    def trial(self, trial_id: int) -> FrozenTrial:
+        """Return a copy of a trial. Raises KeyError if there is none."""
+        storage, number = self.place_of(trial_id)
+        return storage.get_trial(number)
+
+
+class _Ours(_Theirs):
+    """Our study, under the ids of the user's storage."""
+
+    def __init__(self, mirror: Mirror, numbers: dict[str, list[int]]) -> None:
+        super().__init__(mirror.here, mirror.study_here)
+        self._mirror = mirror
+        self._numbers = numbers
+
+    @property
+    def names(self) -> tuple[str]:
+        """The name there."""
+        return (self._mirror.storage.get_study_name_from_id(self._mirror.study_id),)
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """What was written on either side."""
+        self._mirror.sync()
+        return super().user_attrs
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """What Optuna's own code wrote here."""
+        kept = {key: value for key, value in super().system_attrs.items() if not holds_ids(key)}
+        ids = {key: [self._mirror.id_of(n) for n in found] for key, found in self._numbers.items()}
+        return kept | ids
+
+    def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
+        """Return the trials, with what was written on either side."""
+        self._mirror.sync()
+        return [self._with_id(trial) for trial in super().trials(states)]
+
+    def trial(self, trial_id: int) -> FrozenTrial:
+        """Return a copy of a trial, which has its id there."""
+        return self._with_id(super().trial(trial_id))
+
+    def place_of(self, trial_id: int) -> tuple[BaseStorage, int]:
+        """Return where one of our trials is, which the mirror knows by an id there."""
+        number = self._mirror.number_of(trial_id)
+        assert number is not None
+        here = self._storage
+        return here, here.get_trial_id_from_study_id_trial_number(self._id, number)
+
+    def _with_id(self, trial: FrozenTrial) -> FrozenTrial:
+        known = copy.copy(trial)
+        known._trial_id = self._mirror.id_of(trial.number)
+        return known
+
+
+class MirroredStorage(ReadSide):
     """The user's storage with one study that is ours."""
 
     def __init__(self, mirror: Mirror) -> None:
@@ -29,31 +118,6 @@ class MirroredStorage(BaseStorage):
         #: The study's attributes that are lists of ids, as numbers of trials. They are no results,
         #: and trainers and the user's storage, where trials have other ids, have their own.
         self._numbers: dict[str, list[int]] = {}
-
-    # -- studies ---------------------------------------------------------------------------------
-
-    def create_new_study(
-        self, directions: Sequence[StudyDirection], study_name: str | None = None
-    ) -> int:
-        return self._mirror.storage.create_new_study(directions, study_name)
-
-    def delete_study(self, study_id: int) -> None:
-        self._mirror.storage.delete_study(study_id)
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        storage, number = self._study(study_id)
-        storage.set_study_user_attr(number, key, value)
-        self._sync(study_id)
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        storage, number = self._study(study_id)
-        if study_id != self._mirror.study_id:
-            storage.set_study_system_attr(number, key, value)
-        elif holds_ids(key):
-            self._numbers[key] = [self.get_trial_number_from_id(trial_id) for trial_id in value]
-        else:
-            storage.set_study_system_attr(number, key, value)
-            self._mirror.storage.set_study_system_attr(study_id, key, value)
 
     def get_all_studies(self) -> list[FrozenStudy]:
         return self._mirror.storage.get_all_studies()
@@ -65,30 +129,43 @@ class MirroredStorage(BaseStorage):
             return mirror.study_id
         return mirror.storage.get_study_id_from_name(study_name)
 
-    def get_study_name_from_id(self, study_id: int) -> str:
-        return self._mirror.storage.get_study_name_from_id(study_id)
+    def _study(self, study_id: int) -> _Theirs:
+        mirror = self._mirror
+        if study_id == mirror.study_id:
+            return _Ours(mirror, self._numbers)
+        return _Theirs(mirror.storage, study_id)
 
-    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        storage, number = self._study(study_id)
-        return storage.get_study_directions(number)
+    def _of_trial(self, trial_id: int) -> _Theirs:
+        mirror = self._mirror
+        number = mirror.number_of(trial_id)
+        return _Theirs(mirror.storage, -1) if number is None else _Ours(mirror, self._numbers)
 
-    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        self._sync(study_id)
-        storage, number = self._study(study_id)
-        return storage.get_study_user_attrs(number)
+    def create_new_study(
+        self, directions: Sequence[StudyDirection], study_name: str | None = None
+    ) -> int:
+        return self._mirror.storage.create_new_study(directions, study_name)
 
-    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        storage, number = self._study(study_id)
-        attrs = storage.get_study_system_attrs(number)
+    def delete_study(self, study_id: int) -> None:
+        self._mirror.storage.delete_study(study_id)
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        storage, number = self._study(study_id).place
+        storage.set_study_user_attr(number, key, value)
+        if study_id == self._mirror.study_id:
+            self._mirror.sync()
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        storage, number = self._study(study_id).place
         if study_id != self._mirror.study_id:
-            return attrs
-        kept = {key: value for key, value in attrs.items() if not holds_ids(key)}
-        return kept | {key: self._ids(numbers) for key, numbers in self._numbers.items()}
-
-    # -- trials ----------------------------------------------------------------------------------
+            storage.set_study_system_attr(number, key, value)
+        elif holds_ids(key):
+            self._numbers[key] = [self.get_trial_number_from_id(trial_id) for trial_id in value]
+        else:
+            storage.set_study_system_attr(number, key, value)
+            self._mirror.storage.set_study_system_attr(study_id, key, value)
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        storage, number = self._study(study_id)
+        storage, number = self._study(study_id).place
         trial_id = storage.create_new_trial(number, template_trial)
         if study_id != self._mirror.study_id:
             return trial_id
@@ -102,13 +179,13 @@ class MirroredStorage(BaseStorage):
         param_value_internal: float,
         distribution: BaseDistribution,
     ) -> None:
-        storage, number = self._trial(trial_id)
+        storage, number = self._of_trial(trial_id).place_of(trial_id)
         storage.set_trial_param(number, param_name, param_value_internal, distribution)
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        storage, number = self._trial(trial_id)
+        storage, number = self._of_trial(trial_id).place_of(trial_id)
         changed = storage.set_trial_state_values(number, state, values)
         if state.is_finished():
             self._mirror.sync()
@@ -117,66 +194,17 @@ class MirroredStorage(BaseStorage):
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
     ) -> None:
-        storage, number = self._trial(trial_id)
+        storage, number = self._of_trial(trial_id).place_of(trial_id)
         storage.set_trial_intermediate_value(number, step, intermediate_value)
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        storage, number = self._trial(trial_id)
+        storage, number = self._of_trial(trial_id).place_of(trial_id)
         storage.set_trial_user_attr(number, key, value)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        storage, number = self._trial(trial_id)
+        storage, number = self._of_trial(trial_id).place_of(trial_id)
         storage.set_trial_system_attr(number, key, value)
-
-    def get_trial(self, trial_id: int) -> FrozenTrial:
-        storage, number = self._trial(trial_id)
-        trial = storage.get_trial(number)
-        return trial if storage is self._mirror.storage else self._with_id(trial)
-
-    def get_all_trials(
-        self,
-        study_id: int,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-    ) -> list[FrozenTrial]:
-        """The trials by number, with what was written on either side."""
-        self._sync(study_id)
-        storage, number = self._study(study_id)
-        trials = storage.get_all_trials(number, deepcopy, states)
-        if study_id != self._mirror.study_id:
-            return trials
-        return [self._with_id(trial) for trial in trials]
 
     def remove_session(self) -> None:
         self._mirror.here.remove_session()
         self._mirror.storage.remove_session()
-
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _sync(self, study_id: int) -> None:
-        if study_id == self._mirror.study_id:
-            self._mirror.sync()
-
-    def _study(self, study_id: int) -> tuple[BaseStorage, int]:
-        """Where the study is, and its id there."""
-        mirror = self._mirror
-        if study_id == mirror.study_id:
-            return mirror.here, mirror.study_here
-        return mirror.storage, study_id
-
-    def _trial(self, trial_id: int) -> tuple[BaseStorage, int]:
-        """Where the trial is, and its id there. KeyError if it is one of ours that is not."""
-        mirror = self._mirror
-        number = mirror.number_of(trial_id)
-        if number is None:
-            return mirror.storage, trial_id
-        here = mirror.here
-        return here, here.get_trial_id_from_study_id_trial_number(mirror.study_here, number)
-
-    def _ids(self, numbers: Sequence[int]) -> list[int]:
-        return [self._mirror.id_of(number) for number in numbers]
-
-    def _with_id(self, trial: FrozenTrial) -> FrozenTrial:
-        known = copy.copy(trial)
-        known._trial_id = self._mirror.id_of(trial.number)
-        return known

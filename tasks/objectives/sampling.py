@@ -57,7 +57,7 @@ class HostedStudy:
     def __init__(self, name: str, directions: Sequence[str], sampler: Any) -> None:
         ways = [StudyDirection[each.upper()] for each in directions]
         self._storage = TrainerStorage(name, ways)
-        self._storage.link = self
+        self._storage.reads.link = self
         self._study = TrainerStudy(name, self._storage, sampler, optuna.pruners.NopPruner())
         self._sampler = sampler
         self._trials: dict[int, ObjectiveTrial] = {}

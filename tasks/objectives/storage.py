@@ -1,10 +1,10 @@
 """The storage of Optuna that an objective sees in a trainer: one study, its trials, its attributes.
 
-Theory of operation. Reads come from a ``History``, which is brought up to date over the pipe when
-something reads other trials. Writes about the trial that runs here are kept in its history and go
-over the pipe at once, without an answer. The scheduler accepts them under the trial's fence, so a
-trainer that no longer counts writes nothing. Anything else that an objective may write, such as an
-enqueued trial, is a request that the scheduler answers.
+Theory of operation. Reads (``read_side``) come from a ``History``, which is brought up to date over
+the pipe when something reads other trials. Writes about the trial that runs here are kept in its
+history and go over the pipe at once, without an answer. The scheduler accepts them under the
+trial's fence, so a trainer that no longer counts writes nothing. Anything else that an objective
+may write, such as an enqueued trial, is a request that the scheduler answers.
 
 An objective that starts over in another attempt uploads its artifacts again, and Optuna gives each
 a new id. The k-th one takes the place of the k-th one before, so a trial has each of them once.
@@ -16,19 +16,18 @@ import copy
 import time
 from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
-from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
 from ...profiling.base.errors import UsageError
 from ..process.messages import number_text
 from .history import History
 from .objects import StoredObject, with_objects, with_objects_of
+from .read_side import ReadSide, changed, with_own_dicts
 from .wire import attribute, check_compatible, record_of, suggestion, user_attribute
 
 #: Seconds for which the other trials are taken to be as they were.
@@ -37,8 +36,6 @@ FRESH = 0.05
 FRESH_FOR_RUNNING = 0.001
 #: What the keys of Optuna's artifacts begin with; the value has an artifact's id.
 ARTIFACT = "artifacts:"
-_STUDY = 0
-_DICTS = ("params", "distributions", "user_attrs", "system_attrs", "intermediate_values")
 
 
 class Uplink(Protocol):
@@ -78,18 +75,85 @@ class Uplink(Protocol):
         """Raises ``Abandoned`` if the running trial must not go on here."""
 
 
-class TrainerStorage(BaseStorage):
-    """One study, whose id is 0. The ids of its trials are their numbers."""
+class TrainerReads:
+    """The study of a trainer as its objectives read it: its history, kept fresh over the link."""
 
     def __init__(self, name: str, directions: Sequence[StudyDirection]) -> None:
-        self._name = name
-        self._directions = list(directions)
+        self.names = (name,)
+        self.directions = directions
         self.history = History()
         self.link: Uplink | None = None
+        self._synced_at = -FRESH
+
+    def sync(self) -> None:
+        """Bring the other trials up to date."""
+        if self.link is not None:
+            for update in self.link.updates():
+                self.history.apply(update)
+        self._synced_at = time.monotonic()
+
+    def linked(self) -> Uplink:
+        """Return the link of the trial that runs. Raises RuntimeError if none does."""
+        if self.link is None:
+            raise RuntimeError("no trial runs here")
+        return self.link
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """The study's attributes, objects opened."""
+        self._refresh()
+        return with_objects(dict(self.history.user_attrs), self._open)
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """Those that Optuna's own code writes."""
+        self._refresh()
+        return dict(self.history.system_attrs)
+
+    def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
+        """Return the trials in these states; None: all."""
+        asks_for_running = states is not None and TrialState.RUNNING in states
+        self._refresh(FRESH_FOR_RUNNING if asks_for_running else FRESH)
+        found = self.history.select(states)
+        return [self._opened(trial) for trial in found] if self.history.have_objects else found
+
+    def trial(self, trial_id: int) -> FrozenTrial:
+        """Return a copy of a trial. Raises KeyError if there is none."""
+        return self._opened(with_own_dicts(self.known(trial_id)))
+
+    def known(self, trial_id: int) -> FrozenTrial:
+        """Return a trial as the history has it. Raises KeyError if there is none."""
+        if not 0 <= trial_id < len(self.history.trials):
+            raise KeyError(f"there is no trial {trial_id}")
+        return self.history.trials[trial_id]
+
+    def _refresh(self, fresh: float = FRESH) -> None:
+        if self.link is not None:
+            self.link.check()
+        if time.monotonic() - self._synced_at >= fresh:
+            self.sync()
+
+    def _opened(self, trial: FrozenTrial) -> FrozenTrial:
+        """Return ``trial``, or a copy of it if it has objects: they are opened when read."""
+        holds = trial.number in self.history.have_objects
+        return with_objects_of(trial, self._open) if holds else trial
+
+    def _open(self, stored: StoredObject) -> Any:
+        return self.linked().open(stored)
+
+
+class TrainerStorage(ReadSide):
+    """One study, whose id is 0. The ids of its trials are their numbers."""
+
+    WHERE = "inside an objective"
+
+    def __init__(self, name: str, directions: Sequence[StudyDirection]) -> None:
+        self.reads = TrainerReads(name, directions)
+        super().__init__(lambda: {0: self.reads})
+        self.history = self.reads.history
         self._running: int | None = None
         #: The artifacts of running trials that attempts before this one uploaded, by trial.
         self._uploaded: dict[int, list[str]] = {}
-        self._synced_at = -FRESH
 
     def begin(
         self,
@@ -102,8 +166,8 @@ class TrainerStorage(BaseStorage):
 
         It has ``system_attrs`` and has ``suggestions`` besides what the history knows of it.
         """
-        self.link = link
-        self.sync()
+        self.reads.link = link
+        self.reads.sync()
         self.history.apply({"n": number, "system_attrs": system_attrs, "suggestions": suggestions})
         trial = self.history.take(number)
         self._uploaded[number] = [key for key in trial.system_attrs if key.startswith(ARTIFACT)]
@@ -116,29 +180,12 @@ class TrainerStorage(BaseStorage):
 
     def resume(self, number: int, link: Uplink) -> None:
         """Go on with trial ``number``, which was suspended."""
-        self._running, self.link = number, link
+        self._running, self.reads.link = number, link
 
     def end(self, number: int) -> None:
         """Trial ``number`` has left: what the scheduler says of it counts."""
         self.history.leave(number)
         self._uploaded.pop(number, None)
-
-    def sync(self) -> None:
-        """Bring the other trials up to date."""
-        if self.link is not None:
-            for update in self.link.updates():
-                self.history.apply(update)
-        self._synced_at = time.monotonic()
-
-    # -- the study -------------------------------------------------------------------------------
-
-    def create_new_study(
-        self, directions: Sequence[StudyDirection], study_name: str | None = None
-    ) -> int:
-        _refuse("a new study in this storage")
-
-    def delete_study(self, study_id: int) -> None:
-        _refuse("deleting the study that the trial belongs to")
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
         self._annotate("user_attrs", key, value)
@@ -152,36 +199,10 @@ class TrainerStorage(BaseStorage):
         self._ask("annotate", writing={name: pair})
         self.history.apply({name: pair})
 
-    def get_study_id_from_name(self, study_name: str) -> int:
-        if study_name != self._name:
-            raise KeyError(f"there is no study {study_name!r}")
-        return _STUDY
-
-    def get_study_name_from_id(self, study_id: int) -> str:
-        return self._name
-
-    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        return self._directions
-
-    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        self._refresh()
-        return with_objects(dict(self.history.user_attrs), self._open)
-
-    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        self._refresh()
-        return dict(self.history.system_attrs)
-
-    def get_all_studies(self) -> list[FrozenStudy]:
-        """The one study."""
-        attributes = dict(self.history.user_attrs), dict(self.history.system_attrs)
-        return [FrozenStudy(self._name, None, *attributes, _STUDY, directions=self._directions)]
-
-    # -- trials ----------------------------------------------------------------------------------
-
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         answer = self._ask("add", **record_of(template_trial, self._keep))
         number = int(answer["number"])
-        self.sync()
+        self.reads.sync()
         self.history.apply({"n": number})
         return number
 
@@ -199,12 +220,11 @@ class TrainerStorage(BaseStorage):
             before = trial.distributions[param_name].to_internal_repr(trial.params[param_name])
             if (before, trial.distributions[param_name]) != (param_value_internal, distribution):
                 raise UsageError(f"{param_name} of trial {trial_id} was drawn already")
-        if trial_id != self._running or self._told_of(param_name):
+        if trial_id != self._running or self.reads.linked().told_of(param_name):
             found = suggestion(param_name, param_value_internal, distribution)
             self._write(trial_id, {"suggestions": [found]})
-        trial.params = {**trial.params, param_name: value}
-        trial.distributions = {**trial.distributions, param_name: distribution}
-        self.history.replace(trial)
+        entries = {"params": (param_name, value), "distributions": (param_name, distribution)}
+        self.history.replace(changed(trial, **entries))
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
@@ -225,11 +245,9 @@ class TrainerStorage(BaseStorage):
         self, trial_id: int, step: int, intermediate_value: float
     ) -> None:
         trial = self._updatable(trial_id)
-        trial.intermediate_values = {**trial.intermediate_values, step: intermediate_value}
-        self.history.replace(trial)
+        self.history.replace(changed(trial, intermediate_values=(step, intermediate_value)))
         if trial_id == self._running:
-            assert self.link is not None
-            self.link.report(intermediate_value, step)
+            self.reads.linked().report(intermediate_value, step)
         else:
             steps = [(step, number_text(intermediate_value))]
             self._ask("write", number=trial_id, writing={"steps": steps})
@@ -247,65 +265,13 @@ class TrainerStorage(BaseStorage):
         trial = self._updatable(trial_id)
         write = user_attribute if name == "user_attrs" else attribute
         self._write(trial_id, {name: [write(key, value, self._keep)]})
-        setattr(trial, name, {**getattr(trial, name), key: value})
-        self.history.replace(trial)
-
-    def get_trial(self, trial_id: int) -> FrozenTrial:
-        # Optuna writes into the dicts of the trial that it keeps.
-        trial = copy.copy(self._trial(trial_id))
-        for name in _DICTS:
-            setattr(trial, name, dict(getattr(trial, name)))
-        return self._with_objects(trial)
-
-    def get_all_trials(
-        self,
-        study_id: int,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-    ) -> list[FrozenTrial]:
-        asks_for_running = states is not None and TrialState.RUNNING in states
-        self._refresh(FRESH_FOR_RUNNING if asks_for_running else FRESH)
-        found = self.history.select(states)
-        if self.history.have_objects:
-            found = [self._with_objects(trial) for trial in found]
-        return copy.deepcopy(found) if deepcopy else found
-
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _refresh(self, fresh: float = FRESH) -> None:
-        if self.link is not None:
-            self.link.check()
-        if time.monotonic() - self._synced_at >= fresh:
-            self.sync()
-
-    def _keep(self, value: Any) -> str:
-        if self.link is None:
-            raise RuntimeError("no trial runs here")
-        return self.link.keep(value)
-
-    def _open(self, stored: StoredObject) -> Any:
-        if self.link is None:
-            raise RuntimeError("no trial runs here")
-        return self.link.open(stored)
-
-    def _with_objects(self, trial: FrozenTrial) -> FrozenTrial:
-        """``trial``, or a copy of it if it has objects: they are opened when they are read."""
-        return (
-            with_objects_of(trial, self._open)
-            if trial.number in self.history.have_objects
-            else trial
-        )
-
-    def _trial(self, trial_id: int) -> FrozenTrial:
-        if not 0 <= trial_id < len(self.history.trials):
-            raise KeyError(f"there is no trial {trial_id}")
-        return self.history.trials[trial_id]
+        self.history.replace(changed(trial, **{name: (key, value)}))
 
     def _updatable(self, trial_id: int) -> FrozenTrial:
-        """A copy of a trial that may be written."""
-        if self.link is not None:
-            self.link.check()
-        trial = self._trial(trial_id)
+        """Return a copy of a trial that may be written."""
+        if self.reads.link is not None:
+            self.reads.link.check()
+        trial = self.reads.known(trial_id)
         if trial.state.is_finished():
             raise UpdateFinishedTrialError(f"trial {trial_id} has ended and cannot be written")
         return copy.copy(trial)
@@ -315,18 +281,10 @@ class TrainerStorage(BaseStorage):
         if trial_id != self._running:
             self._ask("write", number=trial_id, writing=writing)
             return
-        assert self.link is not None
-        self.link.write(writing)
+        self.reads.linked().write(writing)
 
-    def _told_of(self, name: str) -> bool:
-        assert self.link is not None
-        return self.link.told_of(name)
+    def _keep(self, value: Any) -> str:
+        return self.reads.linked().keep(value)
 
     def _ask(self, kind: str, **body: Any) -> dict[str, Any]:
-        if self.link is None:
-            raise RuntimeError("no trial runs here")
-        return self.link.request(kind, **body)
-
-
-def _refuse(what: str) -> NoReturn:
-    raise NotImplementedError(f"{what} is not possible inside an objective")
+        return self.reads.linked().request(kind, **body)

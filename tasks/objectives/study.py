@@ -75,8 +75,7 @@ class TrainerStudy(optuna.Study):
 
     def stop(self) -> None:
         """Begin no more trials; those at work go on to their end."""
-        assert self.trainer_storage.link is not None
-        self.trainer_storage.link.request("stop")
+        self.trainer_storage.reads.linked().request("stop")
 
     def forget_cache(self) -> None:
         """Forget the trials that Optuna caches in this thread while a trial runs."""
@@ -133,7 +132,7 @@ class ObjectiveTrial(optuna.Trial):
     def should_prune(self) -> bool:
         """Ask the pruner. Where an attempt before went on, and that was accepted, so does this."""
         assert isinstance(self.study, TrainerStudy)
-        link = self.study.trainer_storage.link
+        link = self.study.trainer_storage.reads.link
         return not (link is not None and link.repeats()) and super().should_prune()
 
     def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
@@ -170,8 +169,7 @@ class AskingSampler(BaseSampler):
     ) -> Any:
         if isinstance(param_distribution, CategoricalDistribution):
             _check_choices(param_name, param_distribution.choices)
-        assert self._storage.link is not None
-        return self._storage.link.suggest(param_name, to_text(param_distribution))
+        return self._storage.reads.linked().suggest(param_name, to_text(param_distribution))
 
 
 def _alike(choice: Any, value: Any) -> bool:

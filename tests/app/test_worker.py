@@ -142,7 +142,7 @@ def speaks_nonsense(trial):
 
 def speaks_of_nothing(trial):
     trial.report(0.0, 1)
-    fence = trial.study.trainer_storage.link.run.task.fence
+    fence = trial.study.trainer_storage.reads.link.run.task.fence
     talk(b'{"op": "epoch", "trial": "st-0043", "fence": %d}\\n' % fence, 1)
     time.sleep(3600)
 

@@ -113,7 +113,7 @@ def test_what_a_sampler_notes_is_known_to_the_one_that_takes_over(kind):
     anew.updates, anew.ended = whole, [(n, "complete", [1.0]) for n in range(9)]
     anew.draw(9)
     for study in (before.asked._study, anew.asked._study):
-        study._storage.sync()
+        study._storage.reads.sync()
     noted = anew.asked._study._storage.history.system_attrs
     assert STUDY_NOTES not in anew.asked._study.trials[3].system_attrs
     if kind == "own":
