@@ -1,16 +1,18 @@
 """What all charts share: figures as plain JSON values, colours, axes, units and lanes.
 
 The page sets the colours of text, grid and background (light or dark). A trial's own colour is set
-here and is the same in every chart: from sand (worst) over green to blue (best), by rank. Users'
-text is escaped for Plotly, which interprets some HTML in labels.
+here and is the same in every chart: from sand (worst) over green to blue (best), by rank. Plotly
+interprets some HTML in labels, so a figure's texts are escaped as it enters a page, but ``Markup``.
 """
 
 from __future__ import annotations
 
 import html
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from ..common.text import count, number
 from ..ledger.summary import ranked
@@ -34,9 +36,15 @@ WIDE_LANES = 16
 LOG_SPAN = 50.0
 
 
-def escape(text: object) -> str:
-    """``text`` escaped for a Plotly label, which then shows it unchanged."""
-    return html.escape(str(text), quote=False)
+def labelled(value: Any) -> Any:
+    """Return a value of a figure with its texts escaped, so that Plotly shows them unchanged."""
+    if isinstance(value, Mapping):
+        return {name: labelled(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [labelled(each) for each in value]
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return html.escape(value, quote=False)
+    return value
 
 
 def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
@@ -78,11 +86,12 @@ def lanes_height(lanes: int) -> int:
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """A Plotly axis titled ``title``, with the settings ``more``."""
-    return {"title": {"text": escape(title)}, **more}
+    return {"title": {"text": title}, **more}
 
 
-def summary(trial: TrialRow) -> str:
-    """Hover text: the trial, its state and its parameters, one line each."""
-    lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {count(trial.epoch, 'epoch')}"]
-    lines += [f"{escape(name)} = {escape(number(v))}" for name, v in trial.params.items()]
-    return "<br>".join(lines)
+def summary(trial: TrialRow) -> Markup:
+    """Return hover text: the trial, its state and its parameters, one line each."""
+    epochs = count(trial.epoch, "epoch")
+    head = Markup("<b>trial {}</b> · {} · {}").format(trial.number, trial.state, epochs)
+    params = (f"{name} = {number(value)}" for name, value in trial.params.items())
+    return Markup("<br>").join([head, *params])

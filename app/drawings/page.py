@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from ..common.plain import encodable
 from ..common.text import count, duration, number
-from .charts import SCALE, shade
+from .charts import SCALE, labelled, shade
 
 _HERE = __name__.rpartition(".")[0]
 
@@ -38,7 +38,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    made.filters |= {"duration": duration, "moment": moment, "shown": _shown}
+    made.filters |= {"duration": duration, "labelled": labelled, "moment": moment, "shown": _shown}
     made.globals |= {"count": count, "icon": icon, "mark": mark, "style": style_sheet}
     return made
 

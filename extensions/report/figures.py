@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...app.drawings.charts import Figure, axis, colours, escape, is_log, summary, unit_of
+from markupsafe import Markup
+
+from ...app.drawings.charts import Figure, axis, colours, is_log, summary, unit_of
 from ...app.ledger.summary import front_of, ranked, sign
 from ...app.views.progress import best_of, scores
 
@@ -52,7 +54,9 @@ def history(
         "x": xs,
         "y": values,
         "text": [summary(trial) for _, trial in points],
-        "hovertemplate": f"%{{text}}<br>{escape(study.shown_metric)} = %{{y:.5g}}<extra></extra>",
+        "hovertemplate": Markup("%{{text}}<br>{} = %{{y:.5g}}<extra></extra>").format(
+            study.shown_metric
+        ),
         "marker": {"color": [colour[t.id] for _, t in points], "size": 10},
     }
     line = {
@@ -62,7 +66,7 @@ def history(
         "x": xs,
         "y": best,
         "line": {"shape": "hv", "width": 2, "color": "ink"},
-        "hovertemplate": "best so far %{y:.5g}<extra></extra>",
+        "hovertemplate": Markup("best so far %{y:.5g}<extra></extra>"),
     }
     x_axis = axis(f"time since submission ({unit})") if by == "time" else axis("trial")
     y_axis = axis(study.shown_metric, type="log" if is_log(values) else "linear")
@@ -87,8 +91,10 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         "name": "trial",
         "x": coordinates[0],
         "y": coordinates[1],
-        "text": [f"{summary(trial)}<br>{escape(scores(study, trial))}" for trial in order],
-        "hovertemplate": "%{text}<extra></extra>",
+        "text": [
+            Markup("{}<br>{}").format(summary(trial), scores(study, trial)) for trial in order
+        ],
+        "hovertemplate": Markup("%{text}<extra></extra>"),
         "marker": {
             "color": [colour[trial.id] for trial in order],
             "size": [13 if trial in ahead else 8 for trial in order],
@@ -145,11 +151,11 @@ def best_so_far(
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": escape(study.name),
+                    "name": study.name,
                     "x": [n if by == "epochs" else at / scale for n, at, _ in shown],
                     "y": best,
                     "line": {"shape": "hv", "width": 2.5, "color": colour},
-                    "hovertemplate": f"{escape(study.name)}: %{{y:.5g}}<extra></extra>",
+                    "hovertemplate": Markup("{}: %{{y:.5g}}<extra></extra>").format(study.name),
                 }
             )
     if not traces:
@@ -191,6 +197,8 @@ def learning_curves(
         key=lambda trial: (trial.id == top, -rank.get(trial.id, len(trials))),
     )
     traces, dotted = [], len(worst_first) <= DOTTED
+    hover = Markup("%{{text}}<br>epoch %{{x}}: {} = %{{y:.5g}}<extra></extra>")
+    hover = hover.format(study.shown_metric)
     for trial in worst_first:
         rows, best = curves[trial.id], trial.id == top
         traces.append(
@@ -202,8 +210,7 @@ def learning_curves(
                 "x": [row.epoch for row in rows],
                 "y": [row.value for row in rows],
                 "text": summary(trial),
-                "hovertemplate": f"%{{text}}<br>epoch %{{x}}: {escape(study.shown_metric)}"
-                " = %{y:.5g}<extra></extra>",
+                "hovertemplate": hover,
                 "line": {"color": colour[trial.id], "width": 3.5 if best else 1.4},
                 "marker": {"size": 8 if best else 5},
                 "opacity": 1.0 if best else 0.75,

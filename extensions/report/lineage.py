@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from ...app.drawings.charts import Figure, colours, lanes_height, summary
 from ...scheduler.model.study import number_of
 
@@ -29,7 +31,7 @@ def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
             "x": [trial.origin_epoch or 0, trial.epoch],
             "y": [trial.number, trial.number],
             "text": summary(trial),
-            "hovertemplate": "%{text}<br>epoch %{x}<extra></extra>",
+            "hovertemplate": Markup("%{text}<br>epoch %{x}<extra></extra>"),
             "line": {"color": colour[trial.id], "width": 4},
             "marker": {"size": 6},
         }

@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from ...app.common.text import number
-from ...app.drawings.charts import LANE, MARGIN, SCALE, Figure, axis, escape, is_log, shade
+from ...app.drawings.charts import LANE, MARGIN, SCALE, Figure, axis, is_log, shade
 from ...app.ledger.summary import ranked
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ MAX_EVEN_TICKS = 6
 
 def importances(found: Importances) -> Figure:
     """One bar per parameter, the most important one on top."""
-    names = [escape(name) for name in reversed(found.shares)]
+    names = list(reversed(found.shares))
     shares = list(reversed(found.shares.values()))
     trace = {
         "type": "bar",
@@ -29,7 +31,7 @@ def importances(found: Importances) -> Figure:
         "y": names,
         "text": [f"{100 * share:.0f} %" for share in shares],
         "textposition": "auto",
-        "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
+        "hovertemplate": Markup("%{y}: %{x:.3f}<extra></extra>"),
         "marker": {"color": shade(1.0)},
     }
     layout = {
@@ -75,23 +77,23 @@ def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
         )
         ticks = {text: index for index, text in enumerate(order)}
         return {
-            "label": escape(name),
+            "label": name,
             "values": [ticks[number(v)] for v in values],
             "tickvals": list(ticks.values()),
-            "ticktext": [escape(text) for text in order],
+            "ticktext": order,
             "range": [-0.15, len(order) - 0.85],
         }
     if is_log(numbers):
         low, high = math.log10(min(numbers)), math.log10(max(numbers))
         powers = range(math.ceil(low), math.floor(high) + 1)
         return {
-            "label": escape(name),
+            "label": name,
             "values": [math.log10(value) for value in numbers],
             "tickvals": list(powers),
             "ticktext": [f"{10.0**power:g}" for power in powers],
             "range": [low, high],
         }
-    return {"label": escape(name), "values": numbers}
+    return {"label": name, "values": numbers}
 
 
 def _sort_key(value: Any) -> tuple[float, str]:

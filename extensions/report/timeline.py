@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from ...app.common.text import duration
 from ...app.drawings.charts import (
     STUDIES,
     Figure,
     axis,
     colours,
-    escape,
     lanes_height,
     summary,
     unit_of,
@@ -56,7 +57,7 @@ def timeline(
         [end - begin for begin, end in spans],
         [colour[trial.id] for trial in names],
         [
-            f"{summary(trial)}<br>{_words(run)}<br>{begin:.4g} to {end:.4g} {unit}"
+            Markup("<br>").join((summary(trial), _words(run), f"{begin:.4g} to {end:.4g} {unit}"))
             for trial, (_, run), (begin, end) in zip(names, placed, spans, strict=True)
         ],
     )
@@ -96,8 +97,9 @@ def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float)
         [1e3 * (end - begin) for _, _, begin, end, _ in held],  # Plotly has dates in milliseconds
         [colour[study_of_trial(trial)] for _, trial, *_ in held],
         [
-            f"<b>{escape(trial)}</b><br>{words}<br>{duration(end - begin)} from"
-            f" {_date(begin)[11:19]}"
+            Markup("<b>{}</b><br>{}<br>{} from {}").format(
+                trial, words, duration(end - begin), _date(begin)[11:19]
+            )
             for _, trial, begin, end, words in held
         ],
     )
@@ -154,13 +156,13 @@ def _bars(  # noqa: PLR0917 - what a bar has, one list each
         "orientation": "h",
         "base": begins,
         "x": lengths,
-        "y": [escape(lane) for lane in lanes],
+        "y": lanes,
         "text": [str(number) if k in longest else "" for k, number in enumerate(numbers)],
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
         "customdata": texts,
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "hovertemplate": Markup("%{customdata}<extra></extra>"),
         "marker": {"color": shades},
     }
 
@@ -172,7 +174,7 @@ def _figure(bars: dict[str, Any], x_axis: dict[str, Any], lane_of: Mapping[Slot,
         "yaxis": {
             "type": "category",
             "categoryorder": "array",
-            "categoryarray": [escape(lane) for lane in reversed(lanes)],
+            "categoryarray": lanes[::-1],
         },
         "height": lanes_height(len(lanes)),
         "bargap": 0.22,

@@ -11,6 +11,8 @@ from math import log10
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from ....app.common.text import count, number
 from ....app.drawings.charts import (
     LANE,
@@ -19,7 +21,6 @@ from ....app.drawings.charts import (
     UNRANKED,
     Figure,
     axis,
-    escape,
     lanes_height,
     shade,
 )
@@ -41,8 +42,11 @@ def heat(profiles: Sequence[Profiled]) -> Figure | None:
     most = [max((abs(v) for v in row if v is not None), default=0.0) or 1.0 for row in values]
     trace = {
         "type": "heatmap",
-        "x": [f"trial {number_of(each.trial)}<br>epoch {each.epoch}" for each in profiles],
-        "y": [escape(name) for name in names],
+        "x": [
+            Markup("trial {}<br>epoch {}").format(number_of(each.trial), each.epoch)
+            for each in profiles
+        ],
+        "y": names,
         "z": [
             [None if v is None else v / top for v in row]
             for row, top in zip(values, most, strict=True)
@@ -50,7 +54,7 @@ def heat(profiles: Sequence[Profiled]) -> Figure | None:
         "zmin": 0,
         "zmax": 1,
         "text": [["" if v is None else number(v) for v in row] for row in values],
-        "hovertemplate": "%{x}<br>%{y} %{text}<extra></extra>",
+        "hovertemplate": Markup("%{x}<br>%{y} %{text}<extra></extra>"),
         "colorscale": [[0, shade(0.0)], [0.5, shade(0.5)], [1, shade(1.0)]],
         "xgap": 2,
         "ygap": 1,
@@ -76,11 +80,14 @@ def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
         "x": [x for x, _ in points.values()],
         "y": [y for _, y in points.values()],
         "text": [
-            f"workload {name[:12]}{' of this study' if name in own else ''}<br>"
-            + ("in no cluster" if label is None else f"cluster {label}")
+            Markup("workload {}{}<br>{}").format(
+                name[:12],
+                " of this study" if name in own else "",
+                "in no cluster" if label is None else f"cluster {label}",
+            )
             for name, label in zip(points, of, strict=True)
         ],
-        "hovertemplate": "%{text}<extra></extra>",
+        "hovertemplate": Markup("%{text}<extra></extra>"),
         "marker": {
             "size": 12,
             "symbol": ["square" if name in own else "circle" for name in points],
@@ -115,11 +122,12 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
                 "mode": "lines+markers+text",
                 "x": widths,
                 "y": [1 / geometric_mean(found[size]) for size in widths],
-                "text": [""] * (len(widths) - 1) + [escape(config_text(config))],
+                "text": [""] * (len(widths) - 1) + [config_text(config)],
                 "textposition": "top center",
                 "customdata": [count(len(found[size]), "window") for size in widths],
-                "hovertemplate": f"{escape(config_text(config))}<br>batch size %{{x}}: %{{y:.2f}}"
-                ", %{customdata}<extra></extra>",
+                "hovertemplate": Markup(
+                    "{}<br>batch size %{{x}}: %{{y:.2f}}, %{{customdata}}<extra></extra>"
+                ).format(config_text(config)),
                 "line": {"color": colour, "width": 2},
                 "marker": {"size": 8, "color": colour},
             }
@@ -147,10 +155,10 @@ def speedups(found: Sequence[TriedConfiguration]) -> Figure | None:
         "orientation": "h",
         "base": 1,
         "x": [speeds[name] - 1 for name in names],
-        "y": [escape(name) for name in names],
+        "y": names,
         "text": [f"{speeds[name]:.2f}" for name in names],
         "textposition": "auto",
-        "hovertemplate": "%{y}: %{text}<extra></extra>",
+        "hovertemplate": Markup("%{y}: %{text}<extra></extra>"),
         "marker": {"color": [shade(1.0) if speeds[name] > 1 else shade(0.0) for name in names]},
     }
     layout = {

@@ -207,6 +207,9 @@ def test_a_hostile_name_stays_text(tmp_path):
     assert page.rows[0][2] == HOSTILE
     shown = page.figures["curves"]["layout"]["yaxis"]["title"]["text"]
     assert shown.startswith("&lt;/script&gt;")
+    hover = page.figures["curves"]["data"][0]["hovertemplate"]
+    assert hover.startswith("%{text}<br>epoch %{x}: &lt;/script&gt;")
+    assert hover.endswith(" = %{y:.5g}<extra></extra>")
 
 
 @pytest.mark.parametrize("turns", [0, 4])
