@@ -140,7 +140,7 @@ class CostTable:
         if moved or width not in own.planned or width in own.by_steps:
             own.revise(own.planned, width, mean)
             known.changes += 1
-        own.by_steps.discard(width)
+            own.by_steps.discard(width)
         return moved
 
     def observe_window(

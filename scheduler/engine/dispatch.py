@@ -335,7 +335,7 @@ class Dispatcher:
             for slot in slots:
                 device.fences[slot] = segment.fence
             self._core.touch(device)
-        final = segment.last == trial.target
+        final = trial.epoch + n == trial.target
         must_be_durable = final and not widths
         copies: tuple[int, ...] = ()
         if not widths and study.spec.id in self._core.extensions.by_study:

@@ -261,7 +261,7 @@ class Epochs:
             and not attempt.leaves
             and self._may_continue_on(study, members)
             and self._planning.width(study, trial) == width
-            and not self._planning.has_window(trial)
+            and trial.id not in self._state.windows
             and not preempted
             # If the estimates changed, its width may be wrong.
             and not (self._state.dirty and width > 1)

@@ -1,8 +1,8 @@
 """Events: what happened. They are the engine's only inputs, and the ledger keeps them as the truth.
 
 Every event carries ``at`` (seconds, the runner's clock) and ``cause``: the id of the decision that
-it answers, empty for what comes from outside. Events never change. A wrong event is refused when it
-is handled.
+it answers, empty for what comes from outside. Events never change: all kinds, those of extensions
+too, are made by ``value_class``. A wrong event is refused when it is handled.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class StudyState:
 
     def ends(self, trial: Trial) -> bool:
         """Whether the trial is trained no more, because its study has reached a limit."""
-        return self.ending and trial.id != self.finishes
+        return self.finishes is not None and trial.id != self.finishes
 
     @property
     def runnable(self) -> bool:
