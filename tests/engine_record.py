@@ -219,6 +219,7 @@ class Said(list[Any]):
         waits = self.waits.get(value.id, Waits())
         windows = self.windows.get(value.study, PastWindows())
         return [
+            ("state_hash", value.state_hash, ""),
             ("window", windows.widest.get(value.id, 0), 0),
             ("cut_windows", windows.cut.get(value.id, 0), 0),
             ("queued_at", waits.queued_at, None),

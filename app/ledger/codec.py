@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 #: Version of the bodies; it grows when a kind of event or a field is added.
 VERSION = 25
 
+#: Stands for any value of a field that follows from others.
+_ANY = object()
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS: dict[str, Any] = {
+    # Of trials: it is the last one of ``hashes``.
+    "state_hash": _ANY,
     "shuffle": False,
     # Of trials of studies that were over: extensions have this now.
     "suspect": [],
@@ -356,6 +360,8 @@ def _is_removed(problem: ErrorDetails) -> bool:
     if problem["type"] != "unexpected_keyword_argument" or field not in REMOVED_FIELDS:
         return False
     given, read = problem["input"], REMOVED_FIELDS[field]
+    if read is _ANY:
+        return True
     return type(given) is type(read) and bool(given == read)
 
 

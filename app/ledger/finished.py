@@ -99,7 +99,6 @@ def past_trial(
         target=row.target,
         epoch=row.epoch,
         value=row.value,
-        state_hash=last.state_hash if last else "",
         signature=last.signature if last else "",
         members=tuple(Member(device, slot) for device, slot in json.loads(row.members)),
         failure=failure,

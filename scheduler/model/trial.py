@@ -182,8 +182,6 @@ class Trial:
     epoch: int = 0
     #: The study's metric at the last accepted epoch, or what its objective returned.
     value: float | None = None
-    #: The state hash after ``epoch``; empty before the first one.
-    state_hash: str = ""
     #: The numeric signature of the last accepted epoch; empty before the first one.
     signature: str = ""
     #: The fence of its open attempt; 0 if it has none.
@@ -235,6 +233,11 @@ class Trial:
     def feasible(self) -> bool:
         """Whether it violates no constraint."""
         return all(excess <= 0 for _, excess in self.constraints)
+
+    @property
+    def state_hash(self) -> str:
+        """The state hash after its last accepted epoch; empty before its first own one."""
+        return self.hashes.get(self.epoch, "")
 
     @property
     def begin(self) -> int:

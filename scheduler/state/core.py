@@ -132,7 +132,7 @@ class Core:
             trial.constraints = tuple(
                 (name, metrics[name] - bound) for name, bound in study.spec.constraints
             )
-        trial.state_hash = trial.hashes[epoch] = state_hash
+        trial.hashes[epoch] = state_hash
         self.changes.trials[trial.id] = trial
         self.moved[study.spec.id] = None
 
