@@ -68,7 +68,7 @@ class Epochs:
             return
         attempt = self._state.attempts.get(event.fence)
         if attempt is None or attempt.segment.widths:
-            raise Refused(f"{trial.id} was to train no epoch")
+            raise Refused(f"{trial.id} was to measure widths, and to train no epoch")
         if event.epoch != trial.epoch + 1:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
         if event.draws_digest:
