@@ -147,7 +147,7 @@ def _run(
     """
     from ..spec.contracts import check_environment
     from ..spec.options import parse_limits
-    from ..study.handle import ASIDE, DETACH, ENVIRONMENT, LIMITS, SUBMITTED
+    from ..study.handle import running
 
     check_environment(environment)
     given = None if limits is None else parse_limits(limits)
@@ -160,20 +160,13 @@ def _run(
         from ..study.study_file import run_study_file as runs
     else:
         from ..study.script import run_script as runs
-    detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
-    named, limited = ENVIRONMENT.set(environment), LIMITS.set(given)
     aside = list[str]()
-    told = ASIDE.set(aside)
-    try:
+    with running(
+        detach=detach, environment=environment, limits=given, submitted=studies, aside=aside
+    ):
         source = _source(script, as_module=as_module)
         with _services_ahead(source) if source.suffix == ".py" else nullcontext():
             runs(script, arguments)
-    finally:
-        ASIDE.reset(told)
-        ENVIRONMENT.reset(named)
-        LIMITS.reset(limited)
-        DETACH.reset(detached)
-        SUBMITTED.reset(collected)
     return aside
 
 

@@ -23,13 +23,10 @@ from ..spec.plan import StudyPlan
 from ..spec.sampler_options import LOCAL, NOT_OPTUNAS, OWN
 from .elsewhere import Elsewhere, is_elsewhere, open_elsewhere
 from .handle import (
-    AS_OPTUNA,
-    ENVIRONMENT,
-    LIMITS,
-    SENT_FOR,
     StudyHandle,
     in_trainer,
     refuse_in_trainer,
+    script_run,
 )
 from .renamed_arguments import in_groups
 from .study import Study
@@ -124,10 +121,10 @@ def create_study(
         replicates=replicates,
         fuse=fuse,
         resources=resources,
-        limits=LIMITS.get() if limits is None else limits,
+        limits=script_run().limits if limits is None else limits,
         system=system,
         share=share,
-        environment=ENVIRONMENT.get() if environment is None else environment,
+        environment=script_run().environment if environment is None else environment,
     )
     name = check_name(study_name)
     if not isinstance(load_if_exists, bool):
@@ -142,7 +139,7 @@ def create_study(
         )
         return _in_step(_directed(plan, other), settings, other)
     numbered = None
-    if study_name is not None and AS_OPTUNA.get() and not load_if_exists:
+    if study_name is not None and script_run().as_optuna and not load_if_exists:
         numbered = partial(_free_name, settings, name)
         name = numbered()
     # A generated name is already an id.
@@ -205,7 +202,7 @@ def load_study(
 def _reference(study: Study) -> tuple[Any, ...]:
     """How a study is pickled: it is loaded again, by its id, where it is unpickled."""
     if PICKLES_CODE.get():
-        if study.id == SENT_FOR.get():
+        if study.id == script_run().sent_for:
             return OwnStudy, ()
         raise TypeError("another study cannot be sent with code: load it inside the objective")
     if study._elsewhere is not None:
@@ -248,7 +245,7 @@ def _free_name(settings: Settings, name: str) -> str:
 def _tools(plan: StudyPlan) -> tuple[Any, Any]:
     """The sampler and the pruner of the study as Optuna's objects; None for Optuna's own."""
     # Optuna's own is not seeded.
-    is_own = plan.sampler in (*NOT_OPTUNAS, LOCAL, OWN) or AS_OPTUNA.get()
+    is_own = plan.sampler in (*NOT_OPTUNAS, LOCAL, OWN) or script_run().as_optuna
     if plan.optuna_sampler is not None or is_own:
         return plan.optuna_sampler, plan.optuna_pruner
     from ..optuna_bridge.local_samplers import make_sampler

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import Observation, StudySpec
@@ -27,21 +29,45 @@ if TYPE_CHECKING:
     from ..optuna_bridge.storage import LedgerStorage
 
 
-#: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
-DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
-#: Set while a function of Optuna's is called that is ours: it does what Optuna's would.
-AS_OPTUNA: ContextVar[bool] = ContextVar("AS_OPTUNA", default=False)
-#: Set by the command line: the environment of studies that name none.
-ENVIRONMENT: ContextVar[str | None] = ContextVar("ENVIRONMENT", default=None)
-#: Set by the command line: the limits of studies that give none.
-LIMITS: ContextVar[Limits | None] = ContextVar("LIMITS", default=None)
-#: The id of the study for which code is sent: where the code refers to it, it is the trainer's.
-SENT_FOR: ContextVar[str | None] = ContextVar("SENT_FOR", default=None)
-#: Set by the command line to a list, to which every study that a script submits is added.
-SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", default=None)
-#: Set by the command line to a list, to which each study of a script of Optuna's is added that did
-#: not run on devices, as the reason why.
-ASIDE: ContextVar[list[str] | None] = ContextVar("ASIDE", default=None)
+@dataclass(frozen=True, slots=True)
+class ScriptRun:
+    """The circumstances in which a script makes and runs its studies."""
+
+    #: ``penstock submit`` runs it: ``optimize`` returns after submitting.
+    detach: bool = False
+    #: The environment of studies that name none.
+    environment: str | None = None
+    #: The limits of studies that give none.
+    limits: Limits | None = None
+    #: The command line's list, to which every study that the script submits is added; None: the
+    #: command line runs no script here.
+    submitted: list[StudyHandle] | None = None
+    #: The command line's list, to which each study of a script of Optuna's is added that did not
+    #: run on devices, as the reason why.
+    aside: list[str] | None = None
+    #: A function of Optuna's is called that is ours: it does what Optuna's would.
+    as_optuna: bool = False
+    #: The id of the study for which code is sent: where the code refers to it, it is the trainer's.
+    sent_for: str | None = None
+
+
+_PLAIN = ScriptRun()
+_RUN: ContextVar[ScriptRun] = ContextVar("SCRIPT_RUN", default=_PLAIN)
+
+
+def script_run() -> ScriptRun:
+    """Return the circumstances in which this code runs."""
+    return _RUN.get()
+
+
+@contextmanager
+def running(**changed: Any) -> Iterator[None]:
+    """Change fields of ``script_run()`` for the time of the block."""
+    token = _RUN.set(replace(_RUN.get(), **changed))
+    try:
+        yield
+    finally:
+        _RUN.reset(token)
 
 
 class StudyHandle:
@@ -126,7 +152,7 @@ class StudyHandle:
         self._note_used()
 
     def _note_used(self) -> None:
-        submitted = SUBMITTED.get()
+        submitted = script_run().submitted
         if submitted is not None and self not in submitted:
             submitted.append(self)
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from .handle import AS_OPTUNA, ASIDE, StudyHandle
+from .handle import StudyHandle, running, script_run
 
 
 class _Studies:
@@ -91,7 +91,7 @@ def on_devices(say: Callable[[str], None]) -> Iterator[None]:
         for name, function in plain.items():
             for holder in modules:
                 setattr(holder, name, function)
-        if (aside := ASIDE.get()) is not None:
+        if (aside := script_run().aside) is not None:
             aside += studies.aside()
 
 
@@ -103,11 +103,8 @@ def _ours(function: Any, studies: _Studies) -> Any:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        token = AS_OPTUNA.set(True)
-        try:
+        with running(as_optuna=True):
             study = ours(*args, **kwargs)
-        finally:
-            AS_OPTUNA.reset(token)
         studies.add(study._handle)
         return study
 

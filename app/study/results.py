@@ -18,7 +18,7 @@ from ...tasks.objectives.objects import (
 from ...tasks.objectives.optimizers import guard
 from ..host.tracebacks import to_the_user
 from ..spec.warm_start import shown
-from .handle import AS_OPTUNA, DETACH, SUBMITTED, StudyHandle, in_trainer
+from .handle import StudyHandle, in_trainer, script_run
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -44,7 +44,7 @@ class ReadableStudy(optuna.Study):
         """``elsewhere`` is a study in a storage of the user's, which keeps this one in step."""
         self._handle = handle
         self._elsewhere = elsewhere
-        self._made_by_optuna = AS_OPTUNA.get()
+        self._made_by_optuna = script_run().as_optuna
         storage = handle.storage() if elsewhere is None else elsewhere.joined()
         super().__init__(handle.name_in_storage, storage, sampler, pruner)
         guard()  # what a study kept in step, or ask(), shows to the sampler here
@@ -133,7 +133,8 @@ class ReadableStudy(optuna.Study):
         Under ``penstock submit`` that of a study just submitted is no result: it raises NoTrial.
         """
         front = super().best_trials
-        if not front and DETACH.get() and self._handle in (SUBMITTED.get() or ()):
+        run = script_run()
+        if not front and run.detach and self._handle in (run.submitted or ()):
             from ..optuna_bridge.frozen_trials import NoTrial
 
             raise NoTrial("no trial is complete yet: the study was only submitted")

@@ -29,7 +29,7 @@ from ..script_objects.changed import Changed
 from ..script_objects.records import RecordRelay
 from ..spec.space import check_params, parse_space
 from ..spec.warm_start import fitting, observation, of_frozen, of_study
-from .handle import DETACH, SENT_FOR, SUBMITTED, refuse_in_trainer
+from .handle import refuse_in_trainer, running, script_run
 from .results import ReadableStudy
 from .submission import CannotTravel, begin, is_local, submit_local, submit_scheduled
 from .watching import (
@@ -128,12 +128,12 @@ class Study(ReadableStudy):
         trial_callbacks, logs = sort_callbacks(callbacks)
         for log in logs:
             log.check()
-        if not DETACH.get():
+        if not script_run().detach:
             self._handle.reader()  # raises before anything starts if the ledger is elsewhere
         self._sync()
-        ended = set() if DETACH.get() else self._ended(func, space)
+        ended = set() if script_run().detach else self._ended(func, space)
         changed = self._changed_by(func, space)
-        heard = bool(trial_callbacks) and not DETACH.get()
+        heard = bool(trial_callbacks) and not script_run().detach
         with listening(self._handle) if heard else nullcontext():
             try:
                 self._submit(
@@ -149,7 +149,7 @@ class Study(ReadableStudy):
                 calls: Any = trial_callbacks
                 super().optimize(func, n_trials, timeout, n_jobs, classes, calls, gc_after_trial)
                 return
-            if DETACH.get():
+            if script_run().detach:
                 return
             try:
                 row = self._watch(
@@ -167,14 +167,14 @@ class Study(ReadableStudy):
                     unwritten=ended,
                 )
             except KeyboardInterrupt:
-                if SUBMITTED.get() is None:  # otherwise the command line says so
+                if script_run().submitted is None:  # otherwise the command line says so
                     sys.stderr.write(f"\n{detached_message(self.study_name, self.id)}\n")
                 raise
         self._sync()
         self._hand_back(changed)
         if row.paused_itself or (row.status == "failed" and not caught):
             raise failure_of(self._handle, row)
-        if show_progress and SUBMITTED.get() is None:  # otherwise the command line says it
+        if show_progress and script_run().submitted is None:  # otherwise the command line says it
             show_failures(self._handle.reader(), row, ended)
             if has_command("report"):
                 typed = in_shell(self.study_name, self.id)
@@ -211,13 +211,10 @@ class Study(ReadableStudy):
         heard: bool = False,
     ) -> None:
         refuse_in_trainer("optimize() and submit()")
-        token = SENT_FOR.set(self.id)
-        try:
+        with running(sent_for=self.id):
             self._send(
                 func, n_trials, space, devices, catches=catches, heard=heard, changed=changed
             )
-        finally:
-            SENT_FOR.reset(token)
         if self._handle.announce is not None:
             self._handle.announce()
         self._use_ledger()
@@ -278,7 +275,7 @@ class Study(ReadableStudy):
 
     def _changed_by(self, func: Any, space: Mapping[str, Any] | None) -> Changed | None:
         """What an objective changes of this script's; None where nobody waits for its trials."""
-        if DETACH.get() or not is_local(self._handle, func, space):
+        if script_run().detach or not is_local(self._handle, func, space):
             return None
         return Changed(func, [each.name.lower() for each in self.directions], self._relay())
 

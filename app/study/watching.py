@@ -13,7 +13,7 @@ from ...scheduler.model.retry import ENDS_STUDY
 from ...scheduler.model.trial import FINAL, TrialState
 from ..common.text import in_shell
 from ..extensions import has_command
-from .handle import SUBMITTED, StudyHandle
+from .handle import StudyHandle, script_run
 
 if TYPE_CHECKING:
     from ..host.settings import Settings
@@ -122,7 +122,7 @@ def watch(
     from .epoch_callbacks import Feed
 
     reader, settings = handle.reader(), handle.settings
-    if options.get("show", True) and SUBMITTED.get() == [handle] and has_command("ui"):
+    if options.get("show", True) and script_run().submitted == [handle] and has_command("ui"):
         from rich.text import Text
 
         from ..common.console import PlainConsole

@@ -535,14 +535,14 @@ if "refuse" in sys.argv:
     penstock.create_study(direction="up")
 if "interrupt" in sys.argv:
     import penstock
-    from penstock.app.study.handle import SUBMITTED
-    SUBMITTED.get().append(penstock.load_study("digits"))  # as optimize() does
+    from penstock.app.study.handle import script_run
+    script_run().submitted.append(penstock.load_study("digits"))  # as optimize() does
     raise KeyboardInterrupt
 if "submit" in sys.argv:
     import penstock
-    from penstock.app.study.handle import SUBMITTED
+    from penstock.app.study.handle import script_run
     study = penstock.create_study(study_name="later")
-    SUBMITTED.get().append(study._handle)  # as submit() does
+    script_run().submitted.append(study._handle)  # as submit() does
     if "own" in sys.argv: print(study.trials[0])
     print(study.best_trials[0] if "first" in sys.argv else study.best_trial)
     print("not run")

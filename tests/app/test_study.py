@@ -11,7 +11,7 @@ from penstock import ASHA, FullBudget, TrialFailed, UsageError, create_study, lo
 from penstock.app import extensions
 from penstock.app.optuna_bridge.frozen_trials import best
 from penstock.app.study import watching
-from penstock.app.study.handle import DETACH, SUBMITTED
+from penstock.app.study.handle import running, script_run
 from penstock.app.views import live
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.model.writing import Writing
@@ -336,12 +336,12 @@ def test_under_the_command_line_only_that_says_that_the_study_goes_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(live, "follow", interrupted)
-    collected = SUBMITTED.set([])
-    try:
-        with FakeScheduler(settings), pytest.raises(KeyboardInterrupt):
-            quiet(create_study(**GRID), SPACE)
-    finally:
-        SUBMITTED.reset(collected)
+    with (
+        running(submitted=[]),
+        FakeScheduler(settings),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        quiet(create_study(**GRID), SPACE)
     assert "goes on" not in capsys.readouterr().err
 
 
@@ -350,12 +350,8 @@ def test_under_the_command_line_the_pages_are_named_if_they_are_there(
     settings, started, capsys, monkeypatch, there
 ):
     monkeypatch.setattr(watching, "has_command", {"ui": there}.__getitem__)
-    collected = SUBMITTED.set([])
-    try:
-        with FakeScheduler(settings):
-            create_study(**GRID).optimize(objective, SPACE)
-    finally:
-        SUBMITTED.reset(collected)
+    with running(submitted=[]), FakeScheduler(settings):
+        create_study(**GRID).optimize(objective, SPACE)
     assert capsys.readouterr().err.count("penstock ui") == there
 
 
@@ -394,17 +390,13 @@ def test_a_shown_study_ends_with_what_failed(settings, started, capsys):
 
 
 def test_a_detached_optimize_submits_and_returns(settings, started):
-    detached, noted = DETACH.set(True), SUBMITTED.set([])
-    try:
-        with FakeScheduler(settings) as scheduler:
-            scheduler.hold.set()
-            study = create_study(**GRID)
-            quiet(study, SPACE)
-            assert study.status == "running"
-            assert [each.id for each in SUBMITTED.get()] == [study.id]
-    finally:
-        DETACH.reset(detached)
-        SUBMITTED.reset(noted)
+    with running(detach=True, submitted=[]), FakeScheduler(settings) as scheduler:
+        scheduler.hold.set()
+        study = create_study(**GRID)
+        quiet(study, SPACE)
+        assert study.status == "running"
+        assert [each.id for each in script_run().submitted] == [study.id]
+    assert script_run().submitted is None
 
 
 def test_a_script_that_a_trainer_imports_starts_nothing(settings, started, monkeypatch):

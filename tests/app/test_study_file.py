@@ -14,7 +14,7 @@ from penstock.app.spec.build import make_plan
 from penstock.app.spec.plan import StudyPlan
 from penstock.app.spec.space import Float, parse_space
 from penstock.app.study import study_file
-from penstock.app.study.handle import DETACH
+from penstock.app.study.handle import running
 from penstock.app.study.study_file import _STRATEGIES
 from penstock.scheduler.model.study import Condition, StrategySpec
 from typer.testing import CliRunner
@@ -295,10 +295,8 @@ def test_a_files_groups_and_sampler_are_those_of_the_call(tmp_path, settings, st
     (tmp_path / "train.py").write_text(CODE)
     file = tmp_path / "study.yaml"
     file.write_text(GROUPED)
-    with FakeScheduler(settings) as scheduler:
-        token = DETACH.set(True)
+    with FakeScheduler(settings) as scheduler, running(detach=True):
         study_file.run_study_file(file)
-        DETACH.reset(token)
     sys.modules.pop("penstock_script_train", None)
     (submit,) = scheduler.commands
     spec = spec_from_json(json.dumps(submit["study"]))
