@@ -14,7 +14,8 @@ A page quotes a figure between two comments, which no reader sees::
     is <!--control_plane.overhead_share_1s:%-->0.39<!--/--> % of the time
 
 The number may be rounded as the sentence needs it; ``:%`` multiplies it by 100. A table stands
-between ``<!--table NAME-->`` and ``<!--/table-->``.
+between ``<!--table NAME-->`` and ``<!--/table-->``, the date and load of a figure's run between
+``<!--run NAME-->`` and ``<!--/run-->``.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ HEAD = "| | Penstock | beside it | goal, and where it loses | run |\n|---|---|--
 _CELL = re.compile(r"\{([\w.-]+)(?::([^}]+))?\}")
 _QUOTE = re.compile(r"<!--([\w-]+\.[\w.-]+?)(:%)?-->(.*?)<!--/-->", re.DOTALL)
 _TABLE = re.compile(r"<!--table ([\w.-]+)-->\n(.*?)<!--/table-->", re.DOTALL)
+_RUN = re.compile(r"<!--run ([\w.-]+)-->(.*?)<!--/run-->", re.DOTALL)
+#: A line that begins with a comment is no Markdown, but for a table's.
+_FIRST = re.compile(r"^ *<!--((?:run )?[\w-]+\.[\w.-]+)", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 #: A paragraph that says when or at which load something was measured has figures.
 _MEASURED = re.compile(r"\b20\d\d-\d\d-\d\d\b(?!T)|\bload (?:of )?\d")
 
@@ -97,7 +101,10 @@ class Home:
         """Return what pages and claims quote or tell without a kept figure."""
         named = {f"claims: {key}" for key, _ in _CELL.findall(self.claims.read_text())}
         for name, text in self.pages.items():
-            named |= {f"{name}: {key}" for key, _, _ in _QUOTE.findall(text)}
+            quoted = [key for key, _, _ in _QUOTE.findall(text)]
+            named |= {
+                f"{name}: {key}" for key in (*quoted, *(key for key, _ in _RUN.findall(text)))
+            }
         missing = {each for each in named if each.partition(": ")[2] not in self.figures}
         return sorted(missing) + [
             f"{name}: {' '.join(paragraph.split())[:90]}"
@@ -116,6 +123,10 @@ class Home:
             for key, per_cent, quoted in _QUOTE.findall(text):
                 if key in self.figures and not self._agrees(key, per_cent, quoted):
                     stale.append(f"{name}: {key}: {quoted}, kept {self.figures[key].value:g}")
+            stale += [f"{name}: begins a line: {key}" for key in _FIRST.findall(text)]
+            for key, said in _RUN.findall(text):
+                if key in self.figures and " ".join(said.split()) != _moment(self.figures[key].run):
+                    stale.append(f"{name}: run {key}: {said}")
             for table, body in _TABLE.findall(text):
                 if table not in self.words["table"] or body != self.table(table):
                     stale.append(f"{name}: table {table}")
@@ -126,6 +137,7 @@ class Home:
         (self.root / PAGE.relative_to(ROOT)).write_text(self.page())
         for name, text in self.pages.items():
             new = _QUOTE.sub(self._requoted, text)
+            new = _RUN.sub(self._rerun, new)
             new = _TABLE.sub(lambda it: it[0].replace(it[2], self.table(it[1])), new)
             if new != text:
                 (self.root / name).write_text(new)
@@ -143,6 +155,13 @@ class Home:
             return found[0]
         new = _NUMBER.sub(lambda it: _like(it[0], self._value(key, per_cent or "")), quoted, 1)
         return f"<!--{key}{per_cent or ''}-->{new}<!--/-->"
+
+    def _rerun(self, found: re.Match[str]) -> str:
+        key, said = found.groups()
+        moment = _moment(self.figures[key].run) if key in self.figures else said
+        return (
+            found[0] if " ".join(said.split()) == moment else f"<!--run {key}-->{moment}<!--/run-->"
+        )
 
     def _filled(self, text: str) -> str:
         return _CELL.sub(lambda it: _written(self.figures[it[1]].value, it[2] or ""), text)
@@ -174,19 +193,20 @@ def _like(written: str, value: float) -> str:
     return f"{value + 1e-12:{comma}.{len(decimals)}f}"
 
 
+def _moment(run: Mapping[str, Any]) -> str:
+    """Say when, and at which load or how else, a run was made."""
+    loads = [run.get("load_before"), run.get("load_after")]
+    load = " to ".join(f"{each:g}" for each in loads if each is not None)
+    how = "simulated" if run.get("simulated") else load and f"load {load}"
+    return ", ".join(word for word in (run["date"], how) if word)
+
+
 def _told(run: Mapping[str, Any]) -> str:
     """Say how a row was measured: command, date, load, and a machine other than the usual one."""
     command = run["command"].removeprefix("python -m benchmarks.").replace(" --json FILE", "")
-    loads = [run.get("load_before"), run.get("load_after")]
-    load = " to ".join(f"{each:g}" for each in loads if each is not None)
     machine = run["machine"]
-    words = (
-        f"`{command}`",
-        run["date"],
-        "simulated" if run.get("simulated") else load and f"load {load}",
-        machine.get("gpu", ""),
-        f"loop {machine['loop_s']:.2f} s" if machine.get("loop_s") else "",
-    )
+    loop = f"loop {machine['loop_s']:.2f} s" if machine.get("loop_s") else ""
+    words = (f"`{command}`", _moment(run), machine.get("gpu", ""), loop)
     return ", ".join(word for word in words if word)
 
 
@@ -205,7 +225,7 @@ def _place(source: str) -> str:
 def _unquoted(text: str) -> Iterator[str]:
     """Yield the paragraphs that tell of a measurement and quote no kept figure."""
     for paragraph in re.split(r"\n\s*\n", _FENCED.sub("", text)):
-        quotes = _QUOTE.search(paragraph) or "<!--table " in paragraph
+        quotes = any(kind.search(paragraph) for kind in (_QUOTE, _RUN, _TABLE))
         if _MEASURED.search(paragraph) and not quotes:
             yield paragraph
 

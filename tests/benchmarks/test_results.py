@@ -89,20 +89,21 @@ def test_the_page_has_a_row_with_its_baseline_its_goal_and_its_run(home):
 
 
 def test_a_quoted_number_may_be_rounded_and_nothing_else(home):
-    text = "<!--start.first_s-->**4.3**<!--/--> s, <!--start.share:%-->0.39<!--/--> %"
+    text = "It is <!--start.first_s-->**4.3**<!--/--> s, <!--start.share:%-->0.39<!--/--> %"
     assert home(text).disagreeing() == []
+    assert home(f"\n{text[6:]}").disagreeing() == ["docs/some.md: begins a line: start.first_s"]
     assert home(text.replace("4.3", "4.2")).disagreeing() == [
         "docs/some.md: start.first_s: **4.2**, kept 4.26"
     ]
 
 
 def test_what_is_quoted_is_brought_up_to_date(home, tmp_path):
-    made = home("<!--start.first_s-->**9.9**<!--/--> s\n\n<!--table starts-->\n<!--/table-->\n")
+    made = home("In <!--start.first_s-->**9.9**<!--/--> s\n\n<!--table starts-->\n<!--/table-->\n")
     assert len(made.disagreeing()) == 2
     made.write()
     after = Home(tmp_path, tmp_path, tmp_path / "claims.toml")
     assert after.disagreeing() == []
-    assert after.pages["docs/some.md"].startswith("<!--start.first_s-->**4.3**<!--/--> s\n")
+    assert after.pages["docs/some.md"].startswith("In <!--start.first_s-->**4.3**<!--/--> s\n")
     assert "\n| | seconds |\n|---|---|\n| first | **4.26** |\n" in after.pages["docs/some.md"]
 
 
