@@ -43,7 +43,7 @@ _QUOTE = re.compile(r"<!--([\w-]+\.[\w.-]+?)(:%)?-->(.*?)<!--/-->", re.DOTALL)
 _TABLE = re.compile(r"<!--table ([\w.-]+)-->\n(.*?)<!--/table-->", re.DOTALL)
 _RUN = re.compile(r"<!--run ([\w.-]+)-->(.*?)<!--/run-->", re.DOTALL)
 #: A line that begins with a comment is no Markdown, but for a table's.
-_FIRST = re.compile(r"^ *<!--((?:run )?[\w-]+\.[\w.-]+)", re.MULTILINE)
+_FIRST = re.compile(r"^ *<!--((?:run )?[\w-]+\.[\w.-]+?)(?::%)?-->", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 #: A paragraph that says when or at which load something was measured has figures.
