@@ -50,7 +50,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import random
 import sys
@@ -71,6 +70,7 @@ from ._faults import Faults, Hit
 from ._gang_faults import GangFaults
 from ._objective_faults import ObjectiveFaults, ObjectiveSite, verdict
 from ._postgres import server
+from ._results import Run
 from ._sites import (
     LOOK,
     RUNGS,
@@ -341,6 +341,10 @@ def main() -> None:
     if sum((*kind.values(), options.samplers, options.objectives, postgres)) > 1:
         every = ", ".join(f"--{name}" for name in (*kinds, "samplers", "objectives"))
         parser.error(f"only one of {every} and --ledger postgresql")
+    names = [*(name for name, on in kind.items() if on)]
+    names += [name for name in ("samplers", "objectives") if getattr(options, name)]
+    names += ["postgresql"] if postgres else []
+    this_run = Run("_".join(("chaos", *names)), baseline="the same studies, undisturbed")
 
     # The caller's broker and ledger are not for killing.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
@@ -363,8 +367,7 @@ def main() -> None:
                 print(f"{name:16} {inner:16} {found}")
         else:
             print(f"{name:33} {round(value, 1)}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(options.json, figures)
     if any(figures.get(name) for name in ("lost", "doubled", "wrong", "stuck")):
         sys.exit("faults have changed results")
     if figures.get("stuck"):

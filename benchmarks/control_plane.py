@@ -35,6 +35,7 @@ from benchmarks._checkouts import Checkout, pairs
 from benchmarks._engine_drive import Drive
 from benchmarks._plane import SLOTS, Plane, plane
 from benchmarks._postgres import server
+from benchmarks._results import Run
 from benchmarks._studies import EPOCHS, idle_memory, installation, overhead, start_up
 
 #: Empty tasks over which CPU time is taken; the kernel counts it in hundredths of a second.
@@ -95,7 +96,9 @@ def of_checkout(checkout: Checkout) -> dict[str, float]:
         checkout.run("-m", "benchmarks.control_plane", "--quick", "--json", str(own))
         program = [_task_cpu.__file__, "--tasks", str(CPU_TASKS), "--json", str(cpu)]
         checkout.run(*program)
-        return json.loads(own.read_text()) | json.loads(cpu.read_text())
+        figures = json.loads(own.read_text())
+        figures.pop("run", None)  # older commits have none
+        return figures | json.loads(cpu.read_text())
 
 
 def compare(commit: str, n: int) -> dict[str, Any]:
@@ -120,12 +123,14 @@ def main() -> None:
     alone.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     alone.add_argument("--beside", metavar="COMMIT", help="ten pairs of this checkout and another")
     options = parser.parse_args()
+    name = "control_plane" if options.ledger == "sqlite" else "control_plane_postgresql"
+    baseline = options.beside or "raw Celery with its Redis result backend"
+    this_run = Run(name, baseline=baseline)
     if options.beside:
         figures = compare(options.beside, 2 if quick else 10)
     else:
         figures = measure(options.ledger, quick=quick)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(options.json, figures)
 
 
 def measure(ledger: str, *, quick: bool) -> dict[str, Any]:

@@ -15,7 +15,6 @@ second, with start, mark and take in each block. ``.direct`` is the CPU time of 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import time
@@ -31,6 +30,7 @@ from penstock.tasks.system.profiler import Profiler
 from torch import nn
 
 from ._families import digits, mnist_lenet
+from ._results import Run
 
 BATCH = 32
 FASTER = 50
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     given = parser.parse_args()
+    this_run = Run("counters", baseline="the same training without the profiler, in turns")
     torch.set_num_threads(1)
     training = Training()
     training.block(100)
@@ -161,8 +162,7 @@ def main() -> None:
     }
     for name, value in figures.items():
         print(f"{name:28} {value:10.5f}")
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(given.json, figures)
 
 
 if __name__ == "__main__":

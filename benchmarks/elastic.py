@@ -28,6 +28,7 @@ from penstock.tasks.training.determinism import configure
 
 from benchmarks import _gangs, _plans, _resizes, _sharded
 from benchmarks._gangs import Pool, Stage, straight
+from benchmarks._results import Run
 
 SHARDS = (1, 2, 4, 8)
 WIDTHS = (1, 2, 3, 4, 8)
@@ -130,6 +131,9 @@ def main() -> None:
     parser.add_argument("--plans", type=int, help="how many random plans (27 quick, else 1000)")
     parser.add_argument("--seed", type=int, default=0, help="of the random plans")
     options = parser.parse_args()
+    this_run = Run(
+        "elastic", baseline="a plain loop with one batch; torch's DistributedDataParallel"
+    )
     os.environ["OMP_NUM_THREADS"] = "1"
     configure()
     runs = 5 if options.quick else 21
@@ -154,8 +158,7 @@ def main() -> None:
         or (name.startswith("overhead_vs_ddp.") and value > 1.05)
     ]
     print("above 1.10 (shard_tax) or 1.05 (overhead_vs_ddp):", *lost or ["none"])
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

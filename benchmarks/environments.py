@@ -23,7 +23,6 @@ start, a program that is not there.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -47,6 +46,7 @@ from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import refer
 from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps
 
+from ._results import Run
 from ._studies import Steady, installation
 from ._tiny_wheels import make_wheel, metadata
 
@@ -244,11 +244,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few starts: rough figures")
     options = parser.parse_args()
+    this_run = Run("environments")
     figures = measure(quick=options.quick)
     for name, value in figures.items():
         print(f"{name:24} {value:10.3f}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

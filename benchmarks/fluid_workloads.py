@@ -15,7 +15,6 @@ and find another best: ``epochs`` says how many. What is missing of the data is 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -30,6 +29,7 @@ from penstock.app.services import services
 from penstock.scheduler.model.study import StrategySpec
 
 from ._plans import policy
+from ._results import Run
 from ._studies import installation
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="random and sync_bohb, few epochs")
     options = parser.parse_args()
+    this_run = Run("fluid_workloads")
     chosen = workloads(options.quick)
     epochs, trials = (3, 3) if options.quick else (MAX_EPOCHS, 9)
     by = tuners(epochs)
@@ -169,8 +170,7 @@ def main() -> None:
                 print(f"  {name:8} {tuner:10} {place:14} {times:.2f} x as fast")
     figures |= {"load_after": os.getloadavg()[0], "seconds": time.monotonic() - began}
     print(f"load after {figures['load_after']:.1f}, {figures['seconds']:.0f} s")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

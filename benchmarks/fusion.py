@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ._frozen import frozen_seed
+from ._results import Run
 
 FROZEN = ("extensions/fusion",)
 PARTS = ("bits", "mlp", "compiled", "lenet", "steady", "memory", "adapters", "live")
@@ -105,9 +106,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--seed", default="", help="instead of the commit's hash")
     given = parser.parse_args()
+    this_run = Run("fusion", baseline="two processes of a thread, or one trial a device, in turns")
     seed = given.seed or frozen_seed(FROZEN)
     found = measure(list(given.only), seed, quick=given.quick)
-    given.json.write_text(json.dumps(found, indent=1))
+    this_run.write(given.json, found)
     print(json.dumps(found, indent=1))
 
 

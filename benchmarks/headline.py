@@ -28,6 +28,7 @@ from statistics import median
 from typing import Any
 
 from ._headline_sides import PYTHON, SCRIPTS, SIDES, Ran, differing, run
+from ._results import Run
 from .peers._headline_work import FILES, files_here
 
 SEEDS = 5
@@ -98,6 +99,10 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=FILES, default=list(FILES))
     parser.add_argument("--sides", nargs="+", choices=[*SIDES, *SCRIPTS])
     given = parser.parse_args()
+    this_run = Run(
+        "headline",
+        baseline="one trial a device; Optuna in two processes; Ray Tune with warm actors, in turns",
+    )
     sides = given.sides or [*SIDES, *SCRIPTS]
     if "ray" in sides and not PYTHON.exists():
         print("Ray Tune is left out: make bench-peers installs it")
@@ -122,7 +127,7 @@ def main() -> None:
         found["mismatches"], found["compared"] = mismatches(every)
         found |= {"seeds": seed + 1, "load.end": os.getloadavg()[0]}
         found["seconds"] = time.monotonic() - began
-        given.json.write_text(json.dumps(found, indent=1))  # so far, if it is cut off
+        this_run.write(given.json, found)  # so far, if it is cut off
     print(json.dumps(found, indent=1))
 
 

@@ -21,7 +21,6 @@ An attack that wedges the installation costs no more than itself: all is killed 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -40,6 +39,7 @@ from penstock import PenstockError
 from . import _hostile_environment, _hostile_files, _hostile_user, _hostile_wire
 from ._hostile_site import FOLDER, LOGS, Field, kill
 from ._hostile_verdict import COUNTED, KINDS, SLOWER, Attack, Hung, Skip, Usual, Verdict, Wedged
+from ._results import Run
 
 MODULES = (_hostile_user, _hostile_wire, _hostile_files, _hostile_environment)
 #: Attacks that are drawn, of each kind; plain studies that say what is usual.
@@ -231,6 +231,7 @@ def main() -> None:
     parser.add_argument("--only", help="attacks whose name or kind has this in it")
     parser.add_argument("--list", action="store_true", help="what would be done, and expected")
     options = parser.parse_args()
+    this_run = Run("hostile")
     # The caller's installation is not for attacking.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         del os.environ[name]
@@ -257,8 +258,7 @@ def main() -> None:
     for name, found in figures.items():
         if name not in {"failed", "skipped"}:
             print(f"{name:20} {found}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(options.json, figures)
     if figures["failed"] or figures["leaked_processes"]:
         sys.exit("attacks have come to something")
 

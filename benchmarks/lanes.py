@@ -25,6 +25,7 @@ from penstock.app.launching.variables import NO_LOG
 from penstock.extensions.lanes.worker import variables
 
 from ._frozen import frozen_seed
+from ._results import Run
 
 #: What the interleavings must not have seen.
 FROZEN = ("extensions/lanes",)
@@ -59,11 +60,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few of each: rough figures")
     parser.add_argument("--seed", default="", help="instead of the commit's hash")
     given = parser.parse_args()
+    this_run = Run("lanes", baseline="one slot without seats; each trial alone")
     if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts
         os.environ |= {**variables(), "KINETO_LOG_LEVEL": NO_LOG, "OMP_NUM_THREADS": "1"}
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.lanes", *sys.argv[1:]])
     found = measure(given.seed or frozen_seed(FROZEN), quick=given.quick)
-    given.json.write_text(json.dumps(found, indent=1))
+    this_run.write(given.json, found)
     print(json.dumps(found, indent=1))
 
 

@@ -23,7 +23,6 @@ The engine and its runner are the real ones, and nothing is known of epochs in a
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import time
@@ -59,6 +58,7 @@ from penstock.scheduler.state.slot_time import slot_seconds
 from penstock.scheduler.state.spending import charged
 
 from ._foretold import foretold, foretold_figures
+from ._results import Run
 
 STRATEGIES = (
     StrategySpec("full", max_epochs=27),
@@ -234,6 +234,7 @@ def main() -> None:
     parser.add_argument("--seed", default="", help="draws other studies")
     parser.add_argument("--live", type=int, help="so many studies of real workers instead")
     given = parser.parse_args()
+    this_run = Run("limits")
     began, load = time.perf_counter(), os.getloadavg()[0]
     studies = given.studies or (12 if given.quick else 100)
     if given.live:
@@ -250,8 +251,7 @@ def main() -> None:
     print("live" if given.live else "simulated")
     for name, value in figures.items():
         print(f"{name:40} {value:10.3f}")
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+    this_run.write(given.json, figures)
 
 
 if __name__ == "__main__":

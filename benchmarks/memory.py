@@ -37,6 +37,7 @@ from penstock.extensions.memory.traces.allocator import peak_bytes
 from ._frozen import frozen_seed
 from ._memory_cases import RECURRENT, Case, Drawn, draw_cases
 from ._memory_packing import packing
+from ._results import Run
 
 #: What the drawn third must not have seen.
 FROZEN = ("extensions/memory",)
@@ -236,6 +237,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seed", default="", help="instead of the commit's hash")
     given = parser.parse_args()
+    this_run = Run("memory")
     if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts
         os.environ |= {"GLIBC_TUNABLES": ALLOCATOR, "KINETO_LOG_LEVEL": NO_LOG}
         os.environ["OMP_NUM_THREADS"] = "1"
@@ -252,7 +254,7 @@ def main() -> None:
     fits = QUICK_FITS if given.quick else FITS
     result |= {f"packing.{name}": each for name, each in packing(found, fits, seed).items()}
     result |= {"seed": seed, "load": os.getloadavg()[0], "each": found}
-    given.json.write_text(json.dumps(result, indent=1))
+    this_run.write(given.json, result)
     print(json.dumps({k: v for k, v in result.items() if k != "each"}, indent=1))
 
 

@@ -58,6 +58,7 @@ from ._nas_supernet import figures as inherited
 from ._nas_supernet import mismatch, parallel
 from ._nas_wall import space as space_of_the_wall
 from ._nas_wall import wall
+from ._results import Run
 
 #: The class, what its paper says of the number of models, and the power of ten given beside it.
 PUBLISHED: dict[str, tuple[type[nas.ModelSpace], int, int | None]] = {
@@ -135,6 +136,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--quick", action="store_true", help="fewer of each")
     given = parser.parse_args()
+    this_run = Run("nas")
     found: dict[str, Any] = {"cores": os.cpu_count(), "load.begin": os.getloadavg()[0]}
     if "space" in given.only:
         found |= spaces()
@@ -159,7 +161,7 @@ def main() -> None:
         measured = wall(at_random(space_of_the_wall(), count), rounds)
         found |= {f"wall.{name}": value for name, value in measured.items()}
     found["load.end"] = os.getloadavg()[0]
-    given.json.write_text(json.dumps(found, indent=1))
+    this_run.write(given.json, found)
     print(json.dumps(found, indent=1))
 
 

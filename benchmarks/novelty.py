@@ -12,7 +12,6 @@ And PipeTune as its code has it (k-means on raw values, unknown beyond half of t
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections import defaultdict
@@ -31,6 +30,7 @@ from penstock.tasks.system.profiler import Profiler
 from torch.autograd.profiler import profile as profiled
 
 from ._families import Family, families
+from ._results import Run
 
 #: A window is at least so many steps and so much CPU time (seconds), after steps of warming up.
 STEPS, CPU_SECONDS, WARM = 5, 0.3, 1
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few families and windows")
     options = parser.parse_args()
+    this_run = Run("novelty")
     torch.set_num_threads(1)
     began, load = time.monotonic(), os.getloadavg()[0]
     windows = measure(families(options.quick), 6 if options.quick else 8)
@@ -176,7 +177,7 @@ def main() -> None:
         print(f"{name:48} {value:.3g}")
     if options.json:
         kept = [[name, number, dict(profile)] for name, number, profile in windows]
-        options.json.write_text(json.dumps(figures | {"windows": kept}, indent=1))
+        this_run.write(options.json, figures | {"windows": kept})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ others: ``_ms`` is a median, ``ratio`` ours over that side). A part that fails i
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 import warnings
@@ -23,6 +22,7 @@ import optuna
 
 from benchmarks._optuna_search import same_draws, search_ratio
 from benchmarks._optuna_times import TIMES
+from benchmarks._results import Run
 
 PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     **TIMES,
@@ -57,11 +57,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few seeds and runs: rough figures")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="KEY")
     options = parser.parse_args()
+    this_run = Run("optuna", baseline="plain Optuna with the same study")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     figures = measure(options.only, quick=options.quick)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ What libraries the examples want beyond Penstock's: ``benchmarks/peers/optuna-ex
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -37,6 +36,7 @@ from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
 from penstock.app.services import services
 
+from benchmarks._results import Run
 from benchmarks._studies import installation
 
 #: Of 2026-07-01: the examples of Optuna 5.
@@ -209,6 +209,7 @@ def main() -> None:
     parser.add_argument("--only", metavar="PART", default="", help="scripts whose path has it")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds by Python alone")
     options = parser.parse_args()
+    this_run = Run("optuna_examples")
     found: dict[str, Script] = {}
     try:
         with collection(options.folder) as folder, installation(DEVICES) as settings:
@@ -223,8 +224,7 @@ def main() -> None:
     figures = figures_of(found)
     for key in ("scripts", "run_plainly", "unchanged_share", "in_ledger_share", "skipped"):
         print(f"{key:20} {figures[key]}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,6 @@ With 1,000 studies and some 940,000 events (with ``--quick`` 100 and 2,000):
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
@@ -53,6 +52,7 @@ from benchmarks._many_studies import add_open, write
 from benchmarks._open_pages import served
 from benchmarks._page_figures import EIGHT, ONE, restarts, with_and_without
 from benchmarks._page_ledger import LargeStudy
+from benchmarks._results import Run
 from benchmarks._studies import installation
 
 PARTS = ("browser", "pages", "restarts", "list")
@@ -178,14 +178,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="1,000 trials, two pairs: rough")
     parser.add_argument("--only", choices=PARTS, help="one part of the figures")
     options = parser.parse_args()
+    this_run = Run("page")
     if chromium() is None and options.only != "list":
         print("Nothing was measured: there is no chromium here. Install chromium.")
         return
     figures = measure(quick=options.quick, parts=(options.only,) if options.only else PARTS)
     for name, value in figures.items():
         print(f"{name:34} {value:10.3f}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

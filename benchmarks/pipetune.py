@@ -28,6 +28,7 @@ from . import _pipetune_replay as replays
 from ._pipetune_measure import measure, neighbour
 from ._pipetune_replay import MAX_EPOCHS, Measured, Outcome, best_constant, tunings
 from ._pipetune_workloads import SHORT, WORKLOADS, absent, sampled
+from ._results import Run
 
 SYSTEMS = (
     "v1",
@@ -245,6 +246,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="about how long to measure")
     parser.add_argument("--replay", type=Path, help="what an earlier run measured")
     options = parser.parse_args()
+    this_run = Run("pipetune")
     load, began = os.getloadavg()[0], time.monotonic()
     if options.replay:
         kept = json.loads(options.replay.read_text())
@@ -284,8 +286,7 @@ def main() -> None:
         "load_after": os.getloadavg()[0],
     }
     print(f"load {load:.1f} before, {figures['load_after']:.1f} after; {figures['seconds']:.0f} s")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

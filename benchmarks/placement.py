@@ -12,7 +12,6 @@ trainings.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import time
@@ -39,6 +38,7 @@ from penstock.scheduler.policies.waterfill import waterfill
 
 from . import _curves
 from ._judge_figures import judge_figures
+from ._results import Run
 from ._sharing_figures import sharing_figures
 from ._tuner_figures import tuner_figures
 
@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("--seed", default="", help="draws other judges than the policy's commit")
     parser.add_argument("--curves", type=Path, help="a folder of measured speed curves")
     given = parser.parse_args()
+    this_run = Run("placement", baseline="a lower bound of the makespan")
     curves = _curves.read(given.curves) if given.curves else fitted()
     todo = list(instances(6 if given.quick else 84, curves))[:: given.every]
     began, load = time.perf_counter(), os.getloadavg()[0]
@@ -204,8 +205,7 @@ def main() -> None:
     figures |= sharing_figures(10 if given.quick else 60)
     figures["load_after"] = os.getloadavg()[0]
     print(f"load after {figures['load_after']:.1f}")
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+    this_run.write(given.json, figures)
 
 
 if __name__ == "__main__":

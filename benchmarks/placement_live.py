@@ -14,7 +14,6 @@ on two devices under ``waterfill``, and ``flat.windows`` how many windows measur
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections import defaultdict
@@ -28,6 +27,7 @@ from penstock.app.services import services
 from ._intervals import half_interval
 from ._live import DEVICES, FLAT, Ran, Workload, bound, costs, foretold, run, workloads
 from ._plans import policy
+from ._results import Run
 from ._studies import installation
 from .random_widths import RANDOM_WIDTHS
 
@@ -95,6 +95,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few trials and epochs, one run")
     options = parser.parse_args()
+    this_run = Run("placement_live", baseline="a lower bound of the makespan")
     chosen = workloads(options.quick)
     load, began = os.getloadavg()[0], time.monotonic()
     print(f"load before {load:.1f}")
@@ -154,8 +155,7 @@ def main() -> None:
         print(f"{key:28} {figures[key]:.3f}")
     print("foretold worse than allowed:", ", ".join(off) or "none")
     print(f"load after {figures['load_after']:.1f}, {figures['seconds']:.0f} s")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from ._optuna_sides import slots, two_processes
 from ._prefix_figures import figures_of, nothing_merges, pairs
 from ._prefix_optuna import work
 from ._prefix_studies import grids
+from ._results import Run
 
 GRIDS = ("digits", "asha", "four", "mnist")
 RUNS, QUICK = 7, 3
@@ -114,13 +115,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three of each: rough figures")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     given = parser.parse_args()
+    this_run = Run("prefixes", baseline="each trial trains its own epochs, in turns")
     runs = QUICK if given.quick else RUNS
     found: dict[str, Any] = {"cores": os.cpu_count(), "load.begin": os.getloadavg()[0]}
     for part in given.only:
         found |= PARTS[part](runs)
     found |= over_all(found)
     found["load.end"] = os.getloadavg()[0]
-    given.json.write_text(json.dumps(found, indent=1))
+    this_run.write(given.json, found)
     print(json.dumps(found, indent=1))
 
 

@@ -22,7 +22,6 @@ policy, which knows no times in either: the larger of FIFO's and SRTF's, each ov
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -41,6 +40,7 @@ from ._philly import MEAN, QueueJob, philly_jobs
 from ._relish_live import EPOCHS as LIVE_EPOCHS
 from ._relish_live import POLICIES as LIVE_POLICIES
 from ._relish_live import live_jobs, live_run
+from ._results import Run
 
 JOBS, SEEDS, EPOCHS, FEW_EPOCHS = 100, 10, 27, 9
 LOADS = (0.5, 0.7, 0.9, 1.1, 1.3)
@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 seeds and 2 loads, 1 live draw")
     parser.add_argument("--part", choices=("simulated", "live"), help="both by default")
     given = parser.parse_args()
+    this_run = Run("relish")
     began, load_before = time.perf_counter(), os.getloadavg()[0]
     print(f"load before {load_before:.1f}")
     figures: dict[str, float | bool] = {"load_before": load_before}
@@ -172,8 +173,7 @@ def main() -> None:
         figures |= simulated_figures(quick=given.quick)
     figures |= {"seconds": time.perf_counter() - began, "load_after": os.getloadavg()[0]}
     print(f"load after {figures['load_after']:.1f}")
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+    this_run.write(given.json, figures)
 
 
 def simulated_figures(*, quick: bool) -> dict[str, float | bool]:

@@ -9,7 +9,6 @@ as by examples/mnist_lenet.py, and left out where it is not there.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ from penstock.app.services import services
 from ._data import mnist_is_here
 from ._digits import SPACE, DigitsNet
 from ._plans import killing, policy, second_node
+from ._results import Run
 from ._studies import installation
 from .random_widths import RANDOM_WIDTHS
 
@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few trials and epochs")
     parser.add_argument("--seed", type=int, default=0, help="of the kills")
     options = parser.parse_args()
+    this_run = Run("same_table", baseline="each trial on one device, left alone")
     chosen = studies(*((3, 3) if options.quick else (9, 9)))
     load, began = os.getloadavg()[0], time.monotonic()
     widths: Counter[int] = Counter()
@@ -109,8 +110,7 @@ def main() -> None:
     }
     for name, value in figures.items():
         print(f"{name:16} {value}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(options.json, figures)
     if different:
         sys.exit(f"other tables: {', '.join(different)}")
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from . import _segment_times
 from ._checkouts import Checkout, pairs
+from ._results import Run
 
 #: Figures of which a ratio says something.
 COMPARED = (
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="one pair")
     options = parser.parse_args()
+    this_run = Run("segments", baseline="the other commit, in turns")
     load = os.getloadavg()[0]
     print(f"load before {load:.1f}")
     runs = count()
@@ -64,8 +66,7 @@ def main() -> None:
         print(line)
     figures |= {"load_before": load, "load_after": os.getloadavg()[0]}
     print(f"load after {figures['load_after']:.1f}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ from typing import Any
 import torch
 from penstock.extensions.lanes.worker import variables
 
+from benchmarks._results import Run
+
 PARTS = ("stream", "node", "live", "encoder", "copies")
 TRIALS = {"stream": 4, "node": 2, "encoder": 8}
 EPOCHS = {"stream": 10, "node": 20, "encoder": 10}
@@ -217,11 +219,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three of each: rough figures")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     given = parser.parse_args()
+    this_run = Run("sharing_data", baseline="each trial reads for itself, in turns")
     if "GLIBC_TUNABLES" not in os.environ:  # read when the process starts, as by a trainer
         os.environ |= {**variables(), "OMP_NUM_THREADS": "1"}
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.sharing_data", *sys.argv[1:]])
     found = measure(list(given.only), quick=given.quick)
-    given.json.write_text(json.dumps(found, indent=1))
+    this_run.write(given.json, found)
     print(json.dumps(found, indent=1))
 
 

@@ -17,7 +17,6 @@ Syne Tune's start is in ``benchmarks.peers``, which needs an environment of its 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -37,6 +36,7 @@ from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 
+from benchmarks._results import Run
 from benchmarks._studies import installation
 from benchmarks._trainers import LAUNCHER
 
@@ -139,11 +139,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="one pair: rough figures")
     options = parser.parse_args()
+    this_run = Run("startup", baseline="plain Optuna in two processes, in turns")
     figures = measure(quick=options.quick)
     for name, value in figures.items():
         print(f"{name:24} {value:10.2f}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ from penstock.scheduler.model.events import EpochReported, Proposed
 from penstock.scheduler.model.study import Code, Params, StrategySpec, StudySpec, trial_id
 from penstock.scheduler.model.trial import Trial, TrialState
 
+from benchmarks._results import Run
 from benchmarks._surrogate import EPOCHS, METRIC, SPACE, Surrogate, missing
 
 TASKS = ("3945", "7593", "126026", "167104")
@@ -240,6 +241,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="one task, two seeds")
     options = parser.parse_args()
+    this_run = Run("tuners", baseline="random search trained to the end")
     if lacking := missing():
         print(f"tuners: skipped, {lacking}", file=sys.stderr)
         return
@@ -252,8 +254,7 @@ def main() -> None:
         print(
             f"{name:40} {value:10.4f}" if isinstance(value, float) else f"{name:40} {value!s:>10}"
         )
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":
