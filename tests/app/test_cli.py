@@ -391,7 +391,13 @@ def test_a_study_without_end_has_no_total_and_no_time_left(tmp_path):
     assert not re.search(r"\d+ configurations by", page)
 
 
-@pytest.mark.parametrize("command", ["export digits -o", "history export"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("export digits -o", marks=pytest.mark.extension("exports")),
+        "history export",
+    ],
+)
 def test_an_export_makes_no_folders(call, tmp_path, command):
     refused = call(*command.split(), str(tmp_path / "new" / "study.json"))
     assert refused.exit_code == 2
@@ -427,7 +433,7 @@ def test_a_command_whose_extension_is_not_there_is_refused_by_name(call, monkeyp
     assert extensions.COMMANDS.keys().isdisjoint(get_command(app).list_commands(None))
 
 
-@pytest.mark.extension("report")
+@pytest.mark.extension("report", "pages")
 def test_an_extension_is_not_there_where_one_that_it_needs_is_not(monkeypatch):
     has = extensions._has
     monkeypatch.setattr(extensions, "_has", lambda name, end: name != "report" and has(name, end))
@@ -494,7 +500,7 @@ def test_shells_complete_commands_and_the_names_of_studies(home):
         }  # fmt: skip
         return CliRunner(env=env).invoke(app, [], prog_name="penstock").stdout.split()
 
-    assert completed("penstock exp") == ["export"]
+    assert completed("penstock stor") == ["story"]
     assert completed("penstock best d") == ["digits"]
     assert completed("penstock best x") == []
     assert completed("penstock story d") == ["digits/"]

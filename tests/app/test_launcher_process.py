@@ -262,6 +262,7 @@ def test_a_slow_launcher_process_is_waited_for_so_that_it_is_known_how_a_trainer
     slow = threading.Timer(11.0, launcher.resume)  # longer than all that it may do for one trainer
     slow.start()
     assert ended(trainer) == ("signal 9 (SIGKILL)", False)
+    slow.join()  # or it resumes what is gone, in the middle of another test
 
 
 def test_it_stays_while_a_worker_does_and_then_lingers(tmp_path, monkeypatch):

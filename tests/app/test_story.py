@@ -159,6 +159,7 @@ def test_each_reason_for_a_length_has_words_of_its_own():
     assert len(told) == len(LengthReason)
 
 
+@pytest.mark.extension("nas")
 def test_a_candidate_names_its_super_net_and_the_super_net_counts_its_candidates(tmp_path):
     trained = study_spec("super", 1, id="super-1", strategy=StrategySpec("full", max_epochs=3))
     reader = make_study(tmp_path, trained)

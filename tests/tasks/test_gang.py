@@ -10,6 +10,12 @@ from torch.distributed import TCPStore
 
 from benchmarks._gangs import MODELS, OPTIMIZERS, Pool, Stage, straight
 
+#: One of the models encodes its data, which an extension does.
+OF_MODELS = [
+    pytest.param(name, marks=pytest.mark.extension("sharing")) if name == "encoded" else name
+    for name in MODELS
+]
+
 
 @pytest.fixture(scope="module")
 def pool():
@@ -18,7 +24,7 @@ def pool():
     members.close()
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=OF_MODELS)
 def model(request):
     return request.param
 
