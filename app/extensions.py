@@ -72,7 +72,8 @@ FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
     **dict.fromkeys(("system", "knobs", "energy_weight", "probing"), "system_tuning"),
 }
-#: The extension by which slots of a device share a trainer (``Device.seats``).
+#: The only extension by which slots of a device share a trainer (``Device.seats``). A second kind
+#: of lane needs its name in the device's record, here, and in ``scheduler/state/extensions.py``.
 SEATS = "lanes"
 #: The extension that a field of a study's strategy needs where it has a value.
 OF_STRATEGY: Mapping[str, str] = {"supernet": "nas"}

@@ -369,7 +369,7 @@ class EpochReported(Event):
     epoch: int
     #: What the training code reported.
     metrics: Metrics
-    #: A hash of model, optimiser, schedule and random state.
+    #: A hash of model, optimiser and schedule.
     state_hash: str
     #: The numeric signature under which the epoch was computed.
     signature: str

@@ -127,7 +127,8 @@ class Epoch:
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     joules: float | None = None
-    #: Further values of its report, by name.
+    #: Further fields of ``EpochReported``, by name. ``app/runner/reports.py`` leaves out names that
+    #: it does not know: a number that is only to be shown is a metric.
     values: dict[str, Any] = field(default_factory=dict)
 
 
