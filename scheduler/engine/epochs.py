@@ -67,7 +67,9 @@ class Epochs:
             self._compare(study, trial, event)
             return
         attempt = self._state.attempts.get(event.fence)
-        if attempt is None or attempt.segment.widths:
+        if attempt is None:
+            raise Refused(f"{trial.id} has no open attempt")
+        if attempt.segment.widths:
             raise Refused(f"{trial.id} was to measure widths, and to train no epoch")
         if event.epoch != trial.epoch + 1:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
