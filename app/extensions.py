@@ -61,6 +61,7 @@ EXTENSIONS = (
     "exports",
     "adapters",
     "mirroring",
+    "doctor",
 )
 #: The extensions that another one cannot do without. Where they are not there, it is not either.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}
@@ -81,6 +82,7 @@ OF_STRATEGY: Mapping[str, str] = {"supernet": "nas"}
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 #: The extension that a command needs.
 COMMANDS: Mapping[str, str] = {
+    "doctor": "doctor",
     "env": "environments",
     "export": "exports",
     "import": "exports",

@@ -1,21 +1,14 @@
-"""``penstock doctor``, ``up``, ``down`` and others: see and control what runs on this machine."""
+"""``penstock up``, ``down``, ``worker`` and others: see and control what runs on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from ...profiling.base.errors import BackendError
-from .terminal import BACKEND, Json, present, reader_of, say, settings_of
-
-if TYPE_CHECKING:
-    from ..status.doctor import Finding
+from .terminal import Json, present, reader_of, say, settings_of
 
 Devices = Annotated[
     str | None,
@@ -25,35 +18,6 @@ Devices = Annotated[
         " side by side on each; *2x4: two lanes, in each of which four trials take turns.",
     ),
 ]
-
-#: How a finding is marked, by its grade.
-GRADES = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
-
-
-def doctor(as_json: Json = False) -> None:
-    """Check this installation: what is here, what is missing, and what to do about it."""
-    from dataclasses import asdict
-
-    from ..status.doctor import diagnose
-
-    findings = diagnose(settings_of())
-    present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
-    if any(finding.grade == "fail" for finding in findings):
-        raise typer.Exit(BACKEND)
-
-
-def findings_view(findings: Sequence[Finding]) -> RenderableType:
-    """What the doctor found, a line each, with the advice below what is not well."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for finding in findings:
-        what = Text(finding.what)
-        if finding.advice:
-            what.append(f"\n{finding.advice}", style="yellow")
-        table.add_row(Text(*GRADES[finding.grade]), finding.name, what)
-    return table
 
 
 def plan(as_json: Json = False) -> None:

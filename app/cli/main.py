@@ -23,7 +23,6 @@ from .logs import logs
 from .machine import (
     backup,
     dashboard,
-    doctor,
     down,
     flower,
     gc,
@@ -186,7 +185,6 @@ for command, does in (
 
 
 for of_machine in (
-    doctor,
     plan,
     gc,
     backup,

@@ -17,22 +17,22 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from typing import TYPE_CHECKING, Literal
 
+from ...app.broker import connection, presence, protocol, server
+from ...app.broker import installation as store
+from ...app.broker.dropped import counted
+from ...app.broker.ownership import BrokerTaken, check_free
+from ...app.extensions import of_ends
+from ...app.host import locks, logs
+from ...app.host.devices import machine
+from ...app.host.settings import PREFIX, Settings
+from ...app.host.stopped import stop_of, stop_words, stopped_services
+from ...app.services import services
 from ...profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused, PenstockError
 from ...profiling.base.urls import hide_password
 from ...profiling.counters.capabilities import Capability, capabilities
 from ...profiling.counters.energy import open_meters
 from ...profiling.devices.discovery import find_devices
 from ...profiling.devices.nvml import NoNvml, open_nvml
-from ..broker import connection, presence, protocol, server
-from ..broker import installation as store
-from ..broker.dropped import counted
-from ..broker.ownership import BrokerTaken, check_free
-from ..extensions import of_ends
-from ..host import locks, logs
-from ..host.devices import machine
-from ..host.settings import PREFIX, Settings
-from ..host.stopped import stop_of, stop_words, stopped_services
-from ..services import services
 
 if TYPE_CHECKING:
     import redis
@@ -318,10 +318,10 @@ def _trouble(settings: Settings, service: str) -> str | None:
 
 
 def _ledger(settings: Settings) -> Iterator[Finding]:
-    from ..ledger.databases.open import database_at
-    from ..ledger.reader import Reader
-    from ..services.backups import GONE_ADVICE, is_ledger_gone
-    from ..services.ledger_location import elsewhere
+    from ...app.ledger.databases.open import database_at
+    from ...app.ledger.reader import Reader
+    from ...app.services.backups import GONE_ADVICE, is_ledger_gone
+    from ...app.services.ledger_location import elsewhere
 
     shown = hide_password(settings.ledger_url)
     if settings.ledger is not None:

@@ -242,7 +242,14 @@ def test_who_watches_a_study_hears_at_once_that_its_ledger_is_of_a_newer_version
         follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("arguments", [("ls",), ("status",), ("doctor",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ls",),
+        ("status",),
+        pytest.param(("doctor",), marks=pytest.mark.extension("doctor")),
+    ],
+)
 def test_a_ledger_that_was_emptied_is_not_shown_as_a_new_one(settings, ledger, arguments):
     ledger.close()
     (settings.home / "ledger.db").write_bytes(b"")

@@ -12,7 +12,6 @@ from patience import PATIENCE, until
 from penstock.app.broker import server
 from penstock.app.host import broker_program, locks
 from penstock.app.host.settings import load
-from penstock.app.status.doctor import diagnose
 
 #: The configuration of Penstock 0.2, whose logs begin with a snapshot.
 WITH_SNAPSHOT = server._CONFIGURATION.replace("aof-use-rdb-preamble no\n", "")
@@ -68,6 +67,8 @@ def keys(settings):
 
 
 def broker_findings(settings):
+    from penstock.extensions.doctor.doctor import diagnose
+
     return [finding.what for finding in diagnose(settings) if finding.name == "broker"]
 
 
@@ -88,6 +89,7 @@ def test_without_the_wheel_and_a_path_it_says_what_to_install(monkeypatch):
         broker_program.find_server()
 
 
+@pytest.mark.extension("doctor")
 def test_what_valkey_wrote_redis_reads_whole_and_that_is_said(settings, redis, monkeypatch, caplog):
     write(settings, "a")
     stop(settings)

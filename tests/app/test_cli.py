@@ -524,7 +524,7 @@ def test_help_loads_nothing_heavy(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     named = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("│ ")]
-    assert "doctor" in named
+    assert "plan" in named
     assert "scheduler" not in named  # it is there, but for our own processes
 
 
@@ -695,6 +695,7 @@ def test_help_answers_at_once(tmp_path):
     assert min(times) < 1.0
 
 
+@pytest.mark.extension("doctor")
 def test_doctor_says_what_it_found_for_people_and_for_scripts(call):
     result = call("doctor")
     findings = json.loads(call("doctor", "--json").stdout)
@@ -703,6 +704,7 @@ def test_doctor_says_what_it_found_for_people_and_for_scripts(call):
     assert result.exit_code == 0
 
 
+@pytest.mark.extension("doctor")
 def test_doctor_exits_with_3_where_something_is_missing(home):
     env = {"PENSTOCK_HOME": str(home), "PENSTOCK_DEVICES": "gpu:99"}
     result = CliRunner(env=env).invoke(app, ["doctor"])

@@ -16,7 +16,6 @@ from penstock.app.host import locks
 from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
 from penstock.app.services.scheduler_process import Scheduler
-from penstock.app.status.doctor import diagnose
 from penstock.app.status.stall_monitor import StallMonitor
 from penstock.app.study.watching import HeardTrials
 from penstock.profiling.base.errors import BackendError, UsageError
@@ -164,8 +163,11 @@ def test_silence_ends_with_who_is_silent_and_where_to_look(settings):
         asking.send("anything")
 
 
+@pytest.mark.extension("doctor")
 def test_what_keeps_the_scheduler_from_serving_is_said_and_logged_once(settings, tmp_path, caplog):
     """The store is lost after the services were asked for."""
+    from penstock.extensions.doctor.doctor import diagnose
+
     (tmp_path / "file").write_text("")
     lost = load(home=settings.home, store=f"{tmp_path}/file/x")
     server.start(lost)

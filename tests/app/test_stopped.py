@@ -26,7 +26,6 @@ from penstock.app.services.services import (
     take_down,
 )
 from penstock.app.services.supervisor import Supervisor
-from penstock.app.status.doctor import diagnose
 from penstock.app.status.stall_monitor import StallMonitor
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from study_ledger import make_study, study_spec
@@ -137,7 +136,10 @@ def test_a_watcher_that_did_not_run_itself_has_seen_nothing_meanwhile(settings, 
     assert stop_of(pid) is not None
 
 
+@pytest.mark.extension("doctor")
 def test_what_its_user_stops_in_a_terminal_is_left_alone_and_said(settings, caplog):
+    from penstock.extensions.doctor.doctor import diagnose
+
     settings.ensure_home()
     hold = (
         "import time; from penstock.app.host import locks, settings\n"
@@ -174,8 +176,11 @@ def test_who_asks_for_services_has_the_stopped_ones_continued(settings):
     assert not any(map(stop_of, before.values()))
 
 
+@pytest.mark.extension("doctor")
 @pytest.mark.parametrize("name", NAMES)
 def test_doctor_and_status_say_which_service_is_stopped(settings, name):
+    from penstock.extensions.doctor.doctor import diagnose
+
     reader = make_study(settings.home, study_spec(), turns=2)
     pid = start(settings)[name]
     monitor = StallMonitor(settings, reader)
@@ -201,7 +206,10 @@ def test_an_idle_scheduler_does_not_wait_for_a_client_that_is_stopped(tmp_path):
         take_down(settings, grace=1)
 
 
+@pytest.mark.extension("doctor")
 def test_the_doctor_names_a_stopped_process_that_keeps_services_from_being_restarted(settings):
+    from penstock.extensions.doctor.doctor import diagnose
+
     settings.ensure_home()
     hold = (
         "import time; from penstock.app.host import locks, settings\n"

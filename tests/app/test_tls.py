@@ -15,7 +15,6 @@ from flower.utils.broker import Broker
 from patience import PATIENCE
 from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
-from penstock.app.status.doctor import diagnose
 from penstock.app.worker.celery import make_app
 from penstock.profiling.base.errors import BackendError, UsageError
 from system import program
@@ -119,7 +118,10 @@ def test_with_the_ca_in_the_url_it_is_reached_by_client_and_celery(port, authori
     assert asyncio.run(seen.queues(["nothing"])) == [{"name": "nothing", "messages": 0}]
 
 
+@pytest.mark.extension("doctor")
 def test_without_it_both_refuse_and_what_to_do_is_said(port, tmp_path):
+    from penstock.extensions.doctor.doctor import diagnose
+
     unknown = url(port, password=":s3cret@")
     hint = r"does not trust its certificate.*\?ssl_ca_certs="
     with pytest.raises(BackendError, match=hint) as caught:
@@ -152,7 +154,10 @@ def test_a_ca_under_a_relative_path_is_refused(authority, monkeypatch):
         connection.connect("rediss://127.0.0.1:1/0?ssl_ca_certs=ca.pem")
 
 
+@pytest.mark.extension("doctor")
 def test_a_ca_that_is_not_there_is_refused_by_the_name_of_its_file(port, tmp_path):
+    from penstock.extensions.doctor.doctor import diagnose
+
     missing = tmp_path / "no.pem"
     settings = load(home=tmp_path, broker=url(port, missing), devices="cpu:1x1")
     with pytest.raises(UsageError, match=f"ssl_ca_certs = '{missing}' is refused"):

@@ -45,6 +45,7 @@ def site(s3, tmp_path_factory):
     running.close()
 
 
+@pytest.mark.extension("doctor")
 @pytest.mark.slow
 def test_a_study_on_s3_goes_on_from_there_after_a_kill_and_leaves_the_best_state(site, s3):
     study = create_study(

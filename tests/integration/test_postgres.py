@@ -9,7 +9,6 @@ import pytest
 from installation import Installation
 from patience import PATIENCE
 from penstock.app.host import locks
-from penstock.app.status.doctor import diagnose
 from penstock.benchmarks import chaos
 from penstock.benchmarks._faults import DATABASE_KINDS
 from penstock.benchmarks._postgres import PASSWORD, find_binaries, server
@@ -34,6 +33,8 @@ if __name__ == "__main__":
 
 
 def findings(site):
+    from penstock.extensions.doctor.doctor import diagnose
+
     return {finding.name: finding for finding in diagnose(site.settings)}
 
 
@@ -57,6 +58,7 @@ def test_faults_of_the_database_change_nothing_of_the_table_that_sqlite_gives():
     }  # fmt: skip
 
 
+@pytest.mark.extension("doctor")
 def test_a_database_that_is_away_is_named_and_the_study_goes_on_by_itself(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -111,6 +111,7 @@ def test_code_under_a_path_that_is_no_utf_8(tmp_path):
     assert not (site.settings.home / "run").exists(), "nothing was started"
 
 
+@pytest.mark.extension("doctor")
 def test_workers_that_end_as_soon_as_they_are_started(tmp_path):
     """A file called like Celery is on the path of whoever started the services."""
     site = Installation(tmp_path / "home", devices="cpu:1x1")

@@ -96,6 +96,7 @@ def test_a_copy_of_the_key_is_the_same_installation(sites, script):
     assert "is served by another scheduler" in first.penstock("up", status=3)
 
 
+@pytest.mark.extension("doctor")
 def test_what_is_submitted_from_elsewhere_is_accepted_whatever_the_script_reads(sites, script):
     first, second = sites
     up(first)

@@ -19,7 +19,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.services import services
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.services.services import Service
-from penstock.app.status.doctor import diagnose
+from penstock.extensions.doctor.doctor import diagnose
 from penstock.profiling.base.errors import BackendError
 from penstock.profiling.knobs.knobs import KNOBS
 from study_ledger import make_study, study_spec
