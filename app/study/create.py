@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ...profiling.base.errors import LASTING, BackendError, UsageError
+from ...profiling.base.wording import worded
 from ...scheduler.model.study import StrategySpec
 from ...tasks.contracts.by_value import PICKLES_CODE
 from ...tasks.objectives.study import OwnStudy
+from ..common.text import closest
 from ..host.settings import Settings
 from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
 from ..ledger.codec import spec_from_json
 from ..spec.build import check_name, make_plan, new_id
 from ..spec.objectives import parse_objectives
-from ..spec.options import Limits, Resources, Share, SystemTuning
+from ..spec.options import GROUPS, Limits, Resources, Share, SystemTuning, option_paths
 from ..spec.plan import StudyPlan
 from ..spec.sampler_options import LOCAL, NOT_OPTUNAS, OWN
 from .elsewhere import Elsewhere, is_elsewhere, open_elsewhere
@@ -28,15 +31,44 @@ from .handle import (
     refuse_in_trainer,
     script_run,
 )
-from .renamed_arguments import in_groups
 from .study import Study
 
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def refuse_unknown(function: Callable[P, R]) -> Callable[P, R]:
+    """Make ``function`` refuse unknown arguments with UsageError, which names the nearest one."""
+    known = list(signature(function).parameters)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in kwargs.items():
+            if name not in known:
+                words = f"create_study() takes no {name}: {_meant(name, value, known)}"
+                raise UsageError(words, name)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _meant(name: str, value: Any, known: Sequence[str]) -> str:
+    """Say which argument, or which field of a group, an unknown argument is close to."""
+    paths = option_paths()
+    close = closest(name, [*known, *paths])
+    if close is None:
+        return f"it takes {', '.join(known)}"
+    if close not in known:
+        group, field = paths[close]
+        close = f"{group}=penstock.{GROUPS[group].__name__}({field}={worded(value)})"
+    return f"did you mean {close}?"
+
 
 @to_the_user
-@in_groups
+@refuse_unknown
 def create_study(
     *,
     storage: Any = None,

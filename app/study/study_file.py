@@ -28,12 +28,11 @@ from ..common.text import near
 from ..common.yaml_file import KeyPath, YamlFile
 from ..extensions import STRATEGIES, end_of
 from ..spec import strategies
-from ..spec.options import GROUPS
+from ..spec.options import GROUPS, option_paths
 from ..spec.sampler_options import SAMPLERS, Sampler
 from ..spec.space import Categorical, Float, Int
 from ..spec.steps import Steps
 from .create import create_study
-from .renamed_arguments import new_key
 from .script import as_python, users_code
 from .study import Study
 
@@ -70,9 +69,10 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
         raise UsageError(f"{file} is not a script: it takes no arguments such as {arguments[0]!r}")
     document = YamlFile(file, numbered=[Steps.__name__])
     given = document.mapping((), "the study")
-    for name in given:
-        if (now := new_key(name, given)) is not None:
-            raise document.error((name,), f"{name} is no longer a key of the study: write {now}")
+    for name, (group, field) in option_paths().items():
+        if name in given and name not in _KEYS:
+            words = f"{name} is not a key of the study: write {field} in {group}"
+            raise document.error((name,), words)
     document.check_keys((), given, _KEYS, "the study")
     if "code" not in given:
         raise document.error((), "code is missing: train.py:Net, or module:name")

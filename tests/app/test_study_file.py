@@ -148,23 +148,7 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "max_width: 8",
-            "line 3: max_width is no longer a key of the study: write resources: {max_width: 8}",
-        ),
-        (
-            "study_name: mine",
-            "system: tune\nknobs: [threads]",
-            'line 4: knobs is no longer a key of the study: write system: {mode: "tune", knobs: [',
-        ),
-        pytest.param(
-            "study_name: mine",
-            "system: {mode: tune}\nsystem_objective: energy",
-            'a key of the study: write system: {mode: "tune", energy_weight: 1}',
-            marks=pytest.mark.extension("system_tuning"),
-        ),
-        (
-            "study_name: mine",
-            "sampler_options: {multivariate: true}",
-            "of the study: write sampler: {tpe: {multivariate: true}}",
+            "line 3: max_width is not a key of the study: write max_width in resources",
         ),
         ("n_trials: 4", "", "study.yaml: n_trials is missing: n_trials = None is refused"),
         ("n_trials: 4", "n_trials: 0", "line 4: n_trials = 0 is refused: allowed is a whole"),

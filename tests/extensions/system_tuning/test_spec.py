@@ -7,7 +7,7 @@ import json
 import pytest
 from desk import command
 from drive_world import World
-from penstock import SystemTuning, UsageError, create_study
+from penstock import SystemTuning, UsageError
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.runner import commands
 from penstock.app.spec.build import make_plan, make_spec
@@ -72,13 +72,6 @@ def test_a_study_refuses_it_by_its_place(system, words):
         make_plan(system=system)
     assert words in str(refusal.value)
     assert str(refusal.value).startswith(f"{refusal.value.field} = ")
-
-
-def test_an_option_given_beside_it_is_refused_with_the_new_form():
-    with pytest.raises(UsageError) as refusal:
-        create_study(system_objective="energy", system=SystemTuning("tune"))
-    now = "now create_study(system=penstock.SystemTuning('tune', energy_weight=1))"
-    assert str(refusal.value).endswith(now)
 
 
 def test_it_keeps_what_its_checks_made_of_it():
