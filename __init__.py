@@ -134,13 +134,9 @@ def _extensions() -> Any:
 
 def load_ipython_extension(ipython: object) -> None:
     """Make Optuna's studies Penstock's in a notebook: ``%load_ext penstock``."""
-    from importlib import import_module
-
-    import_module(".app.scripts.jupyter", __name__).load()
+    _extensions().end_of("notebooks", "jupyter", "%load_ext penstock").load()
 
 
 def unload_ipython_extension(ipython: object) -> None:
     """Make them Optuna's again: ``%unload_ext penstock``."""
-    from importlib import import_module
-
-    import_module(".app.scripts.jupyter", __name__).unload()
+    _extensions().end_of("notebooks", "jupyter", "%unload_ext penstock").unload()

@@ -16,6 +16,7 @@ user's code describes it, and ``check_spec`` and ``check_submitted`` of one at t
 ``ledger``: what it reads of the ledger for events.
 ``launching``: the start of a trainer in the environment of its study.
 ``elsewhere``: opens a study in a storage of the user's.
+``program``: ``run``, of a file in ``PROGRAMS``; ``jupyter``: what ``%load_ext penstock`` does.
 ``cli``: ``commands``, an ``Application`` of them, and what options of the core's commands do.
 ``trainer`` and ``serving``: for the trainer, which imports them by itself.
 
@@ -62,6 +63,7 @@ EXTENSIONS = (
     "adapters",
     "mirroring",
     "doctor",
+    "notebooks",
 )
 #: The extensions that another one cannot do without. Where they are not there, it is not either.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}
@@ -94,6 +96,8 @@ COMMANDS: Mapping[str, str] = {
     "simulate": "simulation",
     "ui": "pages",
 }
+#: The extension that runs files whose names end so, for ``penstock run``.
+PROGRAMS: Mapping[str, str] = {".ipynb": "notebooks"}
 #: Public names of the package that extensions have, and where: a name without a colon is a module.
 #: Type checkers find them in ``extensions/public.pyi`` and ``public_by_name.pyi``.
 PUBLIC: Mapping[str, str] = {

@@ -26,8 +26,8 @@ from .terminal import (
 if TYPE_CHECKING:
     from ..study.handle import StudyHandle
 
-#: By how its name ends a file is known to be a study's or a notebook, and not a script.
-STUDY_FILES, NOTEBOOKS = (".yaml", ".yml"), (".ipynb",)
+#: The ends of the names of studies' files.
+STUDY_FILES = (".yaml", ".yml")
 
 Script = Annotated[
     Path,
@@ -145,6 +145,7 @@ def _run(
 
     Returns what of a script's studies did not run on devices, and why.
     """
+    from ..extensions import PROGRAMS, end_of
     from ..spec.contracts import check_environment
     from ..spec.options import parse_limits
     from ..study.handle import running
@@ -153,9 +154,9 @@ def _run(
     given = None if limits is None else parse_limits(limits)
     runs: Callable[[Path, Sequence[str]], None]
     if as_module:
-        from ..scripts.modules import run_module as runs
-    elif script.suffix in NOTEBOOKS:
-        from ..scripts.notebooks import run_notebook as runs
+        from ..study.modules import run_module as runs
+    elif (owner := PROGRAMS.get(script.suffix)) is not None:
+        runs = end_of(owner, "program", f"a program in {script.suffix}").run
     elif script.suffix in STUDY_FILES:
         from ..study.study_file import run_study_file as runs
     else:
@@ -174,7 +175,7 @@ def _source(script: Path, *, as_module: bool) -> Path:
     """The file of what is run: of a module, where it is found."""
     if not as_module:
         return script
-    from ..scripts.modules import source_of
+    from ..study.modules import source_of
 
     return source_of(script) or script
 

@@ -11,8 +11,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from ...profiling.base.errors import UsageError
-from ..study.optuna_scripts import on_devices
-from ..study.script import say, users_code
+from .optuna_scripts import on_devices
+from .script import say, users_code
 
 
 def run_module(name: Path, arguments: Sequence[str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from ..study.optuna_scripts import on_devices
-from ..study.script import say
+from ...app.study.optuna_scripts import on_devices
+from ...app.study.script import say
 
 _loaded = ExitStack()
 

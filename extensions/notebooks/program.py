@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from ...app.study.optuna_scripts import on_devices
+from ...app.study.script import as_python, say, users_code
 from ...profiling.base.errors import UsageError
-from ..study.optuna_scripts import on_devices
-from ..study.script import as_python, say, users_code
 
 #: Magics without use or meaning outside Jupyter, which are left out without a word.
 _NEEDLESS = {"matplotlib", "load_ext", "reload_ext", "unload_ext", "autoreload", "config"}
@@ -43,7 +43,7 @@ class Cell:
     source: str
 
 
-def run_notebook(file: Path, arguments: Sequence[str]) -> None:
+def run(file: Path, arguments: Sequence[str]) -> None:
     """Run the code cells of the notebook ``file``. Errors as ``run_script``.
 
     Raises UsageError also for a file that is no notebook of Python in nbformat 4. The value of a

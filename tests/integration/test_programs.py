@@ -109,6 +109,7 @@ def write(path, cells):
     nbformat.write(notebook, path)
 
 
+@pytest.mark.extension("notebooks")
 def test_a_notebook_is_run_cell_by_cell_in_its_folder(site, tmp_path):
     folder = tmp_path / "notebooks"
     folder.mkdir()
@@ -123,6 +124,7 @@ def test_a_notebook_is_run_cell_by_cell_in_its_folder(site, tmp_path):
     assert "cells complete" in out
 
 
+@pytest.mark.extension("notebooks")
 def test_an_error_in_a_notebook_names_its_cell_and_line(site, tmp_path):
     write(tmp_path / "n.ipynb", FAILS)
     code, out, err = ran(site, tmp_path, "n.ipynb")
@@ -136,6 +138,7 @@ def test_an_error_in_a_notebook_names_its_cell_and_line(site, tmp_path):
 
 
 # What the kernel's own libraries warn of is not ours.
+@pytest.mark.extension("notebooks")
 @pytest.mark.filterwarnings("ignore")
 def test_in_jupyter_optunas_studies_are_penstocks_while_the_extension_is_loaded(site, tmp_path):
     cells = (
