@@ -17,7 +17,6 @@ from penstock.app.common.atomic_file import write_atomic
 from penstock.app.host.settings import load
 from penstock.app.host.tracebacks import to_the_user
 from penstock.app.services import services
-from penstock.app.status import doctor
 from penstock.profiling.base.errors import BackendError, UsageError
 from typer.testing import CliRunner
 
@@ -50,6 +49,8 @@ def no_umask():
 
 
 def found(settings):
+    from penstock.extensions.doctor import doctor
+
     [finding] = doctor._home(settings)
     return finding
 
@@ -119,6 +120,7 @@ def test_what_others_may_read_and_is_no_secret_is_closed_without_a_word(settings
     assert mode(settings.home / "ledger.db") == 0o600
 
 
+@pytest.mark.extension("doctor")
 def test_doctor_says_what_it_found_once(settings):
     settings.ensure_home()
     settings.home.chmod(0o777)
