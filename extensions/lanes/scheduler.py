@@ -34,8 +34,8 @@ def convert(snapshot: dict[str, Any]) -> None:
     """Move the weights of turns in a snapshot of 0.2 to the extension's own state."""
     weights = {}
     for fence, attempt in snapshot["attempts"].items():
-        weight = attempt.pop("weight", 1.0)
-        if attempt.get("counted_at") is not None:
+        weight = attempt.pop("weight", None)  # a younger snapshot's attempts have none
+        if weight is not None and attempt.get("counted_at") is not None:
             weights[fence] = weight
             _note_need(snapshot, attempt)
     if weights:
