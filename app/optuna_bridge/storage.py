@@ -195,7 +195,11 @@ class LedgerStorage(ReadSide):
         return user_attribute(key, value, self._sender().keep)
 
     def _send_writing(self, trial_id: int, **body: Any) -> None:
-        self._send("write", trial_id >> NUMBER_BITS, number=trial_id & NUMBER, **body)
+        number = trial_id & NUMBER
+        try:
+            self._send("write", trial_id >> NUMBER_BITS, number=number, **body)
+        except KeyError as error:
+            raise UsageError(f"trial {number} is gone: its study was deleted") from error
 
     def _sender(self) -> CommandSender:
         if self._commands is None:

@@ -126,6 +126,38 @@ def test_a_reader_of_the_ledger_writes_nothing(tmp_path, reader, study):
         LedgerStorage(reader).set_trial_user_attr(study.trials[0]._trial_id, "a", 1)
 
 
+class Accepting:
+    """Accepts each command, and keeps its kind."""
+
+    def __init__(self):
+        self.kinds = []
+
+    def keep(self, blob):
+        raise AssertionError(blob)
+
+    def send(self, kind, study, **body):
+        self.kinds.append(kind)
+        return {}
+
+
+def test_writes_that_were_not_sent_when_their_study_was_deleted_are_dropped_with_a_warning(
+    tmp_path,
+):
+    spec = study_spec(n_trials=9, strategy=StrategySpec("full", max_epochs=9))
+    commands = Accepting()
+    storage = LedgerStorage(make_study(tmp_path, spec, turns=30), commands)
+    study = optuna.load_study(study_name="digits", storage=storage)
+    running = next(t._trial_id for t in study.trials if t.state.name == "RUNNING")
+    storage._take(running)
+    storage._pending._set_timer = lambda: None  # it may be slower than this test, or faster
+    storage.set_trial_user_attr(running, "a", 1)
+    optuna.delete_study(study_name="digits", storage=storage)
+    with pytest.warns(UserWarning, match="is gone: its study was deleted"):
+        storage.remove_session()
+    storage.remove_session()  # nothing is left to warn of
+    assert commands.kinds == ["delete"]
+
+
 def test_where_nothing_has_happened_nothing_is_read_again(tmp_path):
     reader = Counted(make_study(tmp_path, study_spec(n_trials=9)))
     storage = LedgerStorage(reader)
