@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 #: Version of the bodies; it grows when a kind of event or a field is added.
 VERSION = 25
 
-#: Stands for any value of a field that follows from others.
+#: Stands for any value of a field of trials that follows from others.
 _ANY = object()
 #: Fields that older versions wrote, and the only value of each that can still be read.
 REMOVED_FIELDS: dict[str, Any] = {
-    # Of trials: it is the last one of ``hashes``.
+    # It is the last one of ``hashes``.
     "state_hash": _ANY,
     "shuffle": False,
     # Of trials of studies that were over: extensions have this now.
@@ -361,7 +361,7 @@ def _is_removed(problem: ErrorDetails) -> bool:
         return False
     given, read = problem["input"], REMOVED_FIELDS[field]
     if read is _ANY:
-        return True
+        return "trials" in problem["loc"]
     return type(given) is type(read) and bool(given == read)
 
 

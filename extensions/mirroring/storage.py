@@ -114,6 +114,7 @@ class MirroredStorage(ReadSide):
     """The user's storage with one study that is ours."""
 
     def __init__(self, mirror: Mirror) -> None:
+        super().__init__(dict)  # which studies there are is asked of the storages
         self._mirror = mirror
         #: The study's attributes that are lists of ids, as numbers of trials. They are no results,
         #: and trainers and the user's storage, where trials have other ids, have their own.

@@ -341,7 +341,8 @@ class Dispatcher:
         if not widths and study.spec.id in self._core.extensions.by_study:
             copies = self._core.extensions.copies(study, trial, segment)
         ext = values.ext
-        if device.device.seats > 1 and width == 1:  # its trainer is told of its seat
+        first = self._state.devices[members[0].device].device
+        if first.seats > 1 and width == 1:  # its trainer is told of its seat
             ext = {**ext, **self._core.extensions.seats.entered(attempt)}
         dispatch = Dispatch(
             id=decision,

@@ -117,7 +117,7 @@ class ReadSide(BaseStorage):
         return self._study(0)
 
     create_new_study = _refused("a new study in this storage")
-    delete_study = _refused("deleting the study that the trial belongs to")
+    delete_study = _refused("deleting a study")
     set_study_user_attr = set_study_system_attr = _refused("an attribute of the study")
     create_new_trial = _refused("a new trial")
     set_trial_param = _refused("a parameter of a trial")

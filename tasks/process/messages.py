@@ -24,8 +24,9 @@ Scalar = str | int | float | bool | None
 SUSPENDABLE = ("objective", "epochs")
 #: The most bytes in one message of a trainer. 20,000 metrics fit, and a worker can handle it.
 MAX_MESSAGE = 1 << 20
-#: Fields of tasks of 0.2 that no trainer needs: without them it computes the same.
-_GONE = frozenset({"v", "weights"})
+#: Fields that older tasks have, without which a trainer computes the same. Where turns had weights,
+#: they count the same until the next dispatch.
+_GONE = frozenset({"v", "weights", "measured"})
 Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
 
 
