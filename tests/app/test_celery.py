@@ -72,7 +72,7 @@ def test_the_message_is_what_celery_itself_publishes(tmp_path):
 
 def test_a_task_of_02_is_read_and_one_with_unknown_fields_is_not():
     key, sent = b"k" * 32, json.loads(task().model_dump_json(exclude_defaults=True))
-    older = json.dumps(sent | {"v": 1, "weights": [["st-0042", 1.0]]})
+    older = json.dumps(sent | {"v": 1, "weights": [["st-0042", 1.0]], "measured": True})
     assert open_task(key, older, seal(key, older)) == task()
     other = json.dumps(sent | {"weights": [], "unknown": 1})
     with pytest.raises(Forged, match="unknown: Extra inputs are not permitted"):
