@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from ._fusion_memory import pss
+from ._results import summary
 from ._shared_reading import Encoded, InLoss, Trainer, started, task
 
 TRIALS, EPOCHS, PROCESSES = 12, 10, 2
@@ -34,7 +35,7 @@ def figures(repeats: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for way in ("processes", "encoded"):
         ratios = [a / b for a, b in zip(times[way], times["together"], strict=True)]
-        found |= {f"over_{way}": median(ratios), f"over_{way}.worst": min(ratios)}
+        found[f"over_{way}"] = summary(ratios)
     found |= {f"seconds.{way}": median(each) for way, each in times.items()}
     alone = _held(InLoss, 1)
     few, many = _held(Encoded, TRIALS), _held(Encoded, 2 * TRIALS)

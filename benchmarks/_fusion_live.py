@@ -20,6 +20,7 @@ from penstock.app.ledger.reader import Reader
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import number_of
 
+from ._results import summary
 from ._studies import installation, random_digits
 
 SEATED, PLAIN = "cpu:2x1*1x32", "cpu:2x1"
@@ -55,8 +56,7 @@ def live(runs: int) -> dict[str, Any]:
         )
     ratios = [plain.seconds / seated.seconds for seated, plain in pairs]
     return {
-        "live": median(ratios),
-        "live.worst": min(ratios),
+        "live": summary(ratios),
         "live.together_s": median(seated.seconds for seated, _ in pairs),
         "live.alone_s": median(plain.seconds for _, plain in pairs),
         "live.at_once": median(seated.together for seated, _ in pairs),

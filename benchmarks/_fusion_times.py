@@ -9,12 +9,14 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from statistics import median
+from typing import Any
 
 from penstock.extensions.fusion.epoch import Row
 from penstock.extensions.fusion.fusion import Fusion
 from penstock.tasks.training import loop
 
 from ._fusion_trials import configure, quiet, trial
+from ._results import summary
 
 #: How a study is trained: how many processes of how many threads.
 WAYS = {"together": (2, 1), "alone": (2, 1), "threads": (1, 2), "compiled": (2, 1)}
@@ -65,7 +67,7 @@ def train(way: str, kind: str, numbers: range, epochs: int, threads: int) -> Non
             loop.run_epoch(run, quiet)
 
 
-def ratios(made: Processes, kind: str, count: int, epochs: int, repeats: int) -> dict[str, float]:
+def ratios(made: Processes, kind: str, count: int, epochs: int, repeats: int) -> dict[str, Any]:
     """How many times faster together is than the better of the two ways alone; medians.
 
     The worse of the two is measured once if it takes more than twice as long.
@@ -79,7 +81,7 @@ def ratios(made: Processes, kind: str, count: int, epochs: int, repeats: int) ->
     best_way = min(("alone", "threads"), key=lambda way: median(times[way]))
     found = [one / other for one, other in zip(times[best_way], times["together"], strict=True)]
     seconds = {f"seconds.{way}": median(each) for way, each in times.items()}
-    return {"ratio": median(found), "worst": min(found), **seconds}
+    return {"ratio": summary(found), **seconds}
 
 
 def compiled_ratio(made: Processes, kind: str, count: int, epochs: int) -> float | str:

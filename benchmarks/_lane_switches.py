@@ -10,6 +10,8 @@ from typing import Any
 
 from penstock import Data, TorchTrainable
 
+from ._results import summary
+
 SEATS = 4
 SWITCHES = 2000
 ROUNDS = 7
@@ -49,11 +51,7 @@ def overhead(kind: str) -> dict[str, Any]:
         wall.append(found[1][0] / found[0][0])
         cpu.append(found[1][1] / found[0][1])
     # The first round warms up.
-    return {"wall": _spread(wall[1:]), "cpu": _spread(cpu[1:])}
-
-
-def _spread(ratios: list[float]) -> dict[str, float]:
-    return {"median": median(ratios), "least": min(ratios), "most": max(ratios)}
+    return {"wall": summary(wall[1:]), "cpu": summary(cpu[1:])}
 
 
 def _timed(work: Callable[[], None]) -> tuple[float, float]:

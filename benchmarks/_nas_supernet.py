@@ -32,6 +32,7 @@ from torch import nn
 
 from ._gangs import Pool, Stage, straight
 from ._nas_spaces import NasBench201
+from ._results import summary
 
 #: Of a plan that is timed, after one in which the gang is made.
 EPOCHS = 8
@@ -76,10 +77,9 @@ def _parallel(figure: str, model: str, pairs: int) -> dict[str, Any]:
             two.append(seconds(stages[2]))
     finally:
         pool.close()
-    ratios = sorted(a / b for a, b in zip(one, two, strict=True))
+    ratios = [a / b for a, b in zip(one, two, strict=True)]
     return {
-        figure: median(ratios),
-        f"{figure}.worst": ratios[0],
+        figure: summary(ratios),
         f"{figure}.epoch_seconds": [median(one), median(two)],
     }
 
@@ -162,7 +162,7 @@ def figures(paths: list[dict[str, Any]], pairs: int) -> dict[str, Any]:
         if isinstance(values[0], list):
             together[key] = [median(each) for each in zip(*values, strict=True)]
         else:
-            together |= {key: median(values), f"{key}.worst": min(values)}
+            together[key] = summary(values)
     return together
 
 

@@ -2,8 +2,7 @@
 
 ``search_ratio``: after equal trials, the distance of the best value from the least one there is
 (regret), ours over Optuna's, with its default sampler, two slots beside two processes. The figure
-is the geometric mean over tasks and seeds. ``low`` and ``high`` are the ends of its 95 % interval
-by the bootstrap, in which each task's seeds are drawn anew. ``beside_none`` is the share of trials
+is the geometric mean over tasks and seeds, with its 95 % interval by the bootstrap, in which each task's seeds are drawn anew. ``beside_none`` is the share of trials
 that began when all earlier ones had ended, ours and theirs: two processes that wait for the lock of
 a journal run objectives of microseconds one after another.
 
@@ -27,6 +26,7 @@ from optuna import samplers
 
 from benchmarks import _optuna_tasks as tasks
 from benchmarks._optuna_sides import TwoProcesses, Work, ours, plain, slots, two_processes
+from benchmarks._results import estimate
 from benchmarks._surrogate import missing
 
 Trials = Sequence[optuna.trial.FrozenTrial]
@@ -63,14 +63,14 @@ def interval(logs: dict[str, list[float]]) -> tuple[float, float, float]:
     return math.exp(middle), math.exp(low), math.exp(high)
 
 
-def search_ratio(quick: bool) -> dict[str, float]:
+def search_ratio(quick: bool) -> dict[str, Any]:
     """The figures; each task's own geometric mean, too."""
     names = list(LEAST)
     if lacking := missing():
         print(f"search_ratio: LCBench's curves are left out, {lacking}", file=sys.stderr)
         names.remove("lcbench")
     logs: dict[str, list[float]] = {}
-    figures: dict[str, float] = {}
+    figures: dict[str, Any] = {}
     alone: dict[str, list[float]] = {"ours": [], "theirs": []}
     with slots(2), two_processes() as processes:
         for name in names:
@@ -81,8 +81,7 @@ def search_ratio(quick: bool) -> dict[str, float]:
                 alone["ours"].append(_beside_none(mine))
                 alone["theirs"].append(_beside_none(theirs))
             figures[f"search_ratio.{name}"] = math.exp(fmean(logs[name]))
-    mean, low, high = interval(logs)
-    figures |= {"search_ratio": mean, "search_ratio.low": low, "search_ratio.high": high}
+    figures["search_ratio"] = estimate(*interval(logs))
     return figures | {f"search_ratio.beside_none.{side}": fmean(of) for side, of in alone.items()}
 
 

@@ -16,6 +16,7 @@ from penstock.app.host.settings import Settings
 from ._digits import SPACE
 from ._intervals import half_interval
 from ._prefix_studies import Grid, Ran, run, wrong
+from ._results import summary
 from ._studies import random_digits
 
 #: Trials and epochs of the study where nothing merges.
@@ -61,8 +62,7 @@ def pairs(settings: Settings, grid: Grid, runs: int) -> list[Pair]:
 def figures_of(name: str, found: Sequence[Pair]) -> dict[str, Any]:
     """Medians over the pairs, and their sums of what is counted; printed, too."""
     figures = {
-        "time": median(pair.time for pair in found),
-        "time.worst": min(pair.time for pair in found),
+        "time": summary([pair.time for pair in found]),
         "epochs": median(pair.epochs for pair in found),
         "of_epochs": median(pair.time / pair.epochs for pair in found),
         "seconds": median(pair.merged.seconds for pair in found),
@@ -74,7 +74,7 @@ def figures_of(name: str, found: Sequence[Pair]) -> dict[str, Any]:
         "wrong": sum(pair.wrong for pair in found),
         "compared": sum(len(pair.merged.bits.keys() & pair.alone.bits.keys()) for pair in found),
     }
-    print(name, *(f"{key} {value:.4g}" for key, value in figures.items()), sep="  ", flush=True)
+    print(name, *(f"{key} {value}" for key, value in figures.items()), sep="  ", flush=True)
     return {f"{name}.{key}": value for key, value in figures.items()}
 
 

@@ -20,6 +20,7 @@ from penstock.app.ledger.reader import Reader
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec, number_of
 
+from ._results import summary
 from ._shared_reading import (
     ReadPlain,
     ReadPlainApart,
@@ -70,7 +71,7 @@ def live(runs: int) -> dict[str, Any]:
             _study(settings, code, penstock.FullBudget(2), 4, 1000)
         for name, case in CASES.items():
             found |= {f"{name}.{figure}": value for figure, value in _pairs(settings, case, runs)}
-            print(f"  {name}: {found[f'{name}.ratio']:.2f}", flush=True)
+            print(f"  {name}: {found[f'{name}.ratio']['median']:.2f}", flush=True)
     return found
 
 
@@ -82,8 +83,7 @@ def _pairs(settings: Settings, case: Case, runs: int) -> list[tuple[str, Any]]:
         pairs.append((ran[case.once], ran[case.apart]))
     ratios = [apart.seconds / once.seconds for once, apart in pairs]
     return [
-        ("ratio", median(ratios)),
-        ("worst", min(ratios)),
+        ("ratio", summary(ratios)),
         ("once_s", median(once.seconds for once, _ in pairs)),
         ("apart_s", median(apart.seconds for _, apart in pairs)),
         ("epochs_once", sum(len(once.bits) for once, _ in pairs)),

@@ -2,10 +2,12 @@
 
 A benchmark's file is one JSON object: its figures by name, and under ``run`` its name, command,
 baseline, commit, date, machine, and the load before and after. A figure is a number, a ``summary``
-of several, or an object of these; inner names are joined by dots.
+of several, a ``mean`` with its 95 % ``interval``, or an object of these; inner names are joined by
+dots.
 
 ``benchmarks/results`` has a file for each name. It lists runs, each with the figures that no later
 run has measured again. A run that was transcribed, because it cannot be repeated, has a ``source``.
+Figures that no single run gives, as sums of several, say in ``by_hand`` how they came about.
 """
 
 from __future__ import annotations
@@ -31,6 +33,11 @@ ADDITIONS = 10_000_000
 def summary(values: Sequence[float]) -> dict[str, float]:
     """Summarise repeated measurements as count, median, smallest and largest."""
     return {"n": len(values), "median": median(values), "low": min(values), "high": max(values)}
+
+
+def estimate(mean: float, low: float, high: float) -> dict[str, Any]:
+    """Describe a mean with its 95 % interval."""
+    return {"mean": mean, "interval": {"low": low, "high": high}}
 
 
 def machine() -> dict[str, Any]:
@@ -96,10 +103,18 @@ def kept(folder: Path = FOLDER) -> dict[str, Figure]:
 def keep(path: Path, folder: Path = FOLDER) -> Path:
     """Keep the figures of a benchmark's file in place of the older ones of the same names.
 
-    Lists and texts are not kept. Raises KeyError where the file does not describe its run.
+    Lists and texts are not kept. Raises ValueError where the file does not describe its run, and
+    where that was a quick one.
     """
     figures = json.loads(path.read_text())
-    run = figures.pop("run")
+    run = figures.pop("run", None)
+    if run is None:
+        raise ValueError(
+            f"{path.name} does not describe its run, which this benchmark does not write yet:"
+            " transcribe its figures to benchmarks/results, with command, date, load and a source"
+        )
+    if "--quick" in run["command"].split():
+        raise ValueError(f"{path.name} is of a quick run, whose figures are too rough to keep")
     new = dict(_named(figures))
     place = folder / f"{run.pop('name')}.json"
     runs = json.loads(place.read_text())["runs"] if place.exists() else []
@@ -114,18 +129,18 @@ def _named(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     """Yield each number and each summary under its dotted name."""
     for key, value in figures.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and "median" not in value:
+        if isinstance(value, Mapping) and not value.keys() & {"median", "interval"}:
             yield from _named(value, f"{name}.")
         elif isinstance(value, int | float | Mapping) and not isinstance(value, bool):
             yield name, value
 
 
 def _numbers(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield each number under its dotted name; a summary's median also under the summary's."""
+    """Yield each number under its dotted name; a summary's middle also under the summary's."""
     for name, value in _named(figures):
         if isinstance(value, Mapping):
-            yield name, value["median"]
-            yield from ((f"{name}.{inner}", number) for inner, number in value.items())
+            yield name, value["median"] if "median" in value else value["mean"]
+            yield from _named(value, f"{name}.")
         else:
             yield name, value
 

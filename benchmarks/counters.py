@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from penstock.profiling.counters.capabilities import capabilities
@@ -106,6 +107,11 @@ def interval(found: list[float]) -> tuple[float, float, float]:
     return median(found), medians[50], medians[-51]
 
 
+def estimated(middle: float, low: float, high: float) -> dict[str, Any]:
+    """A median and its interval, as a figure."""
+    return {"median": middle, "interval": {"low": low, "high": high}}
+
+
 def sample_seconds(calls: int) -> float:
     """CPU seconds of one sample, with the threads that training has started."""
     profiler = Profiler.start()
@@ -146,10 +152,9 @@ def main() -> None:
     sample = sample_seconds(200 if given.quick else 1000)
     first_calls, calls = calls_seconds(training)
     can = capabilities()
-    kinds = ("", ".low", ".high")
     figures = {
-        **{f"counter_overhead{k}": (v - 1) / FASTER for k, v in zip(kinds, often, strict=True)},
-        **{f"counter_overhead.plain{k}": v - 1 for k, v in zip(kinds, plain, strict=True)},
+        "counter_overhead": estimated(*((each - 1) / FASTER for each in often)),
+        "counter_overhead.plain": estimated(*(each - 1 for each in plain)),
         "counter_overhead.direct": sample,
         "sample_us": sample * 1e6,
         "step_ms": training.block(100)[0] * 1e3,
@@ -161,7 +166,7 @@ def main() -> None:
         "load.after": os.getloadavg()[0],
     }
     for name, value in figures.items():
-        print(f"{name:28} {value:10.5f}")
+        print(f"{name:28}", value if isinstance(value, dict) else f"{value:10.5f}")
     this_run.write(given.json, figures)
 
 

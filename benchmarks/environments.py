@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few starts: rough figures")
     options = parser.parse_args()
-    this_run = Run("environments")
+    this_run = Run("environments", baseline="the worker's own environment")
     figures = measure(quick=options.quick)
     for name, value in figures.items():
         print(f"{name:24} {value:10.3f}")

@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="random and sync_bohb, few epochs")
     options = parser.parse_args()
-    this_run = Run("fluid_workloads")
+    this_run = Run("fluid_workloads", baseline="fifo, one run each")
     chosen = workloads(options.quick)
     epochs, trials = (3, 3) if options.quick else (MAX_EPOCHS, 9)
     by = tuners(epochs)

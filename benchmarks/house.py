@@ -12,7 +12,6 @@ whose body only calls, assigns and returns, without a choice, a loop or a functi
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +22,7 @@ from benchmarks import removable
 from benchmarks._checkouts import Checkout, checkout_of, this_checkout
 from benchmarks._epoch_walk import walk
 from benchmarks._package import Package
+from benchmarks._results import Run
 from benchmarks._seams import seams
 from benchmarks.measured import PAGE, Home
 
@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="half the epochs, nothing removed")
     parser.add_argument("--beside", metavar="COMMIT", help="measure this one too")
     options = parser.parse_args()
+    this_run = Run("house", baseline="the other commit, if one is named")
     epochs = EPOCHS // 2 if options.quick else EPOCHS
     with this_checkout() as checkout:
         figures = measure(checkout, epochs) | told()
@@ -109,9 +110,8 @@ def main() -> None:
         with checkout_of(options.beside) as checkout:
             beside = measure(checkout, epochs)
     show(figures, beside)
-    if options.json:
-        written = figures | ({"beside": {"commit": options.beside, **beside}} if beside else {})
-        options.json.write_text(json.dumps(written, indent=2))
+    written = figures | ({"beside": {"commit": options.beside, **beside}} if beside else {})
+    this_run.write(options.json, written)
 
 
 if __name__ == "__main__":

@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--seed", default="", help="draws other studies")
     parser.add_argument("--live", type=int, help="so many studies of real workers instead")
     given = parser.parse_args()
-    this_run = Run("limits")
+    this_run = Run("limits", baseline="segments that carry no moment")
     began, load = time.perf_counter(), os.getloadavg()[0]
     studies = given.studies or (12 if given.quick else 100)
     if given.live:

@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--quick", action="store_true", help="fewer of each")
     given = parser.parse_args()
-    this_run = Run("nas")
+    this_run = Run("nas", baseline="of each part: see the module's docstring")
     found: dict[str, Any] = {"cores": os.cpu_count(), "load.begin": os.getloadavg()[0]}
     if "space" in given.only:
         found |= spaces()

@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few families and windows")
     options = parser.parse_args()
-    this_run = Run("novelty")
+    this_run = Run("novelty", baseline="PipeTune's code")
     torch.set_num_threads(1)
     began, load = time.monotonic(), os.getloadavg()[0]
     windows = measure(families(options.quick), 6 if options.quick else 8)

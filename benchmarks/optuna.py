@@ -45,7 +45,8 @@ def measure(keys: list[str], *, quick: bool) -> dict[str, Any]:
             print(f"  failed: {failed[key][:500]}", flush=True)
             continue
         for name, value in found.items():
-            print(f"  {name:44} {value:10.3f}", flush=True)
+            said = value if isinstance(value, dict) else f"{value:10.3f}"
+            print(f"  {name:44} {said}", flush=True)
         figures |= found | {f"{key}.load": load, f"{key}.seconds": time.monotonic() - began}
     return figures | {"failed": failed}
 

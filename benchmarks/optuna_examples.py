@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--only", metavar="PART", default="", help="scripts whose path has it")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds by Python alone")
     options = parser.parse_args()
-    this_run = Run("optuna_examples")
+    this_run = Run("optuna_examples", baseline="each script by Python alone")
     found: dict[str, Script] = {}
     try:
         with collection(options.folder) as folder, installation(DEVICES) as settings:

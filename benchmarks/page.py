@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="1,000 trials, two pairs: rough")
     parser.add_argument("--only", choices=PARTS, help="one part of the figures")
     options = parser.parse_args()
-    this_run = Run("page")
+    this_run = Run("page", baseline="no open page")
     if chromium() is None and options.only != "list":
         print("Nothing was measured: there is no chromium here. Install chromium.")
         return

@@ -28,7 +28,7 @@ from . import _pipetune_replay as replays
 from ._pipetune_measure import measure, neighbour
 from ._pipetune_replay import MAX_EPOCHS, Measured, Outcome, best_constant, tunings
 from ._pipetune_workloads import SHORT, WORKLOADS, absent, sampled
-from ._results import Run
+from ._results import Run, estimate
 
 SYSTEMS = (
     "v1",
@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="about how long to measure")
     parser.add_argument("--replay", type=Path, help="what an earlier run measured")
     options = parser.parse_args()
-    this_run = Run("pipetune")
+    this_run = Run("pipetune", baseline="PipeTune's V1, its best constant")
     load, began = os.getloadavg()[0], time.monotonic()
     if options.replay:
         kept = json.loads(options.replay.read_text())
@@ -265,6 +265,7 @@ def main() -> None:
     print(f"\n{'':32}{'mean':>8}  95 % over seeds")
     for key, value in figures.items():
         print(f"{key:32}{'{:8.3f}  {:.3f} to {:.3f}'.format(*value) if value else 'no gap'}")
+    figures = {key: estimate(*value) for key, value in figures.items() if value}
     figures |= multi_tenant(found)
     for load_of in LOADS:
         for system in ("v1", "v2", "ours"):

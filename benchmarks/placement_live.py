@@ -6,8 +6,8 @@ Real studies on two devices of one core each, warm trainers. Ratio is makespan, 
 the end of the study, over the bound worked out from the epochs as they were measured in all runs:
 start, data and model of trials, dispatch, commits and resizes are in the former only. The
 simulation is given the costs of the runs before, one of them at random widths, and foretells those
-that come after. ``NAME.ratio.low`` and ``.high`` are the 95 % interval of a policy's mean over all
-studies, by its repeats. ``flat.wide`` is how many epochs of the workload that does not scale were
+that come after. ``NAME.ratio`` is a policy's mean over all studies with its 95 % interval, by its
+repeats. ``flat.wide`` is how many epochs of the workload that does not scale were
 on two devices under ``waterfill``, and ``flat.windows`` how many windows measured both widths.
 """
 
@@ -27,7 +27,7 @@ from penstock.app.services import services
 from ._intervals import half_interval
 from ._live import DEVICES, FLAT, Ran, Workload, bound, costs, foretold, run, workloads
 from ._plans import policy
-from ._results import Run
+from ._results import Run, estimate
 from ._studies import installation
 from .random_widths import RANDOM_WIDTHS
 
@@ -132,7 +132,7 @@ def main() -> None:
             means = [fmean(repeat) for repeat in zip(*each, strict=True)]
             half = half_interval(means)
             low, high = fmean(means) - half, fmean(means) + half
-            figures |= {f"{name}.ratio.low": low, f"{name}.ratio.high": high}
+            figures[f"{name}.ratio"] = estimate(fmean(means), low, high)
             print(f" ({low:.3f} to {high:.3f})", end="")
         print()
     flat = runs[FLAT]["waterfill"]

@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 seeds and 2 loads, 1 live draw")
     parser.add_argument("--part", choices=("simulated", "live"), help="both by default")
     given = parser.parse_args()
-    this_run = Run("relish")
+    this_run = Run("relish", baseline="FIFO; ideal schedules with known times")
     began, load_before = time.perf_counter(), os.getloadavg()[0]
     print(f"load before {load_before:.1f}")
     figures: dict[str, float | bool] = {"load_before": load_before}

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import os
 import re
 import shutil
@@ -33,6 +32,7 @@ from typing import Any
 from penstock.app.extensions import EXTENSIONS
 
 from benchmarks._checkouts import ROOT, Checkout, linked
+from benchmarks._results import Run
 
 #: The run without any extension.
 CORE = "all"
@@ -144,10 +144,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="the first extension alone")
     options = parser.parse_args()
+    this_run = Run("removable", baseline="the project with all of its extensions")
     names = options.names or [*EXTENSIONS, CORE]
     figures = measure(names[:1] if options.quick else names)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(options.json, figures)
     sys.exit(bool(figures["removable.failed"]))
 
 
