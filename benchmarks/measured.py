@@ -6,7 +6,7 @@
 tables that other pages show. ``benchmarks/results`` has the figures (``_results``). Without options
 the page and the tables are made anew, and numbers that pages quote are replaced by the kept ones.
 ``--check`` writes nothing, says what is not so, and exits with 1. ``--keep`` first takes the files
-of benchmarks into the kept results.
+of benchmarks into the kept results: all, or none where a page tells a figure that would be gone.
 
 A page quotes a figure between two comments, which no reader sees::
 
@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
+import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -206,7 +208,9 @@ def _told(run: Mapping[str, Any]) -> str:
     command = run["command"].removeprefix("python -m benchmarks.").replace(" --json FILE", "")
     machine = run["machine"]
     loop = f"loop {machine['loop_s']:.2f} s" if machine.get("loop_s") else ""
-    words = (f"`{command}`", _moment(run), machine.get("gpu", ""), loop)
+    command = command.replace("|", r"\|")  # in a table it ends the cell, in code as well
+    gpu = machine.get("gpu", "")
+    words = (f"`{command}`", run.get("by_hand", ""), _moment(run), gpu, loop)
     return ", ".join(word for word in words if word)
 
 
@@ -230,19 +234,41 @@ def _unquoted(text: str) -> Iterator[str]:
             yield paragraph
 
 
+def keep_all(files: Sequence[Path], home: Home) -> None:
+    """Keep the files of benchmarks.
+
+    Raises ValueError where one cannot be kept, and where a figure that is told would be gone; then
+    none is kept.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        there = replace(home, folder=Path(shutil.copytree(home.folder, Path(scratch, "results"))))
+        for file in files:
+            keep(file, there.folder)
+        gone = sorted({*there.unknown()} - {*home.unknown()})
+    if gone:
+        raise ValueError("\n  ".join(("nothing is kept: no figure would be left of", *gone)))
+    for file in files:
+        print(f"kept in {keep(file, home.folder).relative_to(home.root)}")
+
+
 def main() -> None:
     """Write or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1")
     parser.add_argument("--keep", type=Path, nargs="+", default=[], metavar="FILE")
     options = parser.parse_args()
-    for file in options.keep:
-        print(f"kept in {keep(file).relative_to(ROOT)}")
+    try:
+        if options.keep:
+            keep_all(options.keep, Home())
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     home = Home()
-    if not options.check:
-        home.write()
-        home = Home()
-    wrong = [*home.unknown(), *home.disagreeing()]
+    wrong = home.unknown()
+    if not wrong:  # else a table may lack a figure
+        if not options.check:
+            home.write()
+            home = Home()
+        wrong = home.disagreeing()
     print("\n".join(wrong or [f"{len(home.figures)} figures; all pages agree"]))
     sys.exit(1 if wrong else 0)
 

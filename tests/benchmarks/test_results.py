@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from benchmarks import _results
-from benchmarks.measured import Home
+from benchmarks.measured import Home, keep_all
 
 CLAIMS = """
 head = "{start.first_s} s"
@@ -80,6 +81,61 @@ def test_a_newer_figure_takes_the_place_of_the_older_one_alone(tmp_path):
     assert found["start.b"].run["date"] == "2026-11-27"
     written(tmp_path, {"b": {"median": 1.0, "n": 7}})
     assert len(json.loads(place.read_text())["runs"]) == 2, "nothing of the first is left"
+
+
+def test_what_is_no_whole_run_that_tells_of_itself_is_refused_with_words(tmp_path):
+    (tmp_path / "plain").write_text('{"seconds": 1}')
+    with pytest.raises(ValueError, match="plain does not describe its run"):
+        _results.keep(tmp_path / "plain", tmp_path)
+    with pytest.raises(ValueError, match="a quick run"):
+        written(tmp_path, {"a": 1}, command="python -m benchmarks.start --quick --json FILE")
+    assert _results.kept(tmp_path) == {}
+
+
+def test_a_mean_is_kept_with_its_interval(tmp_path):
+    written(tmp_path, {"ratio": _results.estimate(1.1, 0.9, 1.3)})
+    found = {name: figure.value for name, figure in _results.kept(tmp_path).items()}
+    assert found == {
+        "start.ratio": 1.1,
+        "start.ratio.mean": 1.1,
+        "start.ratio.interval.low": 0.9,
+        "start.ratio.interval.high": 1.3,
+    }
+
+
+def test_nothing_is_kept_where_a_figure_that_is_told_would_be_gone(home, tmp_path):
+    made = home("At least <!--start.first_s.low-->4<!--/--> s")
+    assert made.unknown() == ["docs/some.md: start.first_s.low"]
+    written(tmp_path, {"first_s": {"n": 3, "median": 4.26, "low": 4.0}})
+    made, before = home("At least <!--start.first_s.low-->4<!--/--> s"), _results.kept(tmp_path)
+    file = tmp_path / "newer"
+    file.write_text(json.dumps({"first_s": 3.9, "run": RUN}))
+    with pytest.raises(
+        ValueError, match=r"(?s)nothing is kept.*docs/some\.md: start\.first_s\.low"
+    ):
+        keep_all([file], made)
+    assert _results.kept(tmp_path) == before
+    file.write_text(json.dumps({"first_s": {"median": 3.9, "low": 3.8}, "run": RUN}))
+    keep_all([file], made)
+    assert _results.kept(tmp_path)["start.first_s"].value == 3.9
+
+
+def test_a_command_with_a_bar_stays_in_its_cell(home, tmp_path):
+    written(tmp_path, {"first_s": 4.26}, command="python -m benchmarks.start [--a | --b]")
+    (row,) = [line for line in home().page().splitlines() if line.startswith("| first step")]
+    assert len(cells(row)) == 5
+    assert r"`start [--a \| --b]`, 2026-11-27" in row
+
+
+def test_each_row_of_the_real_page_has_five_cells():
+    rows = [line for line in Home().page().splitlines() if line.startswith("|")]
+    assert rows
+    assert [row for row in rows if len(cells(row)) != 5] == []
+
+
+def cells(row):
+    """Split a row of a table; a bar after a backslash is text."""
+    return re.split(r"(?<!\\)\|", row)[1:-1]
 
 
 def test_the_page_has_a_row_with_its_baseline_its_goal_and_its_run(home):
