@@ -2,9 +2,10 @@
 
 ``search_ratio``: after equal trials, the distance of the best value from the least one there is
 (regret), ours over Optuna's, with its default sampler, two slots beside two processes. The figure
-is the geometric mean over tasks and seeds, with its 95 % interval by the bootstrap, in which each task's seeds are drawn anew. ``beside_none`` is the share of trials
-that began when all earlier ones had ended, ours and theirs: two processes that wait for the lock of
-a journal run objectives of microseconds one after another.
+is the geometric mean over tasks and seeds, with its 95 % interval by the bootstrap, in which each
+task's seeds are drawn anew. ``beside_none`` is the share of trials that began when all earlier ones
+had ended, ours and theirs: two processes that wait for the lock of a journal run objectives of
+microseconds one after another.
 
 ``same_draws``: with one slot and a sampler of one seed, the share of studies whose trials have the
 same parameters, values and states as plain Optuna's, one after another.

@@ -131,6 +131,7 @@ def test_each_row_of_the_real_page_has_five_cells():
     rows = [line for line in Home().page().splitlines() if line.startswith("|")]
     assert rows
     assert [row for row in rows if len(cells(row)) != 5] == []
+    assert [row for row in rows if not cells(row)[2].strip()] == [], "without a baseline"
 
 
 def cells(row):
