@@ -15,10 +15,10 @@ from penstock.app.broker.dropped import counted
 from penstock.app.host import locks
 from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
-from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.status.stall_monitor import StallMonitor
 from penstock.app.study.watching import HeardTrials
 from penstock.profiling.base.errors import BackendError, UsageError
+from serving_scheduler import serving_scheduler
 
 
 @pytest.fixture
@@ -171,21 +171,13 @@ def test_what_keeps_the_scheduler_from_serving_is_said_and_logged_once(settings,
     (tmp_path / "file").write_text("")
     lost = load(home=settings.home, store=f"{tmp_path}/file/x")
     server.start(lost)
-    stop = threading.Event()
-    serving = threading.Thread(
-        target=Scheduler(lost, lambda: True, cross_study=False).serve, args=(stop,)
-    )
-    serving.start()
-    try:
+    words = rf"the scheduler cannot serve: the checkpoint store file://{tmp_path}/file/x cannot"
+    with serving_scheduler(lost):
         with server.connect(lost) as connection:
             until(lambda: presence.trouble(connection, server.broker_url(lost)), "it is said")
-        words = rf"the scheduler cannot serve: the checkpoint store file://{tmp_path}/file/x cannot"
         with pytest.raises(BackendError, match=words):
             Client(lost, timeout=1.0).send("anything")
         found = {finding.name: finding for finding in diagnose(lost)}
-    finally:
-        stop.set()
-        serving.join()
     assert len([r for r in caplog.records if "file/x cannot be used" in r.message]) == 1
     assert found["checkpoint store"].grade == "fail"
 
@@ -197,18 +189,10 @@ def test_a_scheduler_that_refuses_its_ledger_is_not_waited_for(settings, known):
             pass
     server.start(settings)
     (settings.home / "ledger.db").write_text("no ledger, and long enough to be seen as none\n" * 99)
-    stop = threading.Event()
-    serving = threading.Thread(
-        target=Scheduler(settings, lambda: True, cross_study=False).serve, args=(stop,)
-    )
-    serving.start()
     begun = time.monotonic()
-    try:
-        with pytest.raises(BackendError, match=r"^anything: the scheduler cannot serve: .*restore"):
-            Client(settings, timeout=3 * PATIENCE).send("anything")
-    finally:
-        stop.set()
-        serving.join()
+    refused = pytest.raises(BackendError, match=r"^anything: the scheduler cannot serve: .*restore")
+    with serving_scheduler(settings), refused:
+        Client(settings, timeout=3 * PATIENCE).send("anything")
     assert time.monotonic() - begun < PATIENCE
 
 

@@ -21,9 +21,9 @@ from penstock.app.ledger.databases.open import database_at
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.app.services.scheduler_process import Scheduler
 from penstock.benchmarks._postgres import PASSWORD, USER, server
 from penstock.profiling.base.errors import BackendError
+from serving_scheduler import serving_scheduler
 
 SECRETS = (PASSWORD, quote(PASSWORD, safe=""))
 
@@ -84,18 +84,10 @@ def test_a_store_that_cannot_be_marked_does_not_lock_its_scheduler_out(
         home=tmp_path / "home", ledger=postgres_url, store=f"file://{tmp_path}/disk/store"
     )
     settings.ensure_home()
-    stop = threading.Event()
-    thread = threading.Thread(
-        target=Scheduler(settings, lambda: True, cross_study=False).serve, args=(stop,)
-    )
-    thread.start()
-    try:
+    with serving_scheduler(settings):
         until(lambda: "disk" in caplog.text)
         (tmp_path / "disk").unlink()
         until(lambda: "restored 0 events" in caplog.text)
-    finally:
-        stop.set()
-        thread.join(PATIENCE)
 
 
 def test_ledgers_in_two_schemas_of_one_database_do_not_wait_for_each_other(postgres_url, postgres):

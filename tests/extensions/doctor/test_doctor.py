@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 from pathlib import Path
 
 import penstock
@@ -22,6 +21,7 @@ from penstock.app.services.services import Service
 from penstock.extensions.doctor.doctor import diagnose
 from penstock.profiling.base.errors import BackendError
 from penstock.profiling.knobs.knobs import KNOBS
+from serving_scheduler import serving_scheduler
 from study_ledger import make_study, study_spec
 
 
@@ -116,17 +116,8 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
     assert "penstock restore" in gone.advice
     settings.ensure_home()
     server.start(settings)
-    stop = threading.Event()
-    serving = threading.Thread(
-        target=Scheduler(settings, lambda: True, cross_study=False).serve, args=(stop,)
-    )
-    serving.start()
-    try:
-        with server.connect(settings) as client:
-            until(lambda: client.exists(protocol.SCHEDULER))
-    finally:
-        stop.set()
-        serving.join()
+    with serving_scheduler(settings), server.connect(settings) as client:
+        until(lambda: client.exists(protocol.SCHEDULER))
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "though there was one" in said
     assert "penstock restore" in said
