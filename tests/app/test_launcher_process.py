@@ -234,6 +234,12 @@ def test_a_worker_starts_another_as_soon_as_it_is_killed_and_its_trainers_are_kn
     until(node.fork_servers)
 
 
+def stop(launcher):
+    """Suspend it, all its threads: on a busy machine one may answer before another has stopped."""
+    launcher.suspend()
+    until(lambda: stop_of(launcher.pid))
+
+
 def ended(trainer):
     """What is said of the end of a killed trainer."""
     psutil.Process(trainer.pid).kill()
@@ -249,7 +255,7 @@ def test_a_launcher_process_that_has_gone_and_one_that_does_not_answer_are_told_
     monkeypatch.setattr(launcher_client, "END_TIMEOUT", 0.3)
     trainer, launcher = node.start(0, "a"), psutil.Process(node.pid)
     other = node.start(1, "b")
-    launcher.suspend()
+    stop(launcher)
     assert ended(trainer) == ("the launcher process has not answered for 0.3 s", True)
     launcher.kill()
     launcher.wait(PATIENCE)
@@ -258,7 +264,7 @@ def test_a_launcher_process_that_has_gone_and_one_that_does_not_answer_are_told_
 
 def test_a_slow_launcher_process_is_waited_for_so_that_it_is_known_how_a_trainer_ended(node):
     trainer, launcher = node.start(0, "a"), psutil.Process(node.pid)
-    launcher.suspend()
+    stop(launcher)
     slow = threading.Timer(11.0, launcher.resume)  # longer than all that it may do for one trainer
     slow.start()
     assert ended(trainer) == ("signal 9 (SIGKILL)", False)
