@@ -146,7 +146,7 @@ def _numbers(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _command() -> str:
-    """The command of this process, without paths that are this machine's."""
+    """Return the command of this process, without paths that are this machine's."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     program = f"python -m {module.name.removesuffix('.__main__')}" if module else "python"
     given = [Path(word).name if os.sep in word else word for word in sys.argv[1:]]
@@ -154,14 +154,14 @@ def _command() -> str:
 
 
 def _commit() -> str:
-    """This checkout's commit, with a plus where files differ from it; empty outside of git."""
+    """Return this checkout's commit, with a plus where files differ; empty outside of git."""
     commit = _output("git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD").strip()
     changed = _output("git", "-C", str(ROOT), "status", "--porcelain", "-uno").strip()
     return f"{commit}+" if commit and changed else commit
 
 
 def _output(*command: str) -> str:
-    """What a command prints; nothing where it is missing or fails."""
+    """Return the output of a command; nothing where it is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -175,7 +175,7 @@ def _processor() -> str:
 
 
 def _loop_seconds() -> float:
-    """Seconds of the fixed loop, from the fastest of three tenths of it."""
+    """Return the seconds of the fixed loop, from the fastest of three tenths of it."""
     spans = []
     for _ in range(3):
         began, total = time.perf_counter(), 0

@@ -108,7 +108,7 @@ def interval(found: list[float]) -> tuple[float, float, float]:
 
 
 def estimated(middle: float, low: float, high: float) -> dict[str, Any]:
-    """A median and its interval, as a figure."""
+    """Return a median and its interval, as a figure."""
     return {"median": middle, "interval": {"low": low, "high": high}}
 
 

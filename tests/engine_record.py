@@ -94,7 +94,7 @@ NEW_FIELDS = {
 SENTENCES = {"message", "reason", "story", "plan_error", "suspicion", "refused", "undurable", "out"}
 #: Extensions that keep what the record has of trials.
 _OF_TRIALS = ("memory", "prefixes")
-#: What trials of studies that are over have in the record.
+#: The fields that trials of studies that are over have in the record.
 _HAD = {"window": 0, "cut_windows": 0, "queued_at": None, "waited": 0.0, "service": 0.0}
 #: Kinds of questions of system tuning, which the record has one after the other.
 _QUESTIONS = ("Consult", "AskConfigs")
@@ -151,7 +151,7 @@ class Said(list[Any]):
     models: dict[str, dict[str, Any]]
     #: The engine's state.
     state: EngineState
-    #: What trials waited and which windows they had, also those that are gone: by trial and study.
+    #: The waits and windows of trials, also of those that are gone: by trial and study.
     waits: dict[str, Waits]
     windows: dict[str, PastWindows]
 

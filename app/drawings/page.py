@@ -67,7 +67,7 @@ def page(template: str, /, charts: Mapping[str, Any], now: datetime, **values: A
 
 
 def _shown(value: object) -> str:
-    """A value in a list of facts; a percentage stays in one line."""
+    """Mark up a value in a list of facts; a percentage stays in one line."""
     if isinstance(value, Markup):
         return value
     return number(value).replace(" %", "\N{NO-BREAK SPACE}%")

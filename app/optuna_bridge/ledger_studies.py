@@ -62,7 +62,7 @@ class LedgerStudy:
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """What Optuna's code wrote, and where it looks for the values' names (``metric_names``)."""
+        """The attributes that Optuna's code wrote, with the values' names (``metric_names``)."""
         row, names = self.row, {}
         if row.metric not in ("value", "values_0") or row.contract in ("torch", "epochs"):
             names = {METRIC_NAMES: [each.metric for each in row.objectives]}

@@ -53,7 +53,7 @@ class WrittenTrials:
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """Those that Optuna's own code writes."""
+        """The attributes that Optuna's own code writes."""
         return self.history.system_attrs
 
 

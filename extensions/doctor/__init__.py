@@ -1,1 +1,1 @@
-"""What is here of what a study needs, what is missing, and what to do about it."""
+"""Finds the parts of an installation that a study needs and lacks, and says what to do."""

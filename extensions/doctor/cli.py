@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 commands = Application()
 
-#: How a finding is marked, by its grade.
+#: The mark and colour of a finding, by its grade.
 GRADES = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
 

@@ -49,7 +49,7 @@ class _Theirs:
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """Those that Optuna's own code writes."""
+        """The attributes that Optuna's own code writes."""
         return self._storage.get_study_system_attrs(self._id)
 
     def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
@@ -77,13 +77,13 @@ class _Ours(_Theirs):
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """What was written on either side."""
+        """The attributes that users wrote on either side."""
         self._mirror.sync()
         return super().user_attrs
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """What Optuna's own code wrote here."""
+        """The attributes that Optuna's own code wrote here."""
         kept = {key: value for key, value in super().system_attrs.items() if not holds_ids(key)}
         ids = {key: [self._mirror.id_of(n) for n in found] for key, found in self._numbers.items()}
         return kept | ids

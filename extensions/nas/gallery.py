@@ -33,7 +33,7 @@ class Card(NamedTuple):
     scores: str
     words: list[str]
     picture: Markup
-    #: How many columns of the gallery the picture needs: ``one``, ``wide`` (two), ``whole``.
+    #: The columns of the gallery that the picture needs: ``one``, ``wide`` (two), ``whole``.
     columns: str
 
 

@@ -65,17 +65,17 @@ _CODE = Markup("<code>{}</code>")
 
 
 class Best(NamedTuple):
-    """What a study has reached: a number, what it is, and lists by their titles."""
+    """The result of a study: a number, its meaning, and lists by their titles."""
 
     value: str
     words: str
     lists: Mapping[str, Mapping[str, object]]
-    #: How many trials of a front are not in the list.
+    #: The number of a front's trials that are not in the list.
     more: int = 0
 
 
 class Written(NamedTuple):
-    """What a study's users wrote to it: the note of optuna-dashboard, and attributes."""
+    """The note of optuna-dashboard and the attributes that users wrote to a study."""
 
     note: str = ""
     attributes: Mapping[str, object] = {}

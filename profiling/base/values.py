@@ -17,6 +17,6 @@ else:
     from dataclasses import dataclass
 
     def value_class(*, frozen: bool, **options: Any) -> Any:
-        """As ``dataclass(frozen=True)``, with which it has equality and hashes in common."""
+        """Make a dataclass whose equality and hashes are those of ``dataclass(frozen=True)``."""
         assert frozen
         return dataclass(unsafe_hash=True, **options)

@@ -67,11 +67,10 @@ class Checkpoints:
         self._retain(study, (trial,))
 
     def target_must_be_durable(self, study: StudyState, trial: Trial) -> bool:
-        """Whether the epoch at the trial's target counts only once its state is in the store, since
-        other trials may use it.
+        """Return whether the epoch at the trial's target must be in the store to count.
 
-        That holds for the last epoch of an interval of population based training, unless it is the
-        last interval.
+        Other trials may begin with that state after the last epoch of an interval of population
+        based training, unless it is the last interval.
         """
         return trial.target != study.spec.strategy.max_epochs and forks(study.spec)
 

@@ -31,9 +31,7 @@ class Signatures:
         self._state = core.state
 
     def accepts(self, study: StudyState, trial: Trial, signature: str) -> bool:
-        """Whether the trial's next epoch counts under this signature, which differs from the
-        trial's.
-        """
+        """Return whether the trial's next epoch counts under another signature than its own."""
         return study.spec.on_signature_change == "record" or _agrees(study, trial, signature)
 
     def record(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> None:
@@ -109,7 +107,7 @@ class Signatures:
 
 
 def _agrees(study: StudyState, trial: Trial, signature: str) -> bool:
-    """Whether an epoch under another signature than the trial's may count as equal.
+    """Return whether an epoch under another signature than the trial's may count as equal.
 
     It does if it is the trial's first, and begins it as the study does.
     """

@@ -104,7 +104,7 @@ class Candidate:
     deadline: float = math.inf
     #: How long it has waited for a slot since it was entered (seconds).
     waited: float = 0.0
-    #: What its accepted epochs have had (device-seconds).
+    #: The device time of its accepted epochs (device-seconds).
     service: float = 0.0
     #: Whether it can go on from where it is on any device.
     movable: bool = True

@@ -89,8 +89,8 @@ class StudyState:
     #: The trials that have ended and whose callbacks were not called yet. Those may stop the study.
     #: None: no script calls callbacks for its trials.
     unheard: list[str] | None = None
-    #: Where it ends at a limit: the only trial that goes on, to its target; empty if none does.
-    #: None: it has reached no such limit.
+    #: The only trial that goes on, to its target, after the study has reached a limit at which it
+    #: ends; empty if none does. None: it has reached no such limit.
     finishes: str | None = None
     #: The extensions that it has needed since it began.
     needs: list[str] = field(default_factory=list)
@@ -104,12 +104,12 @@ class StudyState:
 
     @property
     def heard(self) -> bool:
-        """Whether a script calls callbacks for its trials."""
+        """True if a script calls callbacks for its trials."""
         return self.unheard is not None
 
     @property
     def ending(self) -> bool:
-        """Whether it has reached a limit at which it ends."""
+        """True once it has reached a limit at which it ends."""
         return self.finishes is not None
 
     def count_trials(self, n: int) -> None:
@@ -278,13 +278,13 @@ class Attempt:
 
 @dataclass(slots=True)
 class Waits:
-    """How long a trial waits, while a policy orders the trials of all studies."""
+    """The time that a trial waits, while a policy orders the trials of all studies."""
 
     #: Since when it has been in the queue (the runner's clock); None: it is not.
     queued_at: float | None = None
-    #: How long it was in the queue before, since it was entered (seconds).
+    #: Its time in the queue before ``queued_at`` (seconds).
     waited: float = 0.0
-    #: What its accepted epochs have had (device-seconds).
+    #: The device time of its accepted epochs (device-seconds).
     service: float = 0.0
 
 
@@ -292,11 +292,11 @@ class Waits:
 class PastWindows:
     """The width windows that a study has had."""
 
-    #: How many in a row found no gain, or were lost.
+    #: The windows in a row that found no gain, or were lost.
     vain: int = 0
     #: The widest width of the last one, by trial.
     widest: dict[str, int] = field(default_factory=dict)
-    #: How many were cut before they had measured two widths, by trial.
+    #: The windows that were cut before they had measured two widths, by trial.
     cut: dict[str, int] = field(default_factory=dict)
 
 
@@ -344,10 +344,10 @@ class EngineState:
     windows: dict[str, WindowPlan] = field(default_factory=dict)
     #: The width windows that were had, by study. Studies that have had none are not in it.
     past_windows: dict[str, PastWindows] = field(default_factory=dict)
-    #: What trials have waited, by trial, as far as a policy has ordered those of all studies.
+    #: The waits of trials, by trial, as far as a policy has ordered those of all studies.
     waits: dict[str, Waits] = field(default_factory=dict)
-    #: How many later trials were sent to shared devices that had no room for a waiting one, by
-    #: trial.
+    #: The number of later trials that were sent to shared devices without room for a waiting one,
+    #: by the waiting trial.
     passed: dict[str, int] = field(default_factory=dict)
     #: ``Plan.rule`` of the standing plan.
     rule: str = ""

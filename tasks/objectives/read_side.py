@@ -36,7 +36,7 @@ class ShownStudy(Protocol):
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """Those that Optuna's own code writes."""
+        """The attributes that Optuna's own code writes."""
 
     def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
         """Return the trials in these states, by number; None: all."""

@@ -106,7 +106,7 @@ class TrainerReads:
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """Those that Optuna's own code writes."""
+        """The attributes that Optuna's own code writes."""
         self._refresh()
         return dict(self.history.system_attrs)
 
