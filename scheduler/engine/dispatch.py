@@ -336,7 +336,6 @@ class Dispatcher:
                 device.fences[slot] = segment.fence
             self._core.touch(device)
         final = trial.epoch + n == trial.target
-        must_be_durable = final and not widths
         copies: tuple[int, ...] = ()
         if not widths and study.spec.id in self._core.extensions.by_study:
             copies = self._core.extensions.copies(study, trial, segment)
@@ -359,7 +358,7 @@ class Dispatcher:
             signature=trial.signature or study.signature,
             mtbf=self._state.faults.mtbf / width,
             origin=trial.begin,
-            durable=must_be_durable and self._checkpoints.target_must_be_durable(study, trial),
+            durable=final and not widths and self._checkpoints.target_must_be_durable(study, trial),
             system=values.system,
             width_epochs=width_epochs,
             copies=copies,
