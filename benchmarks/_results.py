@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -146,11 +147,11 @@ def _numbers(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _command() -> str:
-    """Return the command of this process, without paths that are this machine's."""
+    """Return the command of this process, without paths of this machine and names of its files."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     program = f"python -m {module.name.removesuffix('.__main__')}" if module else "python"
     given = [Path(word).name if os.sep in word else word for word in sys.argv[1:]]
-    return " ".join((program, *given))
+    return re.sub(r"--json[ =]\S+", "--json FILE", " ".join((program, *given)))
 
 
 def _commit() -> str:

@@ -35,7 +35,7 @@ from benchmarks._checkouts import Checkout, pairs
 from benchmarks._engine_drive import Drive
 from benchmarks._plane import SLOTS, Plane, plane
 from benchmarks._postgres import server
-from benchmarks._results import Run
+from benchmarks._results import Run, summary
 from benchmarks._studies import EPOCHS, idle_memory, installation, overhead, start_up
 
 #: Empty tasks over which CPU time is taken; the kernel counts it in hundredths of a second.
@@ -109,8 +109,12 @@ def compare(commit: str, n: int) -> dict[str, Any]:
     print(f"{'this / ' + commit:32} {'median':>10} {f'upper {bound:.1%}':>12}")
     for name, ratio in ratios.items():
         print(f"{name:32} {ratio.median:10.4f} {ratio.upper:12.4f}")
+    sides = {
+        side: {name: summary([each[at][name] for each in measured]) for name in ratios}
+        for at, side in enumerate(("here", "there"))
+    }
     written = {name: asdict(ratio) for name, ratio in ratios.items()}
-    return {"beside": commit, "ratios": written, "pairs": measured}
+    return {"commit": commit, "paired": sides, "ratios": written, "pairs": measured}
 
 
 def main() -> None:

@@ -27,8 +27,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -50,6 +48,7 @@ from benchmarks._predictors import (
     ours,
     prior_without,
 )
+from benchmarks._results import Run
 
 SEED = 20_231_023
 POINTS = {"any_place": (3, 5, 8, 12), "one_curve": (1, 2, 3, 5), "narrowest": (1, 2, 3, 5)}
@@ -117,7 +116,7 @@ def summary(by_table: dict[Any, list[list[float]]], inside: list[float]) -> dict
 
 
 def compare(tables: Tables, draws: int) -> dict[str, float]:
-    """``curves.<protocol>.<predictor>.<points>.<figure>``, and what fits took."""
+    """``<protocol>.<predictor>.<points>.<figure>``, and what fits took."""
     families, spent = fitted(), defaultdict[int, list[float]](list)
     figures: dict[str, float] = {}
     for protocol in (any_place, one_curve, narrowest):
@@ -140,12 +139,12 @@ def compare(tables: Tables, draws: int) -> dict[str, float]:
                         if within is not None:
                             inside[name].append(float(np.mean(within)))
             for name, by_table in errors.items():
-                where = f"curves.{protocol.__name__}.{name}.{known}"
+                where = f"{protocol.__name__}.{name}.{known}"
                 for figure, value in summary(by_table, inside[name]).items():
                     figures[f"{where}.{figure}"] = value
     for known, times in sorted(spent.items()):
-        figures[f"curves.fit_ms.{known}.median"] = 1e3 * float(np.median(times))
-        figures[f"curves.fit_ms.{known}.p99"] = 1e3 * float(np.quantile(times, 0.99))
+        figures[f"fit_ms.{known}.median"] = 1e3 * float(np.median(times))
+        figures[f"fit_ms.{known}.p99"] = 1e3 * float(np.quantile(times, 0.99))
     return figures
 
 
@@ -214,13 +213,13 @@ def show(figures: dict[str, float]) -> None:
         print(f"{protocol}: error, median (p90) after")
         print(" " * 16 + "".join(f"{count:>18} points" for count in counts))
         for name in ("ours", "least_squares", "amdahl", "linear"):
-            of = [f"curves.{protocol}.{name}.{count}" for count in counts]
+            of = [f"{protocol}.{name}.{count}" for count in counts]
             cells = [f"{figures[f'{key}.median']:.1%} ({figures[f'{key}.p90']:.1%})" for key in of]
             print(f"{name:16}" + "".join(f"{cell:>25}" for cell in cells))
-        inside = [figures[f"curves.{protocol}.ours.{count}.within_90"] for count in counts]
+        inside = [figures[f"{protocol}.ours.{count}.within_90"] for count in counts]
         print(f"{'ours, within_90':16}" + "".join(f"{part:>25.0%}" for part in inside))
     for count in sorted({count for counts in POINTS.values() for count in counts}):
-        median, p99 = (figures[f"curves.fit_ms.{count}.{name}"] for name in ("median", "p99"))
+        median, p99 = (figures[f"fit_ms.{count}.{name}"] for name in ("median", "p99"))
         print(f"a fit of {count:>2} points: {median:.2f} ms (p99 {p99:.2f} ms)")
 
 
@@ -240,18 +239,11 @@ def main() -> None:
     if options.refit:
         refit(tables)
         return
-    began, load = time.monotonic(), os.getloadavg()[0]
+    this_run = Run("curves", baseline="least squares as AdaptDL, Amdahl's law")
     figures = compare(tables, 3 if options.quick else 30)
-    figures |= {
-        "seed": SEED,
-        "tables": len(tables),
-        "seconds": time.monotonic() - began,
-        "load_before": load,
-        "load_after": os.getloadavg()[0],
-    }
+    figures |= {"seed": SEED, "tables": len(tables)}
     show(figures)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":

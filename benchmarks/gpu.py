@@ -16,17 +16,17 @@ cpu`` the parts are rehearsed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from penstock.tasks.training.determinism import configure
+
+from benchmarks._results import Run
 
 from . import _gpu_lanes, _sharded
 from ._gangs import MODELS, OPTIMIZERS, Pool, straight
@@ -135,18 +135,14 @@ def main() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as a trainer does
     configure()
     device = torch.device(options.device, 0) if options.device == "cuda" else torch.device("cpu")
-    figures: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_name(0) if options.device == "cuda" else "none",
-        "torch": torch.__version__,
-        "date": datetime.now(UTC).date().isoformat(),
-    }
+    this_run = Run("gpu", baseline="plain PyTorch on the same device")
+    figures: dict[str, Any] = {"torch": torch.__version__}
     for part in options.only:
         found = PARTS[part](device, options.quick)
         for name, value in found.items():
             print(f"gpu.{name:28} {value}", flush=True)
-        figures |= {f"gpu.{name}": value for name, value in found.items()}
-        if options.json:
-            options.json.write_text(json.dumps(figures, indent=2))
+        figures |= found
+        this_run.write(options.json, figures)  # so far, if it is cut off
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ otherwise. ``stops_late.max`` is by how many trials a callback's stop came too l
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -35,6 +34,7 @@ from typing import Any
 from penstock.app.host.settings import Settings
 from penstock.app.services import services
 
+from benchmarks._results import Run
 from benchmarks._strangers_cases import CASES, Case
 from benchmarks._studies import installation
 
@@ -230,6 +230,8 @@ def figures_of(found: dict[str, Verdict]) -> dict[str, Any]:
     n = max(1, len(tried))
     return {
         "scripts": len(tried),
+        "unchanged": count["unchanged"],
+        "told_at_once": count["told"],
         "silently_different": sum(each.verdict == "different" for each in tried),
         "failing": sum(each.verdict == "fails" for each in tried),
         "unchanged_or_told_at_once": sum(count.values()) / n,
@@ -268,13 +270,12 @@ def main() -> None:
         parser.error(f"no such script: {', '.join(sorted(unknown))}")
     chosen = [case for case in CASES if case.quick or not options.quick]
     chosen = [case for case in chosen if case.name in options.only or not options.only]
-    found: dict[str, Verdict] = {}
+    this_run, found = Run("strangers", baseline="each script by Python alone"), dict[str, Verdict]()
     with installation(DEVICES) as settings:
         for case in chosen:
             found[case.name] = judged(case, scripts, settings, options.limit)
             print(line(case.name, found[case.name]), flush=True)
-            if options.json:
-                options.json.write_text(json.dumps(figures_of(found), indent=2) + "\n")
+            this_run.write(options.json, figures_of(found))  # so far, if it is cut off
     for key, value in figures_of(found).items():
         if key != "of_script":
             print(f"{key:28} {value}")

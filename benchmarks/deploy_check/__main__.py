@@ -14,8 +14,6 @@ DEPLOY_CHECK_BUILD: where the network has rules of its own, a build needs certif
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import sys
 import tempfile
@@ -24,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks._results import Run
 from benchmarks.deploy_check import (
     compose,
     image,
@@ -100,17 +99,13 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.parts) - PARTS.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    rows = []
+    this_run, found = Run("deploy_check", baseline="none: whether it works"), {}
     for name in options.parts or PARTS:
-        row = carried_out(name)
-        rows.append(row)
+        row = found[name] = carried_out(name)
         print(f"{row.system}: {row.result}, {row.seconds:.0f} s", flush=True)
-    cores, load = os.cpu_count(), os.getloadavg()[0]
-    print(f"\n{time.strftime('%Y-%m-%d')}, {cores} cores, load {load:.1f}\n\n{table(rows)}")
-    if options.json:
-        facts = {"date": time.time(), "cores": cores, "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(facts, indent=2) + "\n")
-    sys.exit(any(row.result.startswith("failed") for row in rows))
+    print(f"\n{this_run.date}, load {this_run.load_before:.1f}\n\n{table(list(found.values()))}")
+    this_run.write(options.json, {name: asdict(row) for name, row in found.items()})
+    sys.exit(any(row.result.startswith("failed") for row in found.values()))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks._results import Run
 from benchmarks.optuna_check import CHOICES, MODE
 
 ROOT = Path(__file__).parent.parent.parent
@@ -102,6 +103,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--their-storage", choices=CHOICES, default=MODE)
     options = parser.parse_args()
+    this_run = Run("optuna_check", baseline="Optuna's own tests on Optuna")
     at = unpacked()
     figures: dict[str, Any] = {"optuna": version("optuna"), "storage": options.their_storage}
     tests: list[dict[str, Any]] = []
@@ -119,8 +121,7 @@ def main() -> None:
         print(f"failed and not listed: {name}: {why[name]}")
     for name in passes:
         print(f"passes, and is listed in {LIST.name}: {name}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    this_run.write(options.json, figures)
     sys.exit(bool(new))
 
 

@@ -33,6 +33,8 @@ sys.path.insert(0, str(HERE))
 from _session import CORES  # noqa: E402 - a script's neighbours
 from _training import Training  # noqa: E402 - as above
 
+from benchmarks._results import Run  # noqa: E402 - as above
+
 PYTHON = HERE.parent.parent / ".venv-peers" / "bin" / "python"
 SYSTEMS: dict[str, list[str]] = {
     "ray": [str(PYTHON), "ray_tune.py"],
@@ -154,12 +156,17 @@ def main() -> None:
     options = parser.parse_args()
     if not PYTHON.exists():
         sys.exit("the peers are not installed: make bench-peers")
+    this_run = Run(
+        "peers", baseline=" and ".join(s for s in options.systems if s[:8] != "penstock")
+    )
     lengths = ["10ms", MLP] if options.quick else list(EPOCHS)
     step = {net: step_seconds(net) for net in ("conv", "mlp")}
     chosen = jobs(lengths, step)
-    load, began = os.getloadavg()[0], time.monotonic()
-    print(f"load before {load:.1f}; seconds of a step in the plain loop: {step}", flush=True)
-    figures: dict[str, Any] = {"load_before": load, "step_s": step}
+    print(
+        f"load before {this_run.load_before:.1f}; seconds of a step in the plain loop: {step}",
+        flush=True,
+    )
+    figures: dict[str, Any] = {"step_s": step}
     for system in options.systems:
         mine = figures_of(system, chosen, run(system, chosen))
         figures |= mine
@@ -177,10 +184,9 @@ def main() -> None:
     for ours in sorted(set(options.systems) - set(others)):
         lost = verdict(figures, chosen, ours, others)
         print(f"{ours} is less than 2 x ahead (up to 100 ms) or slower:", *lost or ["nowhere"])
-    figures |= {"load_after": os.getloadavg()[0], "seconds": time.monotonic() - began}
-    print(f"load after {figures['load_after']:.1f}, {figures['seconds']:.0f} s")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    described = this_run.described()
+    print(f"load after {described['load_after']:.1f}, {described['seconds']:.0f} s")
+    this_run.write(options.json, figures)
 
 
 if __name__ == "__main__":
