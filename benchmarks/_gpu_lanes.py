@@ -57,7 +57,7 @@ def estimates(device: torch.device, quick: bool) -> dict[str, Any]:
 
 def switches(device: torch.device, quick: bool) -> dict[str, Any]:
     """Microseconds of a switch between trials, by kind of model."""
-    return {f"switch_us.{kind}": switch_us(device, kind) for kind in KINDS[: 1 if quick else 3]}
+    return {f"switch_ms.{kind}": switch_ms(device, kind) for kind in KINDS[: 1 if quick else 3]}
 
 
 def lanes(device: torch.device, quick: bool) -> dict[str, Any]:
@@ -136,8 +136,8 @@ def _taken(case: Case, device: torch.device) -> int:
     return found.peak
 
 
-def switch_us(device: torch.device, kind: str) -> dict[str, float]:
-    """Microseconds of a switch in training, where each step is followed by one."""
+def switch_ms(device: torch.device, kind: str) -> dict[str, float]:
+    """Milliseconds of a switch in training, where each step is followed by one."""
     spent: list[float] = []
     left: list[tuple[Any, float]] = []
 
@@ -148,7 +148,7 @@ def switch_us(device: torch.device, kind: str) -> dict[str, float]:
             run.turn.pass_on()
             who, when = left[0]
             if who is not run:  # the last one passes the turn to itself
-                spent.append((time.perf_counter() - when) * 1e6)
+                spent.append((time.perf_counter() - when) * 1e3)
 
         return tick
 

@@ -36,7 +36,7 @@ PLANS = [(2, 2, 2), (4, 4, 4), (1, 2, 4), (4, 1, 2), (2, 4, 1)]
 
 
 def mismatches(chosen: list[tuple[int, int, int]]) -> dict[str, Any]:
-    """How many ``chosen`` plans of widths 1, 2 and 4 whose epochs are not those of one process."""
+    """Count ``chosen`` plans of widths 1, 2 and 4 whose epochs are not those of one process."""
     pool = Pool(4)
     wrong = plans = 0
     for model in MODELS:
@@ -46,7 +46,7 @@ def mismatches(chosen: list[tuple[int, int, int]]) -> dict[str, Any]:
                 plans += 1
                 wrong += pool.carry_out(model, optimizer, straight(*widths)) != alone
     pool.close()
-    return {"plans": plans, "mismatches": wrong}
+    return {"bits.plans": plans, "bits.mismatches": wrong}
 
 
 def resize(runs: int) -> dict[str, Any]:
@@ -94,15 +94,6 @@ def _live(net: str) -> Callable[[torch.device, bool], dict[str, Any]]:
     return measured
 
 
-def _lanes(
-    measure: Callable[[torch.device, bool], dict[str, Any]],
-) -> Callable[[torch.device, bool], dict[str, Any]]:
-    def measured(device: torch.device, quick: bool) -> dict[str, Any]:
-        return {f"lanes.{name}": value for name, value in measure(device, quick).items()}
-
-    return measured
-
-
 def _runs(quick: bool) -> int:
     return 5 if quick else 21
 
@@ -111,10 +102,10 @@ def _runs(quick: bool) -> int:
 PARTS: dict[str, Callable[[torch.device, bool], dict[str, Any]]] = {
     "live.residual": _live("resnet"),
     "live.lenet": _live("lenet"),
-    "context": _lanes(_gpu_lanes.contexts),
-    "estimates": _lanes(_gpu_lanes.estimates),
-    "switches": _lanes(_gpu_lanes.switches),
-    "two_lanes": _lanes(_gpu_lanes.lanes),
+    "context": _gpu_lanes.contexts,
+    "estimates": _gpu_lanes.estimates,
+    "switches": _gpu_lanes.switches,
+    "two_lanes": _gpu_lanes.lanes,
     "bits": lambda _, quick: mismatches(PLANS[:1] if quick else PLANS),
     "resize": lambda _, quick: resize(_runs(quick)),
     "determinism": lambda device, quick: determinism(device, _runs(quick)),
