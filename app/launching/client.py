@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ...profiling.base.backoff import Restarts
 from ..host import locks
 from ..host.settings import Settings
 from . import process
@@ -29,8 +30,6 @@ TRAINER_TIMEOUT = 180.0
 #: Seconds for the end of a trainer and of all that it started. The launcher process may be busy
 #: with others' ends and starts, each of which may take seconds.
 END_TIMEOUT = 60.0
-#: Seconds at least between two starts of a launcher process that is lost.
-RESTART_INTERVAL = 2.0
 #: The kernel's word on who listens at the other end of a socket: process, user, group.
 _PEER, _UCRED = (socket.SOL_SOCKET, socket.SO_PEERCRED), struct.Struct("iII")
 _COMMAND = (sys.executable, "-P", "-m", process.__name__)
@@ -174,8 +173,9 @@ class TrainerLauncher:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _keep(self) -> None:
+        restarts = Restarts()
         while not self._left.is_set():
-            began = time.monotonic()
+            restarts = restarts.started(time.monotonic())
             try:
                 with self._connect() as self._staying:
                     send(self._staying, {"stay": self._variables})
@@ -185,8 +185,8 @@ class TrainerLauncher:
                     log.warning("the launcher process has ended; another is started")
             except OSError as error:
                 log.warning("the launcher process does not answer: %s", error)
-            # One that ends at once is not started in a loop.
-            self._left.wait(max(0.0, began + RESTART_INTERVAL - time.monotonic()))
+            restarts = restarts.ended(now := time.monotonic())
+            self._left.wait(restarts.due - now)
 
     def start_trainer(
         self,

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from ...profiling.base.backoff import Backoff
 from ...profiling.base.urls import hide_password
 from ...tasks.checkpoints.stores import open_store
 from ..ledger.reader import Reader
@@ -36,8 +37,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two sweeps, and the age in seconds from which a sweep deletes a file.
 SWEEP_EVERY = SWEEP_AGE = 86_400.0
-#: Seconds before a store that does not answer is tried again: the first pause, and the longest.
-PAUSE, LONGEST_PAUSE = 1.0, 300.0
+#: The pauses while a store does not answer.
+PAUSES = Backoff(first=1.0, longest=300.0)
 #: Files deleted between two looks at the ledger.
 BATCH = 200
 #: The names of our own states: the digest of a checkpoint, or the draft of a killed writer.
@@ -62,7 +63,7 @@ class Janitor(threading.Thread):
             self._changed.notify()
 
     def run(self) -> None:
-        pause = PAUSE
+        failures = 0
         sweep_at = time.monotonic()
         while True:
             with self._changed:
@@ -72,14 +73,14 @@ class Janitor(threading.Thread):
                 if time.monotonic() >= sweep_at:
                     self.sweep()
                     sweep_at = time.monotonic() + SWEEP_EVERY
-                pause = PAUSE
+                failures = 0
             except Exception as error:  # whatever the store's library or the ledger raises
                 log.warning(
                     "checkpoints cannot be deleted now, and will be later: %s",
                     hide_password(str(error)),
                 )
-                time.sleep(pause)
-                pause = min(LONGEST_PAUSE, 2 * pause)
+                failures += 1
+                time.sleep(PAUSES.after(failures))
 
     def delete_due(self) -> None:
         """Delete the discarded files. A file whose deletion fails moves to the end of the queue."""

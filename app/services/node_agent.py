@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from ...profiling.base.backoff import RESTARTS
 from ...profiling.base.errors import BackendError, UsageError
 from ...tasks.process.identity import listen
 from ..broker import connection, presence, protocol, server
@@ -39,7 +40,7 @@ from ..host.settings import Settings
 from ..launching import client as launching
 from ..launching.variables import environment
 from ..worker.forks import WorkerForks
-from .served_device import LEAVE_GRACE, MAX_RESTART_DELAY, ServedDevice
+from .served_device import LEAVE_GRACE, ServedDevice
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ class Agent:
                 except OSError as error:  # user code may have replaced its log
                     if not any(other.process for other in self._served):
                         raise
-                    served.due = now + MAX_RESTART_DELAY
+                    served.due = now + RESTARTS.longest
                     log.warning("the worker of %s cannot be started: %s", served.device.name, error)
 
     def _end_strays(self) -> None:

@@ -4,7 +4,7 @@ A worker is forked where that is possible (``app.worker.forks``), and else start
 It is bound to its device before its first instruction: to a GPU by its UUID, to CPU cores by
 affinity. It holds the lock of its device, so a device is never served twice: the next agent waits
 for a worker that is still leaving, and kills one that does not leave. A worker that ends is started
-again at once, and ever more slowly if it keeps ending.
+again at once, and ever more slowly if it keeps ending (``Restarts``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...profiling.base.backoff import Restarts
 from ...profiling.base.hiding import hidden
 from ...profiling.devices.device import Device
 from ..host import locks, logs
@@ -30,9 +31,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds within which a worker of an earlier agent must leave its device.
 LEAVE_GRACE = 3.0
-#: A worker that ran for this many seconds was healthy; after its end it is restarted at once.
-HEALTHY_AFTER = 10.0
-MAX_RESTART_DELAY = 10.0
 #: This many early ends of a worker in a row are no accident and are reported.
 CRASH_LOOP_AFTER = 2
 
@@ -51,10 +49,8 @@ class ServedDevice:
     ended: int = -1
     #: When to start the worker, while it does not run.
     due: float = 0.0
-    #: When the worker was started last.
-    began: float = 0.0
-    #: How many times in a row it ended early.
-    early_exits: int = 0
+    #: The starts and ends of its workers.
+    restarts: Restarts = field(default_factory=Restarts)
     #: Since when a worker of an earlier agent holds the device; None if none does.
     occupied_since: float | None = None
 
@@ -71,7 +67,7 @@ class ServedDevice:
     @property
     def keeps_ending(self) -> bool:
         """Whether its ends are no accident."""
-        return self.early_exits >= CRASH_LOOP_AFTER
+        return self.restarts.early >= CRASH_LOOP_AFTER
 
     def start(self, stdin: int, now: float) -> None:
         """Start the worker, or wait for one of an earlier agent. Raises OSError if it cannot be."""
@@ -79,7 +75,8 @@ class ServedDevice:
         if process is None:
             self._await_release(now)
             return
-        self.process, self.began, self.occupied_since = process, now, None
+        self.process, self.occupied_since = process, None
+        self.restarts = self.restarts.started(now)
         self.ended = os.pidfd_open(process.pid)
 
     def _fork(self, stdin: int) -> ForkedWorker | None:
@@ -117,19 +114,13 @@ class ServedDevice:
     def record_exit(self, now: float) -> str:
         """Record that the worker ended, and when to start it again; returns how, in words."""
         assert self.process is not None
-        self.early_exits = 0 if now - self.began > HEALTHY_AFTER else self.early_exits + 1
-        wait = (
-            0.0
-            if self.early_exits <= 1
-            else min(MAX_RESTART_DELAY, 0.25 * 2 ** (self.early_exits - 2))
-        )
+        self.restarts = self.restarts.ended(now)
+        self.due = self.restarts.due
         status = self.process.wait()
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        log.warning(
-            "the worker of %s ended (%s): starting it again in %g s", self.device.name, how, wait
-        )
+        wait, name = self.due - now, self.device.name
+        log.warning("the worker of %s ended (%s): starting it again in %g s", name, how, wait)
         self.let_go()
-        self.due = now + wait
         return how
 
     def crash_words(self, how: str) -> str:

@@ -11,8 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from ...profiling.base.backoff import Restarts
 from ...profiling.base.errors import PenstockError, UsageError
 from ..broker import server
 from ..host import locks, logs
@@ -24,17 +24,12 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks of a supervisor.
 POLL = 0.25
-#: A service that ran for this many seconds was healthy; after its end it is restarted at once.
-HEALTHY_AFTER = 10.0
-#: The longest wait between two restarts of a service that keeps ending (seconds).
-MAX_RESTART_DELAY = 10.0
+#: Early ends of a service in a row that are reported.
+REPORTED_ENDS = 3
 
 
 class Supervisor(threading.Thread):
-    """Restarts services that should run and do not. Use it as a context manager or just start it.
-
-    A service that ends soon after each start is restarted after 0.5, 1, 2 … 10 s.
-    """
+    """Restarts services that should run and do not. It is a context manager, or just started."""
 
     def __init__(
         self, settings: Settings, others: Callable[[], Iterable[tuple[str, int]]] = tuple
@@ -45,7 +40,7 @@ class Supervisor(threading.Thread):
         self._others = others
         self._stopped = StoppedServices(settings.run)
         self._over = threading.Event()
-        self._restarts: dict[str, _Restarts] = {}
+        self._restarts: dict[str, Restarts] = {}
 
     def __enter__(self) -> Supervisor:
         self.start()
@@ -58,9 +53,9 @@ class Supervisor(threading.Thread):
     def trouble(self) -> str | None:
         """The service that keeps ending, with the end of its log; None while all is well."""
         for name, past in list(self._restarts.items()):
-            if past.early_exits >= 3 and not past.is_healthy(time.monotonic()):
+            if past.early >= REPORTED_ENDS and not past.is_healthy(time.monotonic()):
                 words = logs.tail(self._settings.logs / f"{name}.log")
-                return f"{name} was started {past.early_exits} times and ended each time:\n{words}"
+                return f"{name} was started {past.early} times and ended each time:\n{words}"
         return None
 
     def run(self) -> None:
@@ -104,25 +99,12 @@ class Supervisor(threading.Thread):
         if locks.is_running(self._settings.run, name):
             return False
         now = time.monotonic()
-        past = self._restarts.get(name, _Restarts())
-        if now < past.not_before:
+        past = self._restarts.get(name, Restarts())
+        if past.due <= past.began:  # its end was not noted yet
+            past = past.ended(now)
+        is_due = now >= past.due
+        self._restarts[name] = past.started(now) if is_due else past
+        if not is_due:
             return False
-        self._restarts[name] = past.next_restart(now)
         log.warning("%s was not running: starting it", name)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Restarts:
-    """How often in a row a service ended soon, and when it may be restarted (monotonic seconds)."""
-
-    early_exits: int = 0
-    not_before: float = -1e9
-
-    def is_healthy(self, now: float) -> bool:
-        return now - self.not_before > HEALTHY_AFTER
-
-    def next_restart(self, now: float) -> _Restarts:
-        early_exits = 1 if self.is_healthy(now) else self.early_exits + 1
-        wait = 0.0 if early_exits == 1 else min(MAX_RESTART_DELAY, 0.5 * 2 ** (early_exits - 2))
-        return _Restarts(early_exits, now + wait)

@@ -13,6 +13,7 @@ from uuid import uuid4
 import redis
 from pydantic import TypeAdapter, ValidationError
 
+from ...profiling.base.backoff import Backoff
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import (
     Forged,
@@ -37,6 +38,8 @@ CLAIM_TIMEOUT = 5.0
 RENDEZVOUS_POLL = 0.25
 #: Seconds after which an unanswered question is repeated (the scheduler may have been killed).
 ASK_TIMEOUT = 2.0
+#: The pauses of repeated calls.
+PAUSES = Backoff(first=0.02, longest=1.0)
 
 #: The trainers of a gang, as its ranks receive them.
 _IDENTITIES = TypeAdapter(tuple[str, ...])
@@ -263,16 +266,16 @@ class Link:
 
     def _retry(self, timeout: float, attempt: Callable[[], _T]) -> _T:
         until = time.monotonic() + timeout
-        pause = 0.02
+        failures = 0
         while True:
             try:
                 with connection.translate_errors(self.url):
                     return attempt()
             except BackendError as error:
-                if time.monotonic() > until or self.closing.wait(pause):
+                failures += 1
+                if time.monotonic() > until or self.closing.wait(PAUSES.after(failures)):
                     raise
                 log.debug("%s; trying again", error)
-                pause = min(1.0, 2 * pause)
 
 
 def _is_whole(texts: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ loss counts against the devices where it happened; a device rests after several 
 
 from __future__ import annotations
 
+from ...profiling.base.backoff import Backoff
 from ...profiling.costs.width_window import has_gain
 from ..model.decisions import Release
 from ..model.early_failure import failing_alike, failing_in_part, missing_metric
@@ -24,11 +25,8 @@ from .checkpoints import Checkpoints
 from .proposals import Proposals
 from .signatures import Signatures
 
-#: Losses in a row after which a device rests.
-BACKOFF_AFTER = 3
-
-#: The longest rest of a device (seconds).
-MAX_BACKOFF = 30.0
+#: The rests of a device after losses in a row.
+RESTS = Backoff(first=1.0, longest=30.0, free=2)
 
 
 class Attempts:
@@ -218,10 +216,8 @@ class Attempts:
         for name in devices if alone else ():
             device = self._state.devices[name]
             device.losses += 1
-            if device.losses >= BACKOFF_AFTER:
-                # The exponent is bounded: 2.0 to the power of a thousand losses overflows.
-                backoff = min(MAX_BACKOFF, 2.0 ** min(device.losses - BACKOFF_AFTER, 9))
-                device.backoff_until = self._core.at + backoff
+            if (rest := RESTS.after(device.losses)) > 0.0:
+                device.backoff_until = self._core.at + rest
                 self._core.note_device(name, f"{device.losses} losses in a row")
         trial.losses += 1
         self._core.revoke(trial, "lost")

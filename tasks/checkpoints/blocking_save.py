@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...profiling.base.backoff import Backoff
 from ..process.failure import Lost
 from ..process.pipe import Run
 from .checkpoint import Store, reason
 
-#: The shortest and the longest pause (seconds) between two attempts.
-PAUSE, LONGEST_PAUSE = 0.5, 10.0
+#: The pauses between attempts.
+PAUSES = Backoff(first=0.5, longest=10.0)
 
 
 def save(run: Run, store: Callable[[], Store], state: dict[str, Any], epoch: int) -> str:
@@ -19,7 +20,7 @@ def save(run: Run, store: Callable[[], Store], state: dict[str, Any], epoch: int
     Waiting does not count against an epoch's time limit. Raises ``Abandoned`` when the segment is
     fenced off meanwhile, and ``Lost`` when the segment is to end.
     """
-    pause = PAUSE
+    failures = 0
     while True:
         try:
             return store().save(state, epoch)
@@ -28,5 +29,5 @@ def save(run: Run, store: Callable[[], Store], state: dict[str, Any], epoch: int
         run.pipe.say("undurable", trial=run.task.trial, reason=why)
         if run.cut:
             raise Lost(f"the state after epoch {epoch}: {why}")
-        run.wait(f"epoch {epoch} waits for the checkpoint store: {why}", pause)
-        pause = min(LONGEST_PAUSE, 2 * pause)
+        failures += 1
+        run.wait(f"epoch {epoch} waits for the checkpoint store: {why}", PAUSES.after(failures))

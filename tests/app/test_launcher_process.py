@@ -221,9 +221,8 @@ def test_after_an_upgrade_of_a_library_trainers_have_the_new_one(tmp_path, monke
 
 
 def test_a_worker_starts_another_as_soon_as_it_is_killed_and_its_trainers_are_known_to_be_lost(
-    node, monkeypatch
+    node,
 ):
-    monkeypatch.setattr(launcher_client, "RESTART_INTERVAL", 0.1)
     node.lanes[0]._launcher.stay()
     trainer, before = node.start(0, "a"), node.pid
     psutil.Process(before).kill()

@@ -2,7 +2,7 @@
 
 from drive_world import World, check_invariants, device, spec
 from penstock.benchmarks.random_widths import RANDOM_WIDTHS, random_widths
-from penstock.scheduler.engine.attempts import MAX_BACKOFF
+from penstock.scheduler.engine.attempts import RESTS
 from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.model.events import (
     DeviceDraining,
@@ -225,4 +225,4 @@ def test_a_device_that_lost_a_thousand_segments_rests_as_long_as_any():
     at.engine.state.devices["d0"].losses = 5000
     [dispatch] = at.open.values()
     at.send(at.lost(dispatch, "its lease ran out"))
-    assert at.engine.state.devices["d0"].backoff_until == at.at + MAX_BACKOFF
+    assert at.engine.state.devices["d0"].backoff_until == at.at + RESTS.longest

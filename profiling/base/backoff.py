@@ -1,0 +1,59 @@
+"""Waiting before what fails is tried again: one rule for processes, devices, stores and brokers.
+
+The first failures in a row cost no wait, since most happen once. Then each wait is twice the one
+before, up to a longest one. Nothing here reads a clock: times are arguments, in seconds of any
+clock, as in a replay.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+#: Doublings are counted up to this one: a float has no room for those of a thousand failures.
+_MOST_DOUBLINGS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The waits (seconds) after failures in a row, the first ``free`` of which cost none."""
+
+    first: float
+    longest: float
+    free: int = 0
+
+    def after(self, failures: int) -> float:
+        """Return the seconds to wait after this many failures in a row."""
+        doublings = min(failures - self.free - 1, _MOST_DOUBLINGS)
+        return min(self.longest, self.first * 2.0**doublings) if doublings >= 0 else 0.0
+
+
+#: A process that ran for this many seconds was healthy: its end counts as the first one.
+HEALTHY_AFTER = 10.0
+#: A process is started again at once, and then after 0.5, 1, 2 … 10 s if it keeps ending.
+RESTARTS = Backoff(first=0.5, longest=10.0, free=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """The starts and ends of a process that shall run, and when the next start is due."""
+
+    #: When it was started last.
+    began: float = -math.inf
+    #: When it may be started again, once its end was noted.
+    due: float = -math.inf
+    #: How often in a row it ended soon after its start.
+    early: int = 0
+
+    def started(self, now: float) -> Restarts:
+        """Note a start."""
+        return replace(self, began=now)
+
+    def ended(self, now: float) -> Restarts:
+        """Note an end."""
+        early = 0 if now - self.began > HEALTHY_AFTER else self.early + 1
+        return replace(self, due=now + RESTARTS.after(early), early=early)
+
+    def is_healthy(self, now: float) -> bool:
+        """Return whether it has run for long, or was not to be started again for long."""
+        return now - max(self.began, self.due) > HEALTHY_AFTER
