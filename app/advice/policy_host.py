@@ -1,11 +1,11 @@
 """Run users' policies, ``module:function``, in a process that can be killed.
 
 Theory of operation. A policy is unknown code: it may raise, hang, or print. So it runs in a child
-process, with one line of JSON for each question and each answer. The child limits itself to
-``BUDGET`` seconds of CPU time for a plan. A timer of the kernel's sends the signal that ends it.
-For a policy that sleeps, the caller waits at most ``PLAN_TIMEOUT``. A child that was killed is
-started again for the next question. So is one whose policy failed and whose file has changed since.
-Errors of the child are reported in words; the engine decides what follows from them.
+process (``LineProcess``), with one line of JSON for each question and each answer. The child limits
+itself to ``BUDGET`` seconds of CPU time for a plan. A timer of the kernel's sends the signal that
+ends it. For a policy that sleeps, the caller waits at most ``PLAN_TIMEOUT``. A child that was
+killed is started again for the next question. So is one whose policy failed and whose file has
+changed since. Errors of the child are reported in words; the engine decides what follows from them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import faulthandler
 import importlib
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.snapshot import Plan, Policy, Snapshot, find_fault
 from ...scheduler.policies.names import CROSS_STUDY, check_name, is_plugin
-from ..host.line_process import parsed
+from ..host.line_process import LineProcess, parsed
 from ..ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 
 #: The most CPU seconds for one plan.
@@ -58,9 +57,8 @@ class PluginHost:
     """Asks users' policies. One is loaded at a time."""
 
     def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: LineProcess | None = None
         self._name = ""
-        self._rest = b""
         self._file: Path | None = None
         self._read_at = 0
         self._failed = False
@@ -78,20 +76,16 @@ class PluginHost:
 
     def _start(self, policy: str) -> str:
         """Make sure that ``policy`` is loaded. Returns why it is not, in words, or nothing."""
-        alive = self._child is not None and self._child.poll() is None
+        alive = self._child is not None and self._child.alive
         if alive and self._name == policy and not (self._failed and self._changed()):
             return ""
         self.close()
         self._name = policy
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", __name__, policy],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        answer = self._read(START_WITHIN) or {"error": "its import exited or did not finish"}
-        if "error" in answer:
+        self._child = LineProcess([sys.executable, "-m", __name__, policy], os.environ)
+        answer = self._read(self._child, START_WITHIN)
+        if answer is None or "error" in answer:
             self.close()
-            return str(answer["error"])
+            return str(answer["error"]) if answer else "its import exited or did not finish"
         self._file = Path(answer["ready"]) if answer["ready"] else None
         self._cross_study = answer["cross_study"] is True
         self._read_at = self._written_at()
@@ -119,16 +113,14 @@ class PluginHost:
         return plans
 
     def _plan(self, snapshot: Snapshot) -> Plan:
-        assert self._child is not None
-        assert self._child.stdin is not None
-        with suppress(BrokenPipeError):
-            self._child.stdin.write(snapshot_to_json(snapshot).encode() + b"\n")
-            self._child.stdin.flush()
-        answer = self._read(PLAN_TIMEOUT)
+        child = self._child
+        assert child is not None
+        child.send(snapshot_to_json(snapshot).encode())
+        answer = self._read(child, PLAN_TIMEOUT)
         if answer is None:
-            ended = self._child.poll()
-            self.close()
-            raise UsageError(_silence(ended))
+            ended = child.end()
+            self._child = None
+            raise UsageError(_silence(ended if child.silent else None))
         if "error" in answer:
             raise UsageError(answer["error"])
         plan = plan_from_json(json.dumps(answer["plan"]))
@@ -136,28 +128,21 @@ class PluginHost:
             raise UsageError(wrong)
         return plan
 
-    def _read(self, seconds: float) -> dict[str, Any] | None:
+    @staticmethod
+    def _read(child: LineProcess, seconds: float) -> dict[str, Any] | None:
         """The child's next line. None if it ends, or says nothing within ``seconds``."""
-        assert self._child is not None
-        assert self._child.stdout is not None
-        pipe = self._child.stdout.fileno()
-        while b"\n" not in self._rest:
-            if not select.select([pipe], [], [], seconds)[0]:
+        until = time.monotonic() + seconds
+        while (line := child.read()) is None:
+            left = until - time.monotonic()
+            if child.silent or left <= 0 or not child.wait(left):
                 return None
-            more = os.read(pipe, 1 << 16)
-            if not more:
-                self._child.wait()
-                return None
-            self._rest += more
-        line, _, self._rest = self._rest.partition(b"\n")
         return parsed(line)
 
     def close(self) -> None:
-        """End the child, if there is one."""
+        """End the child with all that it started, if there is one."""
         if self._child is not None:
-            self._child.kill()
-            self._child.communicate()
-        self._child, self._rest = None, b""
+            self._child.end()
+        self._child = None
 
 
 def _silence(status: int | None) -> str:

@@ -2,18 +2,22 @@
 
 Theory of operation. The end of such a process is known from the process itself, by its *pidfd*, and
 never only from the end of a pipe or socket: a child of the user's code may hold those open forever.
-What the process started is found even if it has left every group it was in:
+What it started is looked for and killed until nothing is found (``end_found``), since one may start
+another while it is being killed. It is found even if it has left every group it was in:
 
-- The launcher's process is the *subreaper* of everything below it: any descendant that loses its
-  parent becomes our child, daemons included. So all that was ever started here stays below us.
 - Each process leads a session of its own, and its *mark* is in the environment that its children
-  inherit. An orphan in the session of a living process, or with its mark, is left alone. All other
-  orphans are ended when the next process ends. The marks of one launcher are equally long, so that
-  a process which was forked from a marked one can write its own over the other's.
+  inherit. Any process that was started here is found by it (``end_marked``), as long as it keeps
+  its environment. A mark holds the starter's process id and start time, so it is known whether the
+  starter still runs: what a killed one left is found by others (``end_strays``). The marks of one
+  starter are equally long, so that a process which was forked from a marked one can write its own
+  over the other's.
+- The launcher process starts nothing else, so it can be the *subreaper* of everything below it: any
+  descendant that loses its parent becomes its child, daemons included, whatever their environment.
+  An orphan in the session of a living process, or with its mark, is left alone. All other orphans
+  are ended when the next process ends (``Launcher``). A process with children of other kinds, as
+  the scheduler, goes by marks alone (``app.host.line_process``).
 
-A trainer whose launcher is killed ends its group by itself (``tasks.process.lifeline``). A trainer
-that cannot, and descendants that have left the group, are found by their marks (``end_strays``). A
-mark holds the launcher's process id and start time, so it is known whether the launcher still runs.
+A trainer whose launcher is killed also ends its group by itself (``tasks.process.lifeline``).
 """
 
 from __future__ import annotations
@@ -21,12 +25,11 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import select
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -34,14 +37,18 @@ from pathlib import Path
 import psutil
 
 from ...tasks.process.lifeline import MARK_VARIABLE
+from .pidfd import Pidfd
 
 log = logging.getLogger(__name__)
 
 #: Seconds until a killed process must be gone. Only an uninterruptible call takes long.
 KILL_TIMEOUT = 5.0
+#: The same for what is found by its mark, by those who have more to do than to wait.
+MARKED_TIMEOUT = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
 #: How many programs may stand between a started process and one that it has started.
 _DEEPEST = 64
+_numbers = count()
 
 
 class Process:
@@ -54,13 +61,13 @@ class Process:
         self.mark = mark
         self._launcher = launcher
         self._child = child
-        self._pidfd = os.pidfd_open(child.pid)
+        self._pidfd = Pidfd(child.pid)
         self._ending = threading.Lock()
         self._left: list[str] | None = None
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when the process has ended (a pidfd)."""
-        return self._pidfd
+        return self._pidfd.fileno()
 
     @property
     def alive(self) -> bool:
@@ -68,18 +75,13 @@ class Process:
 
     def wait(self, timeout: float) -> bool:
         """Whether the process ends within ``timeout`` seconds."""
-        if self._left is not None:
-            return True
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(timeout * 1000))
+        return self._left is not None or self._pidfd.wait(timeout)
 
     def end(self) -> list[str]:
         """End it and all that it started. Returns the children still running, as ``name (pid)``."""
         with self._ending:
             if self._left is None:
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                self._pidfd.send(signal.SIGKILL)
                 if not self.wait(KILL_TIMEOUT):
                     log.error("process %d does not die", self.pid)
                 # Reap it here before others take it for an orphan, which would lose its exit
@@ -103,9 +105,7 @@ class Process:
         """End the process, and release what is held for it. A second call does nothing."""
         self.end()
         with self._ending:
-            pidfd, self._pidfd = self._pidfd, -1
-            if pidfd >= 0:
-                os.close(pidfd)
+            self._pidfd.close()
 
 
 class _Adopted:
@@ -133,8 +133,6 @@ class Launcher:
     """Starts processes. One launcher a process, because orphans come to the process."""
 
     def __init__(self) -> None:
-        self._mark = f"{os.getpid()}:{_started(os.getpid())}"
-        self._count = count()
         self._lock = threading.Lock()
         self._processes: dict[int, Process] = {}
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -152,9 +150,9 @@ class Launcher:
 
         It inherits ``descriptors``, and writes to the file ``output``. Raises OSError.
         """
-        mark = self._new_mark()
+        mark = new_mark()
         # Held over start and registration: an unknown child would be taken for an orphan.
-        with self._lock, _bound_to(cores):
+        with self._lock, bound_to(cores):
             popen = subprocess.Popen(
                 command,
                 env={**variables, MARK_VARIABLE: mark},
@@ -173,40 +171,27 @@ class Launcher:
         ``fork`` returns its process id. The process leads a session of its own, shows the mark in
         its environment, and has lost its parent, so that it is a child of this one.
         """
-        mark = self._new_mark()
+        mark = new_mark()
         with self._lock:  # as in ``start``
             pid = fork(mark)
             process = self._processes[pid] = Process(self, _Adopted(pid), mark)
         return process
-
-    def _new_mark(self) -> str:
-        return f"{self._mark}:{next(self._count):06}"
 
     def end_orphans(self, of: Process) -> list[str]:
         """End all descendants that belong to no living process. Returns their names and numbers.
 
         ``of`` has ended, so what it had started is among them.
         """
-        found: dict[int, str] = {}
-        deadline = time.monotonic() + KILL_TIMEOUT
         with self._lock:
-            while orphans := list(self._orphans()):
-                for orphan in orphans:
-                    with suppress(psutil.Error):
-                        found.setdefault(orphan.pid, f"{orphan.name()} ({orphan.pid})")
-                        orphan.kill()
-                self._reap()
-                if time.monotonic() > deadline:
-                    log.error("these processes do not die: %s", ", ".join(found.values()))
-                    break
-                time.sleep(0.002)
+            found = end_found(self._orphans, KILL_TIMEOUT)
             self._reap()
             if self._processes.get(of.pid) is of:  # the number may belong to another process by now
                 del self._processes[of.pid]
-        return list(found.values())
+        return found
 
     def _orphans(self) -> Iterator[psutil.Process]:
         """Descendants that belong to no living process of ours."""
+        self._reap()
         living = {pid: process.mark for pid, process in self._processes.items() if process.alive}
         ours = os.getsid(0)
         for child in psutil.Process().children():
@@ -236,31 +221,68 @@ class Launcher:
                         os.waitpid(pid, os.WNOHANG)
 
 
-def end_strays(home: str) -> list[str]:
-    """End what trainers of the state folder ``home`` left behind. Returns names and numbers.
+def new_mark() -> str:
+    """Return the mark of a process that this one is about to start."""
+    return f"{os.getpid()}:{_started(os.getpid())}:{next(_numbers):06}"
 
-    Only trainers whose worker is gone count, and only processes of our user and process id
-    namespace, where the numbers in marks are valid.
+
+def end_found(find: Callable[[], Iterable[psutil.Process]], timeout: float) -> list[str]:
+    """Kill what ``find`` finds until it finds nothing, for at most ``timeout`` seconds.
+
+    Returns the names and numbers of those that were found.
     """
-    found = []
+    names: dict[int, str] = {}
+    deadline = time.monotonic() + timeout
+    while found := list(find()):
+        for process in found:
+            with suppress(psutil.Error):
+                names.setdefault(process.pid, f"{process.name()} ({process.pid})")
+                process.kill()
+        if time.monotonic() > deadline:
+            log.error("these processes do not die: %s", ", ".join(names.values()))
+            break
+        time.sleep(0.002)
+    return list(names.values())
+
+
+def end_marked(mark: str) -> list[str]:
+    """End all processes with this ``mark``. Returns their names and numbers."""
+    return end_found(
+        lambda: _marked(lambda variables: variables[MARK_VARIABLE] == mark), MARKED_TIMEOUT
+    )
+
+
+def end_strays(home: str) -> list[str]:
+    """End what processes of the state folder ``home`` left behind. Returns names and numbers.
+
+    Only processes whose starter is gone count.
+    """
+
+    def is_stray(variables: Mapping[str, str]) -> bool:
+        return variables.get("PENSTOCK_HOME") == home and not _lives(variables[MARK_VARIABLE])
+
+    return end_found(lambda: _marked(is_stray), MARKED_TIMEOUT)
+
+
+def _marked(is_meant: Callable[[Mapping[str, str]], bool]) -> Iterator[psutil.Process]:
+    """Yield the running processes with a mark of whose environment ``is_meant`` is true.
+
+    Only those of our user and process id namespace, where the numbers in marks are valid.
+    """
     namespace = Path("/proc/self/ns/pid").readlink()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError, ValueError):
             if process.uids().real != os.getuid():
                 continue
             variables = process.environ()
-            mark = variables.get(MARK_VARIABLE, "")
-            if not mark or variables.get("PENSTOCK_HOME") != home:
+            if MARK_VARIABLE not in variables or not is_meant(variables):
                 continue
-            if Path(f"/proc/{process.pid}/ns/pid").readlink() != namespace or _lives(mark):
-                continue
-            found.append(f"{process.name()} ({process.pid})")
-            process.kill()
-    return found
+            if Path(f"/proc/{process.pid}/ns/pid").readlink() == namespace:
+                yield process
 
 
 def _lives(mark: str) -> bool:
-    """Whether the launcher that made ``mark`` still runs."""
+    """Whether the process that made ``mark`` still runs."""
     pid, started, _ = mark.split(":")
     try:
         return _runs(int(pid)) and _started(int(pid)) == int(started)
@@ -323,7 +345,7 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def _bound_to(cores: Sequence[int]) -> Iterator[None]:
+def bound_to(cores: Sequence[int]) -> Iterator[None]:
     """What this thread starts in the block is bound to ``cores`` from its first instruction on.
 
     So are the processes that it forks at once.

@@ -1,4 +1,4 @@
-"""A process of users' code that is asked by lines on its input, and that nobody waits for."""
+"""A process of users' code that is asked by lines on its input, and answers by lines."""
 
 from __future__ import annotations
 
@@ -6,36 +6,32 @@ import fcntl
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from uuid import uuid4
-
-import psutil
 
 from ...profiling.base.errors import UsageError
+from ...tasks.process.lifeline import MARK_VARIABLE
+from .launcher import end_marked, new_mark
 
 log = logging.getLogger(__name__)
 
-#: An environment variable of the process and of all that it starts: whose they are.
-MARK_VARIABLE = "PENSTOCK_ASKED"
 _PIPE_SIZE = 1 << 20
 #: Seconds that a process has to end after it has closed its output.
 _ENDING = 0.1
 #: Seconds until a killed process must be gone. Only an uninterruptible call takes long.
 _KILL_TIMEOUT = 1.0
-#: Looks for what it started: a process may start another one while it is being killed.
-_LOOKS = 10
 
 
 class LineProcess:
-    """A started process, in a session of its own. No method but ``end`` waits."""
+    """A started process, in a session of its own. No method but ``wait`` and ``end`` waits."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
         """Start ``command`` with ``variables`` as its environment. Raises OSError."""
-        self._mark = uuid4().hex
+        self._mark = new_mark()
         self._popen = subprocess.Popen(
             command,
             env={**variables, MARK_VARIABLE: self._mark},
@@ -59,6 +55,16 @@ class LineProcess:
     def received(self) -> int:
         """The bytes of an unfinished line."""
         return len(self._received)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._popen.poll() is None
+
+    def wait(self, timeout: float) -> bool:
+        """Return whether within ``timeout`` seconds there is something to read, or room to send."""
+        unsent = [self._input] if self._unsent else []
+        return any(select.select([self._output], unsent, [], timeout))
 
     def send(self, line: bytes) -> None:
         """Send a line, as far as there is room now. ``read`` sends the rest."""
@@ -101,25 +107,12 @@ class LineProcess:
         for pipe in (self._popen.stdin, self._popen.stdout):
             assert pipe is not None
             pipe.close()
-        for _ in range(_LOOKS):
-            if not (found := list(self._started())):
-                break
-            for process in found:
-                with suppress(psutil.Error):
-                    process.kill()
+        end_marked(self._mark)
         try:
             return self._popen.wait(_KILL_TIMEOUT)
         except subprocess.TimeoutExpired:
             log.error("process %d does not die", self._popen.pid)
             return -signal.SIGKILL
-
-    def _started(self) -> Iterator[psutil.Process]:
-        """What it started and what still runs, also outside its group."""
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                running = process.pid != self._popen.pid and process.uids().real == os.getuid()
-                if running and process.environ().get(MARK_VARIABLE) == self._mark:
-                    yield process
 
 
 def parsed(line: bytes) -> dict[str, Any]:

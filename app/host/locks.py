@@ -21,20 +21,20 @@ service started by hand takes the lock itself.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
-import select
 import signal
 import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...profiling.base.errors import BackendError, UsageError
 from .logs import open_log
+from .pidfd import Pidfd
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def spawn_service(
     return process
 
 
-@contextlib.contextmanager
+@contextmanager
 def to_pass_on(run: Path, name: str) -> Iterator[int | None]:
     """The lock ``name``, taken for a process that is started in the block; None if it is held.
 
@@ -118,7 +118,7 @@ class Held:
             return False
 
 
-@contextlib.contextmanager
+@contextmanager
 def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[Held]:
     """Own the lock ``name`` during the block: the inherited one, or one taken now.
 
@@ -144,7 +144,7 @@ def remove(run: Path, name: str) -> None:
     _path(run, name).unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
+@contextmanager
 def alone_in(folder: Path, held: Held, ended: Callable[[], bool]) -> Iterator[bool]:
     """Be the only one in ``folder``, even where the file of the lock ``held`` was put aside.
 
@@ -205,18 +205,10 @@ def send_signal(run: Path, name: str, signum: signal.Signals) -> bool:
     if pid is None:
         return False
     try:
-        process = os.pidfd_open(pid)
+        with Pidfd(pid) as process:
+            return pid_of(run, name) == pid and process.send(signum)
     except ProcessLookupError:
         return False
-    try:
-        if pid_of(run, name) != pid:
-            return False
-        signal.pidfd_send_signal(process, signum)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(process)
-    return True
 
 
 def stop(run: Path, name: str, *, grace: float) -> bool:
@@ -250,18 +242,12 @@ def wait_gone(run: Path, name: str, timeout: float) -> bool:
 
 
 def _wait_for_end(pid: int | None, timeout: float) -> None:
-    try:
-        process = os.pidfd_open(pid) if pid is not None else None
-    except ProcessLookupError:
-        process = None
-    if process is None:
-        time.sleep(min(timeout, 0.01))
-        return
-    try:
-        if select.select([process], [], [], timeout)[0]:
-            time.sleep(min(timeout, 0.001))
-    finally:
-        os.close(process)
+    if pid is not None:
+        with suppress(ProcessLookupError), Pidfd(pid) as process:
+            if process.wait(timeout):
+                time.sleep(min(timeout, 0.001))
+            return
+    time.sleep(min(timeout, 0.01))
 
 
 def _lock_folder(fd: int) -> bool:

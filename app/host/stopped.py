@@ -34,6 +34,7 @@ import psutil
 from ...tasks.process.lifeline import MARK_VARIABLE
 from . import locks
 from .launcher import stat_fields
+from .pidfd import Pidfd
 
 log = logging.getLogger(__name__)
 
@@ -220,15 +221,7 @@ def _send(pid: int, stop: Stop, signum: signal.Signals, target: int | None = Non
     Return whether it was sent.
     """
     try:
-        process = os.pidfd_open(pid if target is None else target)
+        with Pidfd(pid if target is None else target) as process:
+            return stop_of(pid) == stop and process.send(signum)
     except OSError:
         return False
-    try:
-        if stop_of(pid) != stop:
-            return False
-        signal.pidfd_send_signal(process, signum)
-    except OSError:
-        return False
-    finally:
-        os.close(process)
-    return True

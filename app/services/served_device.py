@@ -13,8 +13,6 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from ...profiling.base.backoff import Restarts
 from ...profiling.base.hiding import hidden
 from ...profiling.devices.device import Device
 from ..host import locks, logs
+from ..host.launcher import bound_to
 from ..host.settings import Settings
 from ..launching.variables import worker_environment
 from ..worker.celery import worker_argv
@@ -95,7 +94,7 @@ class ServedDevice:
 
     def _start_program(self, stdin: int) -> subprocess.Popen[bytes] | None:
         """The worker, as a new program; None if the device is held."""
-        with _bound_to(self.device.cores):
+        with bound_to(self.device.cores):
             return locks.spawn_service(
                 self.settings.run,
                 self._lock,
@@ -145,17 +144,3 @@ class ServedDevice:
         if now - since > LEAVE_GRACE:
             locks.send_signal(self.settings.run, self._lock, signal.SIGKILL)
         self.due = now + 0.02
-
-
-@contextmanager
-def _bound_to(cores: tuple[int, ...]) -> Iterator[None]:
-    """Bind children started in the block to ``cores`` from their first instruction on.
-
-    Affinity belongs to a thread, and its children inherit it, so no wrapper is needed.
-    """
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

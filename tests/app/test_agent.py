@@ -18,9 +18,10 @@ from penstock.app.broker import protocol, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.host import locks, logs
 from penstock.app.host.devices import devices_of
+from penstock.app.host.launcher import bound_to
 from penstock.app.host.settings import load
 from penstock.app.host.stopped import stop_of
-from penstock.app.services import node_agent, served_device
+from penstock.app.services import node_agent
 from penstock.app.worker import forks
 from penstock.app.worker.celery import worker_argv
 from penstock.profiling.base.errors import BackendError, UsageError
@@ -356,7 +357,7 @@ def test_a_device_is_named_after_node_and_cores():
 def test_binding_to_cores_reaches_the_child_and_not_the_agent():
     before = os.sched_getaffinity(0)
     core = min(before)
-    with served_device._bound_to((core,)):
+    with bound_to((core,)):
         child = subprocess.run(
             [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"],
             capture_output=True,

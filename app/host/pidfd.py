@@ -1,0 +1,56 @@
+"""A process that is watched and signalled by its pidfd, which no other process ever gets.
+
+A process id is given to another process once its own has ended and was waited for. A pidfd stays
+with the process that it was opened for: it becomes readable when that one ends, and what is sent
+through it reaches that one or nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from types import TracebackType
+
+
+class Pidfd:
+    """A process, held by its pidfd until ``close``. Used as a context manager, or closed."""
+
+    def __init__(self, pid: int) -> None:
+        """Hold the process ``pid``. Raises ProcessLookupError if there is none."""
+        self._fd = os.pidfd_open(pid)
+
+    def __enter__(self) -> Pidfd:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when the process has ended; -1 once closed."""
+        return self._fd
+
+    def wait(self, timeout: float) -> bool:
+        """Return whether the process ends within ``timeout`` seconds. It stays to be reaped."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
+
+    def send(self, signum: signal.Signals) -> bool:
+        """Send ``signum`` to the process. Return whether it is still there."""
+        try:
+            signal.pidfd_send_signal(self._fd, signum)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the process. A second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
