@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -11,6 +12,7 @@ import time
 import psutil
 import pytest
 from patience import PATIENCE, until
+from penstock.app.host.launcher import end_strays
 from penstock.app.host.line_process import LineProcess
 
 #: Code that leaves a daemon, which has a session of its own, holds all pipes and says its number.
@@ -50,3 +52,25 @@ def test_its_end_does_not_wait_for_a_daemon_that_holds_its_pipes_but_ends_it(the
     assert process.end() == status
     assert time.monotonic() - began < PATIENCE
     until(lambda: not runs(daemon))
+
+
+#: A scheduler, say, that is killed while a process of its waits for no line.
+KILLED = """
+    import os, sys, time
+    from penstock.app.host.line_process import LineProcess
+    LineProcess([sys.executable, "-c", "import time; time.sleep(3600)"], os.environ)
+    print("started", flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_what_a_starter_that_was_killed_left_is_ended_by_who_looks_after_its_state_folder(tmp_path):
+    variables = {**os.environ, "PENSTOCK_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", textwrap.dedent(KILLED)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=variables) as starter:
+        assert starter.stdout.readline() == b"started\n"
+        [asked] = psutil.Process(starter.pid).children()
+        assert end_strays(str(tmp_path)) == [], "its starter lives"
+        starter.kill()
+    assert len(end_strays(str(tmp_path))) == 1
+    until(lambda: not runs(asked.pid))
