@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-from types import TracebackType
 
 
 class Pidfd:
@@ -23,12 +22,7 @@ class Pidfd:
     def __enter__(self) -> Pidfd:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def fileno(self) -> int:

@@ -35,7 +35,7 @@ from ..extensions import of_ends
 from ..host import locks
 from ..host.devices import devices_of, metered
 from ..host.launcher import end_strays
-from ..host.logs import LogKeeper
+from ..host.log_keeper import LogKeeper
 from ..host.settings import Settings
 from ..launching import client as launching
 from ..launching.variables import environment

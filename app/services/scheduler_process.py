@@ -27,7 +27,7 @@ from ..broker.transport import RedisTransport
 from ..common.clock import WallClock
 from ..host import locks
 from ..host.askers import Askers
-from ..host.logs import LogKeeper
+from ..host.log_keeper import LogKeeper
 from ..host.settings import Settings
 from ..ledger.ledger import SqlLedger
 from ..ledger.reader import Reader

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
-import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE, until
-from penstock.app.host import logs
-from penstock.app.host.logs import LogKeeper, last_error, open_log, tail, trim, uncaught
+from patience import until
+from penstock.app.host import locks, log_keeper
+from penstock.app.host.log_keeper import LogKeeper, trim
+from penstock.app.host.logs import last_error, open_log, tail, uncaught
 from penstock.app.host.settings import load
 
 LIMIT = 1 << 20
@@ -131,77 +131,29 @@ def test_what_is_no_log_of_ours_is_left(settings, tmp_path):
     assert (settings.logs / "notes.txt").stat().st_size == 2 * LIMIT
 
 
-def test_old_logs_go_and_one_that_may_be_written_to_is_emptied(settings):
-    names = ("gone", "quiet", "new")
-    gone, quiet, new = (settings.logs / f"trainer-{name}.log" for name in names)
-    for path in (gone, quiet, new):
-        open_log(path).close()
-        path.write_bytes(b"x")
-    with open_log(quiet) as output:
-        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, stdout=output)
-    for path in (gone, quiet):
-        os.utime(path, (time.time() - 2 * 86_400,) * 2)
-    with LogKeeper(settings):
-        until(lambda: not gone.exists() and quiet.stat().st_size == 0)
+def test_old_logs_are_emptied_and_stay_for_those_who_have_them_open(settings):
+    old, new = (settings.logs / f"trainer-{name}.log" for name in ("old", "new"))
+    with open_log(old) as output, LogKeeper(settings):
+        for path in (old, new):
+            path.write_bytes(b"x")
+        os.utime(old, (time.time() - 2 * 86_400,) * 2)
+        until(lambda: old.stat().st_size == 0)
+        output.write(b"more\n")
+        time.sleep(2 * log_keeper.PERIOD)  # nothing tells of what does not happen
+    assert old.read_bytes() == b"more\n"
     assert new.read_bytes() == b"x"
-    os.utime(quiet, (time.time() - 2 * 86_400,) * 2)
-    with LogKeeper(settings):
-        time.sleep(0.2)  # nothing tells of what does not happen
-        assert quiet.exists(), "its writer would write to no file"
-        child.communicate(b"\n")
-    with LogKeeper(settings):
-        until(lambda: not quiet.exists())
-
-
-def test_a_log_that_goes_while_it_is_opened_is_opened_again(settings, monkeypatch):
-    path = settings.logs / "a.log"
-    lock, there = fcntl.flock, []
-
-    def slow(file, how):
-        if not there:
-            there.append(path.unlink())  # the keeper was quicker
-        lock(file, how)
-
-    monkeypatch.setattr(logs.fcntl, "flock", slow)
-    with open_log(path) as output:
-        output.write(b"here\n")
-    assert path.read_bytes() == b"here\n"
-
-
-def test_a_log_that_is_just_being_removed_is_not_the_one_that_is_written_to(settings, monkeypatch):
-    path = settings.logs / "a.log"
-    lock, tried, output = fcntl.flock, threading.Event(), []
-    keeper = path.open("wb")
-    lock(keeper, fcntl.LOCK_EX)
-
-    def tell(file, how):
-        try:
-            lock(file, how)
-        finally:
-            tried.set()
-
-    monkeypatch.setattr(logs.fcntl, "flock", tell)
-    opening = threading.Thread(target=lambda: output.append(open_log(path)))
-    opening.start()
-    assert tried.wait(PATIENCE)
-    path.unlink()
-    keeper.close()
-    opening.join()
-    with output[0] as file:
-        file.write(b"here\n")
-    assert path.read_bytes() == b"here\n"
 
 
 def test_one_cuts_at_a_time_and_two_keepers_do_not_cut_twice(settings):
     path = settings.logs / "a.log"
-    with (settings.logs / ".cutting").open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        path.write_bytes(b"x" * 2 * LIMIT)
-        with LogKeeper(settings):
-            time.sleep(0.3)  # as above
-            assert path.stat().st_size == 2 * LIMIT
-            fcntl.flock(other, fcntl.LOCK_UN)
-            until(lambda: path.stat().st_size < LIMIT)
+    path.write_bytes(b"x" * 2 * LIMIT)
+    other = ExitStack()
+    other.enter_context(locks.hold(settings.run, log_keeper.NAME))
+    with other, LogKeeper(settings):
+        time.sleep(2 * log_keeper.PERIOD)  # as above
+        assert path.stat().st_size == 2 * LIMIT
+        other.close()
+        until(lambda: path.stat().st_size < LIMIT)
 
 
 def test_last_words_steer_no_terminal(settings):

@@ -4,7 +4,8 @@ import os
 
 import pytest
 from penstock.app.cli.main import app
-from penstock.app.host.logs import tail, trim
+from penstock.app.host.log_keeper import trim
+from penstock.app.host.logs import tail
 from penstock.app.host.settings import load
 from penstock.app.status.printed import WIDEST, Following, printed
 from study_ledger import make_study, study_spec

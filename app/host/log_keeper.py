@@ -1,0 +1,167 @@
+"""Keeps the logs of a state folder small while they are written.
+
+Theory of operation. A log that has outgrown its limit is cut in place, while it is being written.
+Its middle is removed, and a line says how much that was. To do so, its end is copied to behind its
+beginning, then what was written meanwhile, again and again until there is nothing new; then the
+file is truncated there. The writers' next lines go to the new end, wherever that is, since they
+append. So only what is written in the instant of the truncation is lost. The file keeps its
+beginning (why it began) and its end (how it ended). The mark between them is always at the same
+place, so that the next cut finds it and adds up.
+
+A ``LogKeeper`` in the scheduler and one in the node agent look four times a second. So a flood
+takes the space of what it writes in a quarter of a second, at most. A lock keeps two keepers that
+look at once apart.
+
+A log that nobody has written to for long is emptied. It stays, since somebody may have it open.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ...profiling.base.errors import UsageError
+from . import locks
+from .logs import CUT
+from .settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: The lock of the keeper that cuts.
+NAME = "logs"
+#: Seconds between two looks.
+PERIOD = 0.25
+#: A log that is cut keeps its beginning and its end, each the limit divided by this.
+SHARE = 4
+#: How often what was written meanwhile is copied, at most; the size of a piece (bytes).
+ROUNDS, CHUNK = 64, 1 << 20
+_MARK = re.compile(rb"\n\[penstock: about +(\d+) bytes were cut here[^\n]*\]\n")
+
+
+class LogKeeper(threading.Thread):
+    """Keeps the logs of a state folder within the size and age that its settings allow.
+
+    Used as a context manager. It never raises: what it cannot do is logged once.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(name="log-keeper", daemon=True)
+        self._settings = settings
+        self._over = threading.Event()
+        self._last_error = ""
+
+    def __enter__(self) -> LogKeeper:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        while True:
+            with self._noting():
+                self._look()
+            if self._over.wait(PERIOD):
+                return
+
+    def _look(self) -> None:
+        """Cut logs that are too long, and empty those that are old."""
+        limit, since = self._settings.log_limit, time.time() - self._settings.log_age_s
+        found = list(_logs(self._settings.logs))
+        long = [path for path, seen in found if seen.st_size > limit]
+        old = [path for path, seen in found if seen.st_size and seen.st_mtime < since]
+        if not (long or old):
+            return
+        with suppress(UsageError), locks.hold(self._settings.run, NAME):  # else the other one does
+            for path in long:
+                with self._noting():
+                    trim(path, limit)
+            for path in old:
+                with self._noting(), _opened(path) as fd:
+                    if fd is not None and os.fstat(fd).st_mtime < since:
+                        os.ftruncate(fd, 0)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if str(error) != self._last_error:
+                log.warning("a log is not kept small: %s", error)
+            self._last_error = str(error)
+
+
+def _logs(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The logs in ``folder``, as they are."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".log") and entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    yield Path(entry.path), entry.stat(follow_symlinks=False)
+
+
+def trim(path: Path, limit: int) -> int:
+    """Cut the middle out of a log of more than ``limit`` bytes. Returns its new size, or 0."""
+    with _opened(path) as fd:
+        if fd is None or (size := os.fstat(fd).st_size) <= limit:
+            return 0
+        kept = limit // SHARE
+        found = _MARK.match(os.pread(fd, len(_mark(0)), kept))
+        before, marked = (int(found[1]), len(found[0])) if found else (0, 0)
+        offset = begin = kept + len(_mark(0))
+        copied = -1
+        for _ in range(ROUNDS):
+            if copied < 0 or size - copied + offset - begin > 2 * kept:
+                copied, offset = _line_after(fd, size - kept), begin
+            offset += _copy(fd, copied, size, offset)
+            copied = size
+            cut = before + size - marked - kept - (offset - begin)
+            os.pwrite(fd, _mark(cut), kept)
+            size = os.fstat(fd).st_size
+            if size <= copied:
+                break
+        os.ftruncate(fd, offset)
+        return offset
+
+
+def _mark(cut: int) -> bytes:
+    """The line that marks a cut; its length is always the same."""
+    at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"\n{CUT}{cut:>20} bytes were cut here, the last at {at}]\n".encode()
+
+
+def _line_after(fd: int, offset: int) -> int:
+    """Where the first line after ``offset`` begins; ``offset`` itself if that is far."""
+    head, found, _ = os.pread(fd, 4096, offset).partition(b"\n")
+    return offset + len(head) + 1 if found else offset
+
+
+def _copy(fd: int, first: int, last: int, to: int) -> int:
+    """Copy the bytes from ``first`` up to ``last`` to the earlier place ``to``; return how many."""
+    done = 0
+    while data := os.pread(fd, min(CHUNK, last - first - done), first + done):
+        done += os.pwrite(fd, data, to + done)
+    return done
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int | None]:
+    """Open the log for reading and writing. None if it is gone or not a plain file."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    finally:
+        os.close(fd)
