@@ -22,7 +22,7 @@ from penstock.app.ledger.rows import StudyRow
 from penstock.app.services import services
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import number_of
-from penstock.tasks.trainer.variables import ENVIRONMENT, PRELOAD
+from penstock.tasks.trainer.variables import ENVIRONMENT, IDENTITY
 
 CORES = len(os.sched_getaffinity(0))
 #: Two slots on any machine: on two devices where there are two cores, else on one.
@@ -142,8 +142,8 @@ def is_trainer(process: psutil.Process) -> bool:
 
 
 def is_forked(pid: int) -> bool:
-    """Whether the process is a forked trainer: what its fork server was told is in its memory."""
-    return PRELOAD in psutil.Process(pid).environ()
+    """Whether the process is a forked trainer: ``/proc`` does not show who it is to its peers."""
+    return IDENTITY not in psutil.Process(pid).environ()
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import functools
 import itertools
 import json
@@ -22,12 +21,14 @@ from patience import PATIENCE
 from penstock.app import extensions
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.contracts.contract import is_epoch_function
+from penstock.tasks.process.channel import Channel
+from penstock.tasks.process.fork_server import Client
+from penstock.tasks.process.forking import adopting
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.process.output import MARK
 from penstock.tasks.trainer import variables as names
 
-PR_SET_CHILD_SUBREAPER = 36
 EXTENSIONS = ",".join(extensions.names("trainer"))
 
 
@@ -102,7 +103,8 @@ class ForkServer:
     """A real fork server for the tests of one pytest process: each import is done once."""
 
     def __init__(self, threads: int) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair()
+        self._client = Client(Channel(ours), "trainers")
         self._mark = f"{os.getpid()}:{{:06}}"
         self._count = itertools.count(1)
         told = {
@@ -119,30 +121,19 @@ class ForkServer:
                 env=os.environ | told,
                 pass_fds=[theirs.fileno()],
             )
-        while self._heard().get("imported") != "epochs":
-            pass
-
-    def _heard(self) -> dict:
-        said = self._socket.recv(1 << 16)
-        assert said, "the fork server ended"
-        return json.loads(said)
+        self._client.until(time.monotonic() + PATIENCE, imported="epochs")
 
     def fork(self, descriptors: Sequence[int], variables: Mapping[str, str]) -> Forked:
         mark = self._mark.format(next(self._count))
         told = {"OPENBLAS_NUM_THREADS": "1", **variables, MARK_VARIABLE: mark}
-        request = {"variables": told, "cores": sorted(os.sched_getaffinity(0))}
+        cores = sorted(os.sched_getaffinity(0))
         # The trainer loses its parent, and comes to this process. No other process shall: nobody
         # would wait for it.
-        prctl = ctypes.CDLL(None).prctl
-        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        try:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
-            return Forked(self._heard()["pid"])
-        finally:
-            prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        with adopting():
+            return Forked(self._client.fork(told, cores, descriptors, PATIENCE))
 
     def close(self) -> None:
-        self._socket.close()
+        self._client.close()
         self.process.wait()
 
 

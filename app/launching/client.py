@@ -6,8 +6,6 @@ import logging
 import os
 import select
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
@@ -16,10 +14,11 @@ from contextlib import suppress
 from typing import Any
 
 from ...profiling.base.backoff import Restarts
+from ...tasks.process.channel import Channel
 from ..host import locks
 from ..host.settings import Settings
 from . import process
-from .packets import connect, receive, send
+from .address import connect
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +29,6 @@ TRAINER_TIMEOUT = 180.0
 #: Seconds for the end of a trainer and of all that it started. The launcher process may be busy
 #: with others' ends and starts, each of which may take seconds.
 END_TIMEOUT = 60.0
-#: The kernel's word on who listens at the other end of a socket: process, user, group.
-_PEER, _UCRED = (socket.SOL_SOCKET, socket.SO_PEERCRED), struct.Struct("iII")
 _COMMAND = (sys.executable, "-P", "-m", process.__name__)
 
 
@@ -56,7 +53,7 @@ def stop(settings: Settings, grace: float) -> None:
     process.clear(settings)
 
 
-def awaiting_imports(settings: Settings) -> socket.socket:
+def awaiting_imports(settings: Settings) -> Channel:
     """A connection that becomes readable when the launcher process has imported all of its own
     accord, or has ended. It was just started, and may not listen yet. Raises OSError.
     """
@@ -69,14 +66,14 @@ def awaiting_imports(settings: Settings) -> socket.socket:
                 raise
             time.sleep(0.02)
         else:
-            send(connection, {"await": "imports"})
+            connection.send({"await": "imports"})
             return connection
 
 
 class LaunchedTrainer:
     """A trainer that the launcher process has started. Any thread may call its methods."""
 
-    def __init__(self, pid: int, pidfd: int, connection: socket.socket) -> None:
+    def __init__(self, pid: int, pidfd: int, connection: Channel) -> None:
         self.pid = pid
         self._pidfd = pidfd
         self._connection = connection
@@ -126,14 +123,14 @@ class LaunchedTrainer:
 
     def _ask_for_its_end(self) -> dict[str, Any]:
         """The launcher process's answer. Empty if there is none, and ``trouble`` says why."""
-        self._connection.settimeout(END_TIMEOUT)
+        self._connection.limit(END_TIMEOUT)
         answer: dict[str, Any] = {}
         silent = False
         with suppress(OSError):
-            send(self._connection, {"end": True})
-            silent = not _answers(self._connection, END_TIMEOUT)
+            self._connection.send({"end": True})
+            silent = not self._connection.hears(END_TIMEOUT)
             if not silent:
-                answer, _ = receive(self._connection)
+                answer, _ = self._connection.receive()
         if silent:  # it is stopped, or hangs
             self.trouble = f"the launcher process has not answered for {END_TIMEOUT:g} s"
         elif not answer:
@@ -159,7 +156,7 @@ class TrainerLauncher:
         self._settings = settings
         self._variables = dict(variables)
         self._left = threading.Event()
-        self._staying: socket.socket | None = None
+        self._staying: Channel | None = None
 
     def stay(self) -> None:
         """Keep a launcher process until ``leave``: one that is lost is started again."""
@@ -169,8 +166,7 @@ class TrainerLauncher:
         """This process needs it no more."""
         self._left.set()
         if (connection := self._staying) is not None:
-            with suppress(OSError):  # it is closed already
-                connection.shutdown(socket.SHUT_RDWR)
+            connection.hang_up()
 
     def _keep(self) -> None:
         restarts = Restarts()
@@ -178,9 +174,9 @@ class TrainerLauncher:
             restarts = restarts.started(time.monotonic())
             try:
                 with self._connect() as self._staying:
-                    send(self._staying, {"stay": self._variables})
+                    self._staying.send({"stay": self._variables})
                     if not self._left.is_set():
-                        receive(self._staying)  # nothing comes, until it has ended
+                        self._staying.receive()  # nothing comes, until it has ended
                 if not self._left.is_set():
                     log.warning("the launcher process has ended; another is started")
             except OSError as error:
@@ -215,12 +211,12 @@ class TrainerLauncher:
         }
         for _ in range(2):  # one that was just ending may have taken the first connection
             connection = self._connect()
-            connection.settimeout(TRAINER_TIMEOUT)
+            connection.limit(TRAINER_TIMEOUT)
             answer: dict[str, Any] = {}
             with suppress(ConnectionError):
-                send(connection, request, [*descriptors, output])
-                if _answers(connection, TRAINER_TIMEOUT):
-                    answer, received = receive(connection)
+                connection.send(request, [*descriptors, output])
+                if connection.hears(TRAINER_TIMEOUT):
+                    answer, received = connection.receive()
                 else:
                     self._end_silent(connection)
             if "pid" in answer:
@@ -230,9 +226,9 @@ class TrainerLauncher:
                 raise OSError(answer["error"])
         raise OSError("the launcher process ends or does not answer")
 
-    def _end_silent(self, connection: socket.socket) -> None:
+    def _end_silent(self, connection: Channel) -> None:
         """End the launcher process at the other end, which hangs, so that another can start."""
-        pid = _UCRED.unpack(connection.getsockopt(*_PEER, _UCRED.size))[0]
+        pid = connection.peer
         run = self._settings.run
         if locks.pid_of(run, process.NAME) == pid:
             log.warning(
@@ -241,7 +237,7 @@ class TrainerLauncher:
             locks.send_signal(run, process.NAME, signal.SIGKILL)
             locks.wait_gone(run, process.NAME, START_TIMEOUT)
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> Channel:
         deadline = time.monotonic() + START_TIMEOUT
         while True:
             try:
@@ -251,10 +247,3 @@ class TrainerLauncher:
                     raise
             ensure(self._settings, self._variables)
             time.sleep(0.01)
-
-
-def _answers(connection: socket.socket, timeout: float) -> bool:
-    """Return whether the other end says something, or closes, within ``timeout`` seconds."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(timeout * 1000))

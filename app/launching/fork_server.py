@@ -9,19 +9,18 @@ new program.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import select
 import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ...tasks.process.channel import Channel
+from ...tasks.process.fork_server import Client, Gone, Refused, Silent
 from ...tasks.process.lifeline import MARK_VARIABLE
 from ...tasks.trainer import variables as names
 from .. import extensions
@@ -52,7 +51,6 @@ FORK_TIMEOUT = 10.0
 RESTART_AFTER = 10.0
 #: What it imports until it says that it is up.
 START = "its start"
-_PACKET = 1 << 16
 
 
 def start_program(
@@ -99,13 +97,12 @@ class ForkServer:
         self._foreseen = foreseen
         self._lock = threading.Lock()
         self._process: Process | None = None
-        self._socket: socket.socket | None = None
+        self._client: Client | None = None
         self._started = math.inf
         self._imported: set[str] = set()
         self._importing = ""
         #: Packages that start threads, open a GPU or hang when they are imported.
         self._spoiling: set[str] = set()
-        self._why = ""
         self._over = False
 
     def start(self) -> None:
@@ -127,7 +124,7 @@ class ForkServer:
             try:
                 if self._process is not None:
                     self._hear()
-            except _Gone as gone:
+            except Gone as gone:
                 self._lose(str(gone))
             finally:
                 self._lock.release()
@@ -186,7 +183,7 @@ class ForkServer:
 
     def _start(self) -> None:
         self._started = time.monotonic()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair()
         try:
             with theirs, open_log(self._output) as file:
                 told = {names.FORK_SERVER_FD: str(theirs.fileno())}
@@ -203,7 +200,8 @@ class ForkServer:
             ours.close()
             log.warning("the fork server cannot be started: %s", error)
             return
-        self._socket = ours
+        ended = self._process.fileno()
+        self._client = Client(Channel(ours), "trainers", heard=self._take, ended=(ended,))
         self._imported = set()
         self._importing = START
 
@@ -214,22 +212,25 @@ class ForkServer:
         """
         deadline = time.monotonic() + IMPORT_TIMEOUT
         try:
-            self._hear()
+            client = self._hear()
             if self._importing == "torch" != contract and not self._foreseen:
                 return False  # as a new program it is there earlier
             foreseen = self._preload if self._foreseen else ()
             for name in (contract, *imports, *foreseen):
                 if name not in self._imported and not self._spoils(name):
-                    self._ask({"import": name})
-                    self._until_imported(deadline, name)
-        except _Gone as gone:
+                    client.ask({"import": name})
+                    self._until_imported(client, deadline, name)
+        except Gone as gone:
             self._lose(str(gone))
         return contract in self._imported
 
-    def _hear(self) -> None:
-        """Take in all that it has said."""
-        while self._next(0.0):
+    def _hear(self) -> Client:
+        """Take in all that it has said. Raises ``Gone``."""
+        if self._client is None:
+            raise Gone("it does not run")
+        while self._client.next(0.0):
             pass
+        return self._client
 
     def _fork(
         self,
@@ -238,22 +239,17 @@ class ForkServer:
         descriptors: tuple[int, int],
         output: int,
     ) -> Process | None:
+        told = {name: variables[name] for name in names.SET_AFTER_FORK if name in variables}
+
         def fork(mark: str) -> int:
-            told = {name: variables[name] for name in names.SET_AFTER_FORK if name in variables}
-            told[MARK_VARIABLE] = mark
-            self._ask({"variables": told, "cores": cores}, [*descriptors, output])
-            answer = self._until(time.monotonic() + FORK_TIMEOUT, pid=None, refused=None)
-            if "refused" in answer:
-                raise _Refused(str(answer["refused"]))
-            return int(answer["pid"])
+            marked = told | {MARK_VARIABLE: mark}
+            return self._hear().fork(marked, cores, [*descriptors, output], FORK_TIMEOUT)
 
         try:
             return self._launcher.adopt(fork)
-        except _Refused as refused:
-            if str(refused) != self._why:
-                self._why = str(refused)
-                log.warning("trainers are started as new programs: %s", self._why)
-        except _Gone as gone:
+        except Refused:
+            pass
+        except Gone as gone:
             self._lose(str(gone))
         return None
 
@@ -264,9 +260,9 @@ class ForkServer:
                 log.warning("the fork server is lost: %s", why)
             self._process.close()
             self._process = None
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         late = time.monotonic() - self._started > RESTART_AFTER
         if (late or self._spoils(self._importing)) and not self._over:
             self._start()
@@ -274,52 +270,21 @@ class ForkServer:
     def _spoils(self, name: str) -> bool:
         return name.partition(".")[0] in self._spoiling
 
-    def _ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        if self._socket is None:
-            raise _Gone("it does not run")
+    def _until_imported(self, client: Client, deadline: float, name: str) -> None:
+        """Wait until it has imported ``name``, as far as it can. Raises ``Gone``."""
         try:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
-        except OSError as error:
-            raise _Gone(str(error)) from error
-
-    def _until_imported(self, deadline: float, name: str) -> None:
-        """Wait until it has imported ``name``, as far as it can. Raises ``_Gone``."""
-        try:
-            self._until(deadline, imported=name, failed=name)
-        except _SilentError:
+            client.until(deadline, imported=name, failed=name)
+        except Silent as silent:
             hung = self._importing or name
             if hung not in (*CONTRACTS, START):
                 self._spoiling.add(hung.partition(".")[0])
-            raise
+            raise Gone(f"{silent}, while it imports {hung}") from silent
 
-    def _until(self, deadline: float, **fields: str | None) -> dict[str, Any]:
-        """The next that it says with one of these fields, of this value if one is given."""
-        while said := self._next(max(0.0, deadline - time.monotonic())):
-            for name, value in fields.items():
-                if name in said and value in (None, said[name]):
-                    return said
-        raise _SilentError(f"it does not answer, while it imports {self._importing or 'nothing'}")
-
-    def _next(self, timeout: float) -> dict[str, Any]:
-        """The next thing that it says; empty if there is none in time. Raises ``_Gone``."""
-        if self._socket is None or self._process is None:
-            raise _Gone("it does not run")
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        poll.register(self._process.fileno(), select.POLLIN)
-        ready = [fd for fd, _ in poll.poll(timeout * 1000)]
-        if not ready:
-            return {}
-        packet = b""
-        if self._socket.fileno() in ready:
-            with suppress(OSError):
-                packet = self._socket.recv(_PACKET)
-        if not packet:
-            raise _Gone("it has ended")
-        said: dict[str, Any] = json.loads(packet)
+    def _take(self, said: dict[str, Any]) -> None:
+        """Take in one thing that it has said. Raises ``Gone``."""
         if "spoilt" in said:
             self._spoiling.add(str(said["spoilt"]).partition(".")[0])
-            raise _Gone(f"{said['spoilt']}: {said['reason']}")
+            raise Gone(f"{said['spoilt']}: {said['reason']}")
         self._importing = str(said.get("importing", ""))
         if "imported" in said:
             self._imported.add(said["imported"])
@@ -328,16 +293,3 @@ class ForkServer:
             log.info("the fork server cannot import %s: %s", said["failed"], said["reason"])
             if said["failed"] not in CONTRACTS:  # the trainer may, and says so if not
                 self._imported.add(said["failed"])
-        return said
-
-
-class _Gone(Exception):
-    """The fork server does not run, or not rightly."""
-
-
-class _SilentError(_Gone):
-    """It runs, but does not answer in time."""
-
-
-class _Refused(Exception):
-    """It may not fork. The text says why."""

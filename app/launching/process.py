@@ -4,7 +4,7 @@ Theory of operation. To import torch takes seconds and 200 MB; to fork a process
 takes hundredths of a second. So the workers of a node share one fork server
 (``app.launching.fork_server``), and this process, which owns it, launches their trainers.
 
-Each connection (``app.launching.packets``) is one trainer's. A worker asks for the trainer,
+Each connection (``app.launching.address``) is one trainer's. A worker asks for the trainer,
 passes the descriptors that it shall have, and gets its process id and its pidfd. The trainer lives
 as long as the connection. When the worker asks for its end, or has ended itself, the trainer is
 ended with all that it started.
@@ -37,6 +37,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...tasks.process.channel import Channel
 from ...tasks.process.forking import forbid_tracing
 from ...tasks.trainer import variables as names
 from .. import extensions
@@ -44,8 +45,8 @@ from ..host import locks
 from ..host.launcher import Launcher, Process, end_strays
 from ..host.settings import Settings, load
 from ..host.stopped import StoppedServices
+from .address import listen
 from .fork_server import ForkServer, start_program
-from .packets import listen, receive, send
 
 log = logging.getLogger(__name__)
 
@@ -116,25 +117,25 @@ class LauncherProcess:
             return
         with self._lock:
             self._connected += 1
-        threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+        threading.Thread(target=self._attend, args=(Channel(connection),), daemon=True).start()
 
     def _is_needed(self) -> bool:
         with self._lock:
             lingers = self._lingers and time.monotonic() < self._stays_until
             return self._connected > 0 or lingers
 
-    def _attend(self, connection: socket.socket) -> None:
+    def _attend(self, connection: Channel) -> None:
         """Do what one connection asks for, until it is closed."""
         try:
             with connection:
-                request, descriptors = receive(connection)
+                request, descriptors = connection.receive()
                 try:
                     if "stay" in request:
                         self._fork_server(request["stay"])
-                        receive(connection)
+                        connection.receive()
                     elif "await" in request:
                         self._fork_server(os.environ).import_ahead()
-                        send(connection, {})
+                        connection.send({})
                     elif request:
                         self._launch(connection, request, descriptors)
                 finally:
@@ -148,21 +149,21 @@ class LauncherProcess:
                 self._stays_until = time.monotonic() + LINGER
 
     def _launch(
-        self, connection: socket.socket, request: Mapping[str, Any], descriptors: list[int]
+        self, connection: Channel, request: Mapping[str, Any], descriptors: list[int]
     ) -> None:
         try:
             process = self._start(request, descriptors)
         except OSError as error:
-            send(connection, {"error": str(error)})
+            connection.send({"error": str(error)})
             return
         try:
             while descriptors:  # only the trainer itself may hold its sockets open
                 os.close(descriptors.pop())
-            send(connection, {"pid": process.pid}, [process.fileno()])
-            asked = receive(connection)[0]
+            connection.send({"pid": process.pid}, [process.fileno()])
+            asked = connection.receive()[0]
             left = process.end()
             if asked:
-                send(connection, {"status": process.status, "left": left})
+                connection.send({"status": process.status, "left": left})
         finally:
             process.close()
 

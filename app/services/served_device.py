@@ -70,7 +70,8 @@ class ServedDevice:
 
     def start(self, stdin: int, now: float) -> None:
         """Start the worker, or wait for one of an earlier agent. Raises OSError if it cannot be."""
-        process = self._fork(stdin) or self._start_program(stdin)
+        with bound_to(self.device.cores):
+            process = self._fork(stdin) or self._start_program(stdin)
         if process is None:
             self._await_release(now)
             return
@@ -94,16 +95,15 @@ class ServedDevice:
 
     def _start_program(self, stdin: int) -> subprocess.Popen[bytes] | None:
         """The worker, as a new program; None if the device is held."""
-        with bound_to(self.device.cores):
-            return locks.spawn_service(
-                self.settings.run,
-                self._lock,
-                worker_argv(self.device),
-                env=self.environment,
-                log=self._log,
-                cwd=self.settings.home,
-                stdin=stdin,
-            )
+        return locks.spawn_service(
+            self.settings.run,
+            self._lock,
+            worker_argv(self.device),
+            env=self.environment,
+            log=self._log,
+            cwd=self.settings.home,
+            stdin=stdin,
+        )
 
     def let_go(self) -> None:
         """Forget the worker, which has ended."""

@@ -2,73 +2,69 @@
 
 Theory of operation. A worker that is started as a new program imports Celery, Redis's client and
 our own modules: half a second of a core, and some 50 MB that it shares with nobody. So the agent,
-as long as it has one thread, forks a process that imports them once, and has it fork each worker.
-Such a worker differs in nothing from a new program: a session of its own, its own cores from its
-first instruction on, the variables, folder, lock, standard input and log that it is given, and
-under its own arguments in ``/proc``.
+as long as it has one thread, forks a fork server (``tasks.process.fork_server``) that imports them
+once, and has it fork each worker. Such a worker is the agent's child and differs in nothing from a
+new program: a session of its own, its own cores, the variables, folder, lock, standard input and
+log that it is given, and under its own arguments in ``/proc``.
 
-That process serves one socket, whose other end only the agent holds, and ends with it; its workers
-end by themselves then. ``{"arguments", "variables", "cores", "folder"}`` comes with three
-descriptors (lock, standard input, log). It is answered by ``{"pid"}``, by ``{"error"}``, or by
-``{"refused": reason}``, where a new program may do. ``{"ended": pid}``, asked when that worker has
-ended, is answered by ``{"status"}``.
+Only the agent holds the other end of the fork server's socket, so it ends with the agent; its
+workers end by themselves then. A fork brings ``{"arguments", "variables", "folder"}`` and three
+descriptors (lock, standard input, log).
 
-Where the agent has more than one thread, or that process has (something that Celery imports has
+Where the agent has more than one thread, or the fork server has (something that Celery imports has
 started it), or is lost, workers are started as new programs.
 """
 
 from __future__ import annotations
 
 import atexit
-import gc
 import logging
 import os
-import select
 import signal
 import socket
 import sys
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...tasks.process.forking import show, unsafe
+from ...tasks.process.channel import Channel
+from ...tasks.process.fork_server import Client, Gone, Refused, Server
+from ...tasks.process.forking import adopting, show, unsafe
 from ..host.locks import FD_VARIABLE
-from ..launching.packets import receive, send
 
 log = logging.getLogger(__name__)
 
 #: Seconds for a fork, which waits for the imports the first time; on a busy machine, too.
 FORK_TIMEOUT = 60.0
-#: Seconds for the status of a worker that has ended.
-STATUS_TIMEOUT = 5.0
-#: How the process shows itself.
+#: How the fork server shows itself.
 NAME = "penstock-workers"
 
 
 class ForkedWorker:
     """A worker that was forked, with the methods of a ``Popen`` that the agent needs."""
 
-    def __init__(self, pid: int, forks: WorkerForks) -> None:
+    def __init__(self, pid: int) -> None:
         self.pid = pid
         #: The exit status, or minus the signal's number, once ``poll`` has found the end.
         self.returncode: int | None = None
-        self._forks = forks
-        self._pidfd = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
-        """The exit status if the worker has ended; 255 if nobody knows it any more."""
-        ended = self.returncode is None and select.select([self._pidfd], [], [], 0.0)[0]
-        return self.wait() if ended else self.returncode
+        """The exit status if the worker has ended."""
+        return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
         """Wait for its end; returns the exit status."""
+        status = self._wait(0)
+        assert status is not None
+        return status
+
+    def _wait(self, options: int) -> int | None:
         if self.returncode is None:
-            select.select([self._pidfd], [], [])
-            self.returncode = self._forks.status_of(self.pid)
-            os.close(self._pidfd)
+            pid, status = os.waitpid(self.pid, options)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def terminate(self) -> None:
@@ -78,18 +74,16 @@ class ForkedWorker:
         self._send(signal.SIGKILL)
 
     def _send(self, signum: signal.Signals) -> None:
-        if self.returncode is None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signum)
+        if self.returncode is None:  # it has its number until ``poll``
+            os.kill(self.pid, signum)
 
 
 class WorkerForks:
-    """The agent's side of the process that forks its workers."""
+    """The agent's side of the fork server of its workers."""
 
-    def __init__(self, connection: socket.socket, pid: int) -> None:
-        self._connection = connection
+    def __init__(self, client: Client, pid: int) -> None:
+        self._client = client
         self._pid = pid
-        self._why = ""
 
     @classmethod
     def begin(cls) -> WorkerForks | None:
@@ -105,7 +99,9 @@ class WorkerForks:
         if pid == 0:
             _serve_and_exit(theirs)
         theirs.close()
-        return cls(ours, pid)
+        client = Client(Channel(ours), "workers")
+        client.ask({"import": "celery"})
+        return cls(client, pid)
 
     def start(
         self,
@@ -119,28 +115,25 @@ class WorkerForks:
         """Fork a worker, bound to ``cores``; None where it must be started as a new program.
 
         ``arguments`` would start it as one. ``descriptors`` are its lock, its standard input and
-        its log. Raises OSError where no process can be started, or none on these cores.
+        its log.
         """
-        request = {
-            "arguments": list(arguments),
-            "variables": dict(variables),
-            "cores": list(cores),
+        if not self._pid:
+            return None
+        told = {
+            "arguments": [*arguments],
+            "variables": {**variables},
             "folder": str(folder),
         }
-        answer = self._ask(request, descriptors, FORK_TIMEOUT)
-        if "error" in answer:
-            raise OSError(answer["error"])
-        if "pid" not in answer:
-            why = answer.get("refused", "what forks them is lost")
-            if why != self._why:
-                log.warning("workers are started as new programs: %s", why)
-            self._why = why
+        try:
+            with adopting():
+                pid = self._client.fork(told, cores, descriptors, FORK_TIMEOUT)
+        except Refused:
             return None
-        return ForkedWorker(answer["pid"], self)
-
-    def status_of(self, pid: int) -> int:
-        """The exit status of a worker that has ended."""
-        return int(self._ask({"ended": pid}, (), STATUS_TIMEOUT).get("status", 255))
+        except Gone as gone:
+            log.warning("workers are started as new programs: what forks them is lost: %s", gone)
+            self.close()
+            return None
+        return ForkedWorker(pid)
 
     def processes(self) -> list[tuple[str, int]]:
         """Name and id of the process, as long as it is used."""
@@ -148,45 +141,25 @@ class WorkerForks:
 
     def close(self) -> None:
         """End the process; its workers stay."""
-        self._connection.close()
+        self._client.close()
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
 
-    def _ask(
-        self, request: Mapping[str, Any], descriptors: Sequence[int], timeout: float
-    ) -> dict[str, Any]:
-        """Its answer; empty if it has gone or is silent, and from then on."""
-        answer: dict[str, Any] = {}
-        with suppress(OSError):
-            self._connection.settimeout(timeout)
-            send(self._connection, request, descriptors)
-            answer, _ = receive(self._connection)
-        if not answer:
-            self.close()
-        return answer
 
-
-def _serve_and_exit(connection: socket.socket) -> NoReturn:
-    """Be the process that forks workers, until the agent ends."""
+def _serve_and_exit(end: socket.socket) -> NoReturn:
+    """Be the fork server, until the agent ends."""
     status = 1
     try:
-        # Ctrl-C in the agent's terminal is not for this process, nor is what drains a whole group.
         os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _close_all_but(connection.fileno())
+        _close_all_but(end.fileno())
         show([NAME], os.environ)
         if not sys.flags.safe_path:
             del sys.path[0]  # a file named celery.py there is not Celery
         warnings.resetwarnings()
         warnings.simplefilter("default")
-        from .celery import load
-
-        load()
-        gc.collect()
-        gc.freeze()  # the pages of what is imported stay shared with the workers
-        _serve(connection)
+        Server(Channel(end), _become_worker, _load).serve()
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -199,63 +172,29 @@ def _close_all_but(kept: int) -> None:
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _serve(connection: socket.socket) -> None:
-    while True:
-        request, descriptors = receive(connection)
-        if "ended" in request:
-            answer = {"status": _status(request["ended"])}
-        elif request:
-            answer = _fork(connection, request, descriptors)
-        else:
-            return
-        for fd in descriptors:
-            os.close(fd)
-        with suppress(OSError):  # the agent has gone, as is noticed next
-            send(connection, answer)
+def _load(name: str) -> None:
+    from .celery import load
+
+    load()
 
 
-def _status(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def _fork(
-    connection: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int]
-) -> dict[str, Any]:
-    if reason := unsafe():
-        return {"refused": reason}
-    everywhere = os.sched_getaffinity(0)
-    pid = -1
-    try:
-        os.sched_setaffinity(0, request["cores"])  # before its first instruction, not after
-        pid = os.fork()
-    except OSError as error:
-        return {"error": str(error)}
-    finally:
-        if pid:
-            os.sched_setaffinity(0, everywhere)
-    if pid == 0:
-        connection.close()
-        _become_worker(request, descriptors)
-    return {"pid": pid}
-
-
-def _become_worker(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+def _become_worker(told: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     status = 1
     try:
-        os.setsid()
         lock, stdin, output = descriptors
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         _set_streams(stdin, output)
-        os.chdir(request["folder"])
+        os.chdir(told["folder"])
         os.environ.clear()
-        os.environ.update(request["variables"], **{FD_VARIABLE: str(lock)})
-        show(request["arguments"], os.environ)
+        os.environ.update(told["variables"], **{FD_VARIABLE: str(lock)})
+        show(told["arguments"], os.environ)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for handler in logging.root.handlers[:]:  # the agent's
             logging.root.removeHandler(handler)
         from .celery import run
 
-        status = run(request["arguments"])
+        status = run(told["arguments"])
         atexit._run_exitfuncs()
     except BaseException:
         traceback.print_exc()

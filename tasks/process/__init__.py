@@ -1,4 +1,5 @@
 """What every trainer process has.
 
-Its pipe, sealed messages, marked output, failures, forks kept quiet, memory and joules.
+Its pipe, sealed messages, marked output, failures, forks kept quiet, memory and joules; the fork
+server that workers and trainers come from, and messages with descriptors.
 """

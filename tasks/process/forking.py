@@ -8,12 +8,13 @@ import ctypes
 import mmap
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 #: prctl's calls, from <linux/prctl.h>.
 _PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _NO_FILE = 0xFFFFFFFF
 #: The fields of ``struct prctl_mm_map`` before its last two, and where /proc/self/stat has those
@@ -66,6 +67,17 @@ def fork_twice() -> int:
         return int(pid_text)
     finally:
         os.close(read)
+
+
+@contextmanager
+def adopting() -> Iterator[None]:
+    """Adopt what loses its parent below this process in the block, as what is forked twice."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def forbid_tracing() -> None:

@@ -22,14 +22,15 @@ from penstock.app.host.settings import Settings
 from penstock.app.host.stopped import stop_of
 from penstock.app.launching import client as launcher_client
 from penstock.app.launching import process as launcher_process
+from penstock.app.launching.address import NAME, connect, listen
 from penstock.app.launching.client import TrainerLauncher
-from penstock.app.launching.packets import NAME, connect, listen, receive, send
 from penstock.app.launching.process import LauncherProcess
 from penstock.app.launching.variables import environment
 from penstock.app.services.supervisor import Supervisor
 from penstock.app.sessions.conversations import TrainerGone
 from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
+from penstock.tasks.process.channel import Channel
 from system import missing
 from tracing import traced
 from trainer_process import segment
@@ -144,7 +145,7 @@ def test_one_that_a_tracer_holds_is_replaced_and_the_next_one_starts_the_trainer
 
 SILENT = """
 from penstock.app.host import locks, settings
-from penstock.app.launching.packets import listen
+from penstock.app.launching.address import listen
 run = settings.load().run
 with locks.hold(run, "launcher"):
     listening, taken = listen(run), []
@@ -155,8 +156,8 @@ with locks.hold(run, "launcher"):
 
 def test_one_that_runs_and_does_not_answer_is_replaced(node, monkeypatch, caplog):
     """It hangs, say: no signal and no tracer holds it. The first limit is short here."""
-    answers, limits = launcher_client._answers, iter([0.1])
-    monkeypatch.setattr(launcher_client, "_answers", lambda c, s: answers(c, next(limits, s)))
+    hears, limits = Channel.hears, iter([0.1])
+    monkeypatch.setattr(Channel, "hears", lambda end, limit: hears(end, next(limits, limit)))
     with subprocess.Popen([sys.executable, "-c", SILENT]) as silent:
         until(lambda: node.pid == silent.pid)
         until((node.settings.run / NAME).exists)
@@ -278,7 +279,7 @@ def test_it_stays_while_a_worker_does_and_then_lingers(tmp_path, monkeypatch):
     serving = threading.Thread(target=process.serve)
     serving.start()
     worker = connect(settings.run)
-    send(worker, {"stay": {}})
+    worker.send({"stay": {}})
     time.sleep(3 * launcher_process.LINGER)
     assert serving.is_alive()
     worker.close()
@@ -290,7 +291,7 @@ def test_it_stays_while_a_worker_does_and_then_lingers(tmp_path, monkeypatch):
 
 def test_a_trainer_whose_worker_is_gone_ends(node):
     trainer = node.start(0, "a")
-    trainer._process._connection.shutdown(socket.SHUT_RDWR)  # as the kernel does for a dead one
+    trainer._process._connection.hang_up()  # as the kernel does for a dead one
     until(lambda: not trainer.alive)
 
 
@@ -305,9 +306,9 @@ def test_what_is_no_request_costs_nobody_anything(node):
     trainer, pid = node.start(0, "a"), node.pid
     for line in (b"nonsense\n", b"[]\n", b'{"contract": 1}\n', b'{"end"', b"\n"):
         with connect(node.settings.run) as connection:
-            connection.sendall(line)
+            connection._socket.sendall(line)
     with connect(node.settings.run) as connection:
-        send(connection, {"contract": "objective", "imports": [], "variables": {}, "cores": []})
-        assert receive(connection) == ({}, [])
+        connection.send({"contract": "objective", "imports": [], "variables": {}, "cores": []})
+        assert connection.receive() == ({}, [])
     assert node.start(1, "b").alive
     assert (trainer.alive, node.pid) == (True, pid)

@@ -1,0 +1,219 @@
+"""A fork server: a process that has imported much, and becomes other processes by forking.
+
+Theory of operation. A worker that is started as a new program spends half a second on imports, a
+trainer some seconds: torch alone takes two, and what torch imports at an optimizer's first step as
+long again. A fork server does that once, then becomes a worker or a trainer whenever it is asked
+to:
+
+- *Twice forked*, and the process between ends at once. So the new process loses its parent and is
+  adopted by who asked, a subreaper: it is that process's child in every respect, and outlives the
+  fork server.
+- *Only where that is safe*: with one thread, and no GPU opened.
+- *Under arguments and variables of its own* (``forking.show``), in a session of its own, bound to
+  its own cores before anything in it starts threads.
+
+Its socket (``channel``) brings requests. ``{"import": name}`` is answered by ``{"importing":
+name}`` if there is something to do, and then by ``{"imported": name}``, or by ``{"failed": name}``
+or ``{"spoilt": name}`` with a reason. ``{"fork": ..., "cores"}`` comes with the new process's
+descriptors. It is answered by ``{"pid"}``, or by ``{"refused": reason}``: a new program may do.
+The fork server says ``{"up": true}`` when it has started, and ends when the other end closes.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from .channel import Channel
+from .forking import fork_twice, unsafe
+from .lifeline import ending_with_us
+
+log = logging.getLogger(__name__)
+
+#: Makes the forked process what was asked for: it is told what the request says, and given its
+#: descriptors. When it returns, the process ends.
+Become = Callable[[Mapping[str, Any], Sequence[int]], None]
+
+
+class Spoilt(Exception):
+    """What was imported keeps this process from forking. The text says why."""
+
+
+class Server:
+    """The fork server itself: answers one request after another."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        become: Become,
+        load: Callable[[str], None],
+        ahead: Sequence[str] = (),
+    ) -> None:
+        """``load`` imports what has this name, and raises whatever it raises, or ``Spoilt``.
+
+        ``ahead``: what to import ahead of need.
+        """
+        self._channel = channel
+        self._become = become
+        self._load = load
+        self._ahead = [*ahead]
+        self._imported: set[str] = set()
+
+    def serve(self) -> None:
+        """Return when the other end of the socket has closed."""
+        # Ctrl-C in the terminal is not for this process, nor is what drains a whole group.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._channel.send({"up": True})
+        while True:
+            if self._ahead and not self._channel.hears(0.0):
+                self._import(self._ahead.pop(0))
+                continue
+            request, descriptors = self._channel.receive()
+            try:
+                if "fork" in request:
+                    self._fork(request, descriptors)
+                elif request:
+                    self._import(request["import"])
+                else:
+                    return
+            finally:
+                for fd in descriptors:
+                    os.close(fd)
+
+    def _import(self, name: str) -> None:
+        if name not in self._imported:
+            self._channel.send({"importing": name})
+            try:
+                self._load(name)
+            except Spoilt as spoilt:
+                self._channel.send({"spoilt": name, "reason": str(spoilt)})
+                return
+            except BaseException as error:  # whatever a library raises
+                self._channel.send({"failed": name, "reason": f"{type(error).__name__}: {error}"})
+                return
+            self._imported.add(name)
+            # The pages of what is imported stay shared with the forked processes.
+            gc.collect()
+            gc.freeze()
+        self._channel.send({"imported": name})
+
+    def _fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+        refused = unsafe()
+        if not refused:
+            try:
+                pid = fork_twice()
+            except OSError as error:
+                refused = str(error)
+            else:
+                if pid == 0:
+                    self._be_forked(request, descriptors)
+                self._channel.send({"pid": pid})
+        if refused:
+            self._channel.send({"refused": refused})
+
+    def _be_forked(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+        with ending_with_us():
+            self._channel.close()
+            os.setsid()
+            with suppress(OSError):  # a container may not have these cores
+                os.sched_setaffinity(0, request["cores"])
+            self._become(request["fork"], descriptors)
+        os._exit(0)
+
+
+class Gone(Exception):
+    """The fork server does not run, or not rightly. The text says why."""
+
+
+class Silent(Gone):
+    """It runs, but does not answer in time."""
+
+
+class Refused(Exception):
+    """It may not fork. The text says why."""
+
+
+class Client:
+    """The other end of a fork server's socket."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        forked: str,
+        *,
+        heard: Callable[[dict[str, Any]], None] = lambda said: None,
+        ended: Sequence[int] = (),
+    ) -> None:
+        """``forked`` is what it forks, in words. ``heard`` is told whatever it says.
+
+        A descriptor in ``ended`` becomes readable when the fork server has ended.
+        """
+        self._channel = channel
+        self._forked = forked
+        self._heard = heard
+        self._ended = ended
+        self._refused = ""
+
+    def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Send a request. Raises ``Gone``."""
+        try:
+            self._channel.send(request, descriptors)
+        except OSError as error:
+            raise Gone(str(error)) from error
+
+    def next(self, timeout: float) -> dict[str, Any]:
+        """Return the next thing that it says; empty if there is none in time. Raises ``Gone``."""
+        if not self._channel.hears(timeout, *self._ended):
+            return {}
+        said: dict[str, Any] = {}
+        if self._channel.hears(0.0):
+            with suppress(OSError):
+                said, _ = self._channel.receive()
+        if not said:
+            raise Gone("it has ended")
+        self._heard(said)
+        return said
+
+    def until(self, deadline: float, **fields: str | None) -> dict[str, Any]:
+        """Return the next that it says with one of these fields, of this value if one is given.
+
+        Raises ``Gone``, and ``Silent`` at the ``deadline`` (monotonic seconds).
+        """
+        while said := self.next(max(0.0, deadline - time.monotonic())):
+            for name, value in fields.items():
+                if name in said and value in (None, said[name]):
+                    return said
+        raise Silent("it does not answer")
+
+    def fork(
+        self,
+        told: Mapping[str, Any],
+        cores: Sequence[int],
+        descriptors: Sequence[int],
+        timeout: float,
+    ) -> int:
+        """Have it fork a process, which loses its parent; returns the process id.
+
+        The process is ``told`` what it is to be, bound to ``cores``, and has the ``descriptors``.
+        Raises ``Refused``, and logs why, and ``Gone``.
+        """
+        self.ask({"fork": told, "cores": [*cores]}, descriptors)
+        answer = self.until(time.monotonic() + timeout, pid=None, refused=None)
+        if "pid" in answer:
+            return int(answer["pid"])
+        why = str(answer["refused"])
+        if why != self._refused:
+            self._refused = why
+            log.warning("%s are started as new programs: %s", self._forked, why)
+        raise Refused(why)
+
+    def close(self) -> None:
+        """Close the socket, at which the fork server ends. What it has forked goes on."""
+        self._channel.close()
