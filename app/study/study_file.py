@@ -67,7 +67,7 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
         raise UsageError(f"there is no file {file}")
     if arguments:
         raise UsageError(f"{file} is not a script: it takes no arguments such as {arguments[0]!r}")
-    document = YamlFile(file, numbered=[Steps.__name__])
+    document = YamlFile(file)
     given = document.mapping((), "the study")
     for name, (group, field) in option_paths().items():
         if name in given and name not in _KEYS:
@@ -197,8 +197,8 @@ def _named(
         raise document.error(key_path, words)
     document.check_keys(key_path, call, known, what)
     [(name, given)] = call.items()
-    inner = (*key_path, name)
-    return inner, name, document.mapping(inner, name, {} if given is None else given)
+    inner, given = (*key_path, name), {} if given is None else given
+    return inner, name, document.mapping(inner, name, given, numbers=name == Steps.__name__)
 
 
 def _code(document: YamlFile, folder: Path, value: Any) -> Any:
@@ -246,7 +246,7 @@ def _located(document: YamlFile, key_path: KeyPath = (), named: str = "") -> Ite
         steps = re.findall(r"\['([^']*)'\]|\[(\d+)\]|([^.\[\]]+)", field)
         path = tuple(text or int(index) if index else text or word for text, index, word in steps)
         words = str(error)
-        if not key_path and path and path[0] in _KEYS and not document.has(path[:1]):
+        if not key_path and path and path[0] in _KEYS and path[0] not in document.values:
             words = f"{path[0]} is missing: {words}"
         elif key_path and key_path[0] != named:
             called = key_path[:-1] if named == key_path[-1] else key_path

@@ -56,7 +56,7 @@ def read_workload(file: Path) -> Workload:
         UsageError: it cannot be read, or something in it is missing or impossible; the message
             names file, line and key.
     """
-    return _Reading(YamlFile(file, numbered=["pieces"]), file.name).workload()
+    return _Reading(YamlFile(file), file.name).workload()
 
 
 class _Reading:
@@ -157,7 +157,7 @@ class _Reading:
     def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
         """How many values a step function has in each piece, by the epochs that it begins after."""
         allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
-        found = self._mapping(key_path, value)
+        found = self._document.mapping(key_path, "pieces", value, numbers=True)
         fits = all(
             epoch.isdecimal() and type(n) is int and 0 < n <= MAX_COUNT
             for epoch, n in found.items()

@@ -69,7 +69,7 @@ def submit(tmp_path):
             "n_trails",
             "line 4: n_trails is not a key of the study: did you mean",
         ),
-        ("study_name: mine", "code: x.py:f", "line 3: code appears twice, first in line 2"),
+        ("study_name: mine", "code: x.py:f", 'line 3 is not YAML: found duplicate key "code"'),
         ("study_name: mine", "1: x", "line 3: the key 1 is not a string: quote it"),
         (
             "study_name: mine",
@@ -234,7 +234,11 @@ def submit(tmp_path):
         ("[8, 16]", "{Steps: {0: [8]}}", "line 10: space['hidden'] = Steps("),
         ("[8, 16]", "[8, 16", "is not YAML: expected ',' or ']'"),
         ("[8, 16]", "!!python/name:os.system x", "line 10 is not YAML: could not determine a con"),
-        ("[8, 16]", "&a [*a]", "an alias refers to what it is part of; allowed is at most 1 MiB"),
+        (
+            "[8, 16]",
+            "&a [*a]",
+            "line 10: space.hidden: Categorical.choices[0] = [[...]] is",
+        ),
         ("# a study", "- a", "is not YAML"),
     ],
 )

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from penstock.app.common.yaml_file import MAX_VALUES
 from penstock.extensions.simulation.workload_file import read_workload
 from penstock.profiling.base.errors import UsageError
 
@@ -168,10 +167,3 @@ def test_trials_that_go_on_from_each_other_are_not_simulated_together(tmp_path):
     text = FILE.replace("ASHA: {max_epochs: 9}", "PBT: {max_epochs: 9}")
     with pytest.raises(UsageError, match=r"together = .* allowed is any tuner but PBT"):
         read(tmp_path, text.replace("seconds: 20", "together: [[4, 0.5]]\n    seconds: 20"))
-
-
-def test_it_is_read_by_the_rules_of_all_yaml_files(tmp_path):
-    file = tmp_path / "workload.yaml"
-    file.write_text(f"a: [{'1, ' * (MAX_VALUES + 1)}]")
-    with pytest.raises(UsageError, match="20000 names and values, and 32 levels"):
-        read_workload(file)
