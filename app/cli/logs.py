@@ -38,7 +38,7 @@ def logs(
     The lines are those that the logs of this machine's trainers have kept.
     """
     from ...scheduler.model.study import number_of, study_of_trial
-    from ..status.printed import Following, Line, printed
+    from ..status.printed import PrintedLines
 
     settings = settings_of()
     reader = reader_of(settings)
@@ -47,27 +47,21 @@ def logs(
     def is_asked(id_: str) -> bool:
         return study_of_trial(id_) == study.id if trial is None else id_ == trial.id
 
-    def show(line: Line) -> None:
-        say(line.text if trial is not None else f"{number_of(line.trial)}| {line.text}")
-
-    following = Following(settings.logs, is_asked)
-    found = printed(settings.logs, is_asked, most)
+    printed, any_shown = PrintedLines(settings.logs, is_asked), False
+    found = printed.new(most, whole=follow)
     if found.cut:
         note("some lines are missing: a log outgrew PENSTOCK_LOG_LIMIT, and was cut")
     if found.older:
         note(f"{count(found.older, 'older line')} left out: --lines N shows more")
-    for line in found.lines:
-        show(line)
-    shown, any_shown = set(found.lines), bool(found.lines)
-    while follow:
+    while True:
+        for line in found.lines:
+            any_shown = True
+            say(line.text if trial is not None else f"{number_of(line.trial)}| {line.text}")
+        if not follow:
+            break
+        time.sleep(FOLLOW_PERIOD)
         follow = reader.study(study.id).finished_at is None  # asked first: then it prints no more
-        new = [line for line in following.new() if line not in shown]
-        for line in new:
-            show(line)
-        # Only the first time some may have been read twice.
-        shown, any_shown = set(), any_shown or bool(new)
-        if follow:
-            time.sleep(FOLLOW_PERIOD)
+        found = printed.new(whole=follow)
     if not any_shown:
         who = study.name if trial is None else f"trial {trial.number}"
         trials = reader.trials(study.id) if trial is None else [trial]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,69 +38,49 @@ class Printed:
     cut: bool
 
 
-def printed(logs: Path, is_asked: Callable[[str], bool], most: int) -> Printed:
-    """What the trials whose ids are asked for have printed here: the newest ``most`` lines."""
-    found, known, cut = list[Line](), 0, False
-    for log in sorted(logs.glob("trainer-*.log")):
-        newest: deque[Line] = deque(maxlen=most)
-        was_cut = False
-        for text in _texts(log):
-            mark = MARK.match(text)
-            was_cut = was_cut or text.startswith(CUT)
-            if mark is not None and is_asked(mark[2]):
-                newest.append(Line(mark[1], mark[2], _shown(text[mark.end() :])))
-                known += 1
-        found += newest
-        cut = cut or (was_cut and len(newest) > 0)
-    lines = sorted(found, key=lambda line: line.at)[-most:]
-    return Printed(lines, known - len(lines), cut)
-
-
-class Following:
-    """Finds what trials print from now on: ``printed`` has what they printed before."""
+class PrintedLines:
+    """Finds what trials have printed here: first what the logs have, then what is new in them."""
 
     def __init__(self, logs: Path, is_asked: Callable[[str], bool]) -> None:
+        """``is_asked`` says of a trial's id whether its lines are wanted."""
         self._logs = logs
         self._is_asked = is_asked
         #: How far each log was read (bytes).
-        self._read = {log: _size(log) for log in logs.glob("trainer-*.log")}
+        self._read: dict[Path, int] = {}
 
-    def new(self) -> list[Line]:
-        """The whole lines since the last call, in the order of time."""
-        lines = list[Line]()
+    def new(self, most: int | None = None, *, whole: bool = True) -> Printed:
+        """The newest ``most`` lines since the last call, or all of them.
+
+        With ``whole`` a line is left for later until its end is there.
+        """
+        found, known, cut = list[Line](), 0, False
         for log in sorted(self._logs.glob("trainer-*.log")):
-            # A log that was cut keeps what was there before.
-            begin = min(self._read.get(log, 0), _size(log))
+            newest: deque[Line] = deque(maxlen=most)
+            was_cut = False
             with suppress(OSError), _opened(log) as file:
-                file.seek(begin)
-                whole, newline, _ = file.read().rpartition(b"\n")
-                begin += len(whole) + len(newline)
-                for text in whole.decode(errors="replace").split("\n"):
+                # A log that was cut keeps what was there before.
+                at = file.seek(min(self._read.get(log, 0), os.fstat(file.fileno()).st_size))
+                for line in file:
+                    if whole and not line.endswith(b"\n"):
+                        break
+                    at += len(line)
+                    text = line.decode(errors="replace").rstrip("\r\n")
                     mark = MARK.match(text)
+                    was_cut = was_cut or text.startswith(CUT)
                     if mark is not None and self._is_asked(mark[2]):
-                        words = _shown(text[mark.end() :].rstrip("\r"))
-                        lines.append(Line(mark[1], mark[2], words))
-            self._read[log] = begin
-        return sorted(lines, key=lambda line: line.at)
-
-
-def _size(log: Path) -> int:
-    try:
-        return log.stat().st_size
-    except OSError:
-        return 0
+                        newest.append(Line(mark[1], mark[2], _shown(text[mark.end() :])))
+                        known += 1
+                self._read[log] = at
+            found += newest
+            cut = cut or (was_cut and len(newest) > 0)
+        found.sort(key=lambda line: line.at)
+        lines = found if most is None else found[-most:]
+        return Printed(lines, known - len(lines), cut)
 
 
 def _shown(text: str) -> str:
     """What a terminal would show of a line. A progress bar writes over itself, again and again."""
     return plain(text.rpartition("\r")[2][:WIDEST])
-
-
-def _texts(log: Path) -> Iterator[str]:
-    """The lines of a log; none where it cannot be read."""
-    with suppress(OSError), _opened(log) as file:
-        for line in file:
-            yield line.decode(errors="replace").rstrip("\r\n")
 
 
 def _opened(log: Path) -> IO[bytes]:

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...scheduler.model.trial import FINAL
 from ...scheduler.strategies.base import rungs_of
@@ -31,23 +31,7 @@ from ..common.text import duration
 
 if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
-
-
-class Epoch(Protocol):
-    """An accepted epoch, as the engine or the ledger has it."""
-
-    @property
-    def trial(self) -> str: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def at(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def begin(self) -> float: ...
-    @property
-    def taken_from(self) -> str: ...
+    from .epoch_spans import Epoch
 
 
 class TrialDelays(NamedTuple):

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..extensions import of_ends
+
+if TYPE_CHECKING:
+    from ...scheduler.model.trial import AcceptedEpoch
+    from ..ledger.rows import EpochRow
+
+    #: An accepted epoch, as the engine or the ledger has it.
+    Epoch = AcceptedEpoch | EpochRow
 
 #: A begin and an end (seconds since 1970).
 Span = tuple[float, float]
 
 
-class TimedRow(Protocol):
-    """An accepted epoch, as the engine or the ledger has it."""
-
-    @property
-    def at(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def began(self) -> float | None: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def slot(self) -> int: ...
-
-
-def epoch_spans(rows: Sequence[TimedRow], seats: Mapping[str, int]) -> list[list[Span]]:
+def epoch_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> list[list[Span]]:
     """Return the spans of each of ``rows``, in order: one, or several where a trainer was shared.
 
     ``seats`` is how many slots of a device share a trainer, by the device's name.

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ...app.views.epoch_spans import Span, TimedRow
+from ...app.views.epoch_spans import Span
+
+if TYPE_CHECKING:
+    from ...app.views.epoch_spans import Epoch
 
 #: Seconds: turns that are shorter than this are taken to be none. It is more than the distance
 #: between two times of today (2.4e-7 s), which are floats.
 _NONE = 1e-6
 
 
-def shared_spans(rows: Sequence[TimedRow], seats: Mapping[str, int]) -> dict[int, list[Span]]:
+def shared_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> dict[int, list[Span]]:
     """Return the spans of those of ``rows`` that shared a lane, by index.
 
     ``seats`` is how many seats each lane of a device has, by the device's name.

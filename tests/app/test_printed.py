@@ -7,7 +7,7 @@ from penstock.app.cli.main import app
 from penstock.app.host.log_keeper import trim
 from penstock.app.host.logs import tail
 from penstock.app.host.settings import load
-from penstock.app.status.printed import WIDEST, Following, printed
+from penstock.app.status.printed import WIDEST, PrintedLines
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 
@@ -89,17 +89,17 @@ def test_what_is_not_there_is_refused(call, name, words):
 def test_that_a_log_was_cut_is_said(tmp_path):
     log = tmp_path / ONE
     log.write_text("".join(line(n / 10, "s-0000", f"line {n}") for n in range(500)))
-    assert not printed(tmp_path, "s-0000".__eq__, 10).cut
+    assert not PrintedLines(tmp_path, "s-0000".__eq__).new(10).cut
     trim(log, 4000)
-    found = printed(tmp_path, "s-0000".__eq__, 10_000)
+    found = PrintedLines(tmp_path, "s-0000".__eq__).new(10_000)
     assert (found.cut, found.lines[0].text, found.lines[-1].text) == (True, "line 0", "line 499")
     assert 10 < len(found.lines) < 499
-    assert not printed(tmp_path, "s-0001".__eq__, 10).cut, "nothing of it was there"
+    assert not PrintedLines(tmp_path, "s-0001".__eq__).new(10).cut, "nothing of it was there"
 
 
 def test_what_is_shown_of_a_line_is_bounded(tmp_path):
     (tmp_path / ONE).write_text(line(1, "s-0000", "x" * 10_000))
-    [found] = printed(tmp_path, "s-0000".__eq__, 10).lines
+    [found] = PrintedLines(tmp_path, "s-0000".__eq__).new(10).lines
     assert found.text == "x" * WIDEST
 
 
@@ -111,17 +111,19 @@ def test_messages_quote_a_log_without_its_marks(tmp_path):
 def test_what_is_printed_later_is_found_once_and_only_in_whole_lines(tmp_path):
     log, later = tmp_path / ONE, tmp_path / OTHER
     log.write_text(line(1, "s-0000", "before"))
-    following = Following(tmp_path, "s-0000".__eq__)
-    assert following.new() == []
+    following = PrintedLines(tmp_path, "s-0000".__eq__)
+    assert [each.text for each in following.new().lines] == ["before"]
+    assert following.new().lines == []
     with log.open("a") as file:
         file.write(line(2, "s-0000", "second") + line(2, "s-0001", "another's") + "2026-11")
     later.write_text(line(1.5, "s-0000", "first, in a log that is new"))
-    assert [each.text for each in following.new()] == ["first, in a log that is new", "second"]
+    found = [each.text for each in following.new().lines]
+    assert found == ["first, in a log that is new", "second"]
     with log.open("a") as file:
         file.write(line(3, "s-0000", "the rest").removeprefix("2026-11"))
-    assert [each.text for each in following.new()] == ["the rest"]
+    assert [each.text for each in following.new().lines] == ["the rest"]
     log.write_text(line(3, "s-0000", "kept"))
-    assert following.new() == [], "a log that was cut keeps what was there"
+    assert following.new().lines == [], "a log that was cut keeps what was there"
 
 
 def test_of_a_study_that_is_over_following_ends_at_once(call):
