@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -55,13 +56,13 @@ class Process:
     """A started process. Its methods may be called from any thread."""
 
     def __init__(
-        self, launcher: Launcher, child: subprocess.Popen[bytes] | _Adopted, mark: str
+        self, launcher: Launcher, child: subprocess.Popen[bytes] | Adopted, mark: str
     ) -> None:
         self.pid = child.pid
         self.mark = mark
         self._launcher = launcher
         self._child = child
-        self._pidfd = Pidfd(child.pid)
+        self._pidfd = Pidfd.of(child.pid)
         self._ending = threading.Lock()
         self._left: list[str] | None = None
 
@@ -108,25 +109,41 @@ class Process:
             self._pidfd.close()
 
 
-class _Adopted:
-    """A child that this process has not started itself, as a ``Popen``."""
+class Adopted:
+    """A child that this process has not started itself, with the methods of a ``Popen``."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        #: The exit status, or minus the signal's number, once its end was found.
         self.returncode: int | None = None
 
-    def wait(self, timeout: float) -> None:
-        """Take its exit status. Called when it has ended; else ``TimeoutExpired`` is raised."""
-        deadline = time.monotonic() + timeout
-        while self.returncode is None:
+    def poll(self) -> int | None:
+        """Return the exit status if it has ended."""
+        if self.returncode is None:
             with suppress(ChildProcessError):
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
                 if pid:
                     self.returncode = os.waitstatus_to_exitcode(status)
-                    return
+        return self.returncode
+
+    def wait(self, timeout: float = math.inf) -> int:
+        """Wait for its end, and return the exit status. Raises ``subprocess.TimeoutExpired``."""
+        deadline = time.monotonic() + timeout
+        while (status := self.poll()) is None:
             if time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout)
             time.sleep(0.002)
+        return status
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, signum: signal.Signals) -> None:
+        if self.poll() is None:  # the number is its own until then
+            os.kill(self.pid, signum)
 
 
 class Launcher:
@@ -174,7 +191,7 @@ class Launcher:
         mark = new_mark()
         with self._lock:  # as in ``start``
             pid = fork(mark)
-            process = self._processes[pid] = Process(self, _Adopted(pid), mark)
+            process = self._processes[pid] = Process(self, Adopted(pid), mark)
         return process
 
     def end_orphans(self, of: Process) -> list[str]:

@@ -205,7 +205,7 @@ def send_signal(run: Path, name: str, signum: signal.Signals) -> bool:
     if pid is None:
         return False
     try:
-        with Pidfd(pid) as process:
+        with Pidfd.of(pid) as process:
             return pid_of(run, name) == pid and process.send(signum)
     except ProcessLookupError:
         return False
@@ -243,7 +243,7 @@ def wait_gone(run: Path, name: str, timeout: float) -> bool:
 
 def _wait_for_end(pid: int | None, timeout: float) -> None:
     if pid is not None:
-        with suppress(ProcessLookupError), Pidfd(pid) as process:
+        with suppress(ProcessLookupError), Pidfd.of(pid) as process:
             if process.wait(timeout):
                 time.sleep(min(timeout, 0.001))
             return

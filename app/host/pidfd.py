@@ -15,9 +15,14 @@ import signal
 class Pidfd:
     """A process, held by its pidfd until ``close``. Used as a context manager, or closed."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, fd: int) -> None:
+        """``fd`` is its pidfd, which belongs to this object from now on."""
+        self._fd = fd
+
+    @classmethod
+    def of(cls, pid: int) -> Pidfd:
         """Hold the process ``pid``. Raises ProcessLookupError if there is none."""
-        self._fd = os.pidfd_open(pid)
+        return cls(os.pidfd_open(pid))
 
     def __enter__(self) -> Pidfd:
         return self

@@ -221,7 +221,7 @@ def _send(pid: int, stop: Stop, signum: signal.Signals, target: int | None = Non
     Return whether it was sent.
     """
     try:
-        with Pidfd(pid if target is None else target) as process:
+        with Pidfd.of(pid if target is None else target) as process:
             return stop_of(pid) == stop and process.send(signum)
     except OSError:
         return False

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import select
 import signal
 import sys
 import threading
@@ -16,6 +14,7 @@ from typing import Any
 from ...profiling.base.backoff import Restarts
 from ...tasks.process.channel import Channel
 from ..host import locks
+from ..host.pidfd import Pidfd
 from ..host.settings import Settings
 from . import process
 from .address import connect
@@ -75,7 +74,7 @@ class LaunchedTrainer:
 
     def __init__(self, pid: int, pidfd: int, connection: Channel) -> None:
         self.pid = pid
-        self._pidfd = pidfd
+        self._pidfd = Pidfd(pidfd)
         self._connection = connection
         self._signalling = threading.Lock()
         self._ending = threading.Lock()
@@ -87,7 +86,7 @@ class LaunchedTrainer:
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when the process has ended (a pidfd)."""
-        return self._pidfd
+        return self._pidfd.fileno()
 
     @property
     def alive(self) -> bool:
@@ -95,17 +94,13 @@ class LaunchedTrainer:
 
     def wait(self, timeout: float) -> bool:
         """Whether the process ends within ``timeout`` seconds."""
-        if self._left is not None:
-            return True
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(timeout * 1000))
+        return self._left is not None or self._pidfd.wait(timeout)
 
     def kill(self) -> None:
         """Kill it at once, without waiting for anything. ``end`` finds what it started."""
-        with self._signalling, suppress(ProcessLookupError):
-            if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        with self._signalling:
+            if self._pidfd.fileno() >= 0:
+                self._pidfd.send(signal.SIGKILL)
 
     def end(self) -> list[str]:
         """End it and all that it started. Returns the children still running, as ``name (pid)``.
@@ -143,9 +138,7 @@ class LaunchedTrainer:
         """End the process, and release what is held for it. A second call does nothing."""
         self.end()
         with self._signalling:
-            pidfd, self._pidfd = self._pidfd, -1
-            if pidfd >= 0:
-                os.close(pidfd)
+            self._pidfd.close()
 
 
 class TrainerLauncher:

@@ -18,13 +18,11 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
-
-import psutil
 
 from ...profiling.base.errors import BackendError, LedgerDamaged, PenstockError, UsageError
 from ..host import locks
@@ -37,6 +35,8 @@ from ..ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 
+#: The lock of whoever makes a backup.
+NAME = "backups"
 #: Seconds between two checks whether a backup is due.
 CHECK_INTERVAL = 30.0
 #: Seconds after a backup before the end of a study causes another one.
@@ -128,18 +128,16 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if to.exists():
         raise UsageError(f"{to} exists already: give another name")
-    temporary = to.with_name(f".{to.name}.{os.getpid()}")
-    _remove_leftovers(to.parent, ".ledger-*Z.db.*" if to.parent == kept else f".{to.name}.*")
-    try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with database.translate_errors():
-            _copy(source, temporary)
-        known = check_intact(_named(temporary, database))
-        temporary.replace(to)
-    except OSError as error:
-        raise UsageError(f"no backup can be written to {to}: {error.strerror}") from error
-    finally:
-        _remove(temporary)
+    temporary = to.with_name(".ledger.part" if to.parent == kept else f".{to.name}.part")
+    with locks.hold(settings.run, NAME, wait=True), _removing(temporary):
+        try:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with database.translate_errors():
+                _copy(source, temporary)
+            known = check_intact(_named(temporary, database))
+            temporary.replace(to)
+        except OSError as error:
+            raise UsageError(f"no backup can be written to {to}: {error.strerror}") from error
     return to, known
 
 
@@ -171,9 +169,8 @@ def restore_backup(settings: Settings, backup: Path) -> str:
         if locks.is_running(settings.run, name):
             raise UsageError(f"the {name} is running here: run `penstock down`, then restore")
     settings.ensure_home()
-    with locks.hold(settings.run, "scheduler"):
-        temporary = ledger_file.with_name(f".{ledger_file.name}.{os.getpid()}")
-        _remove_leftovers(ledger_file.parent, f".{ledger_file.name}.*")
+    temporary = ledger_file.with_name(f".{ledger_file.name}.part")
+    with locks.hold(settings.run, "scheduler"), _removing(temporary):
         try:
             shutil.copyfile(backup, temporary)
             temporary.chmod(0o600)
@@ -186,8 +183,6 @@ def restore_backup(settings: Settings, backup: Path) -> str:
             Path(f"{temporary}-mark").replace(f"{ledger_file}-mark")
         except OSError as error:
             raise UsageError(f"{backup} cannot be restored: {error.strerror}") from error
-        finally:
-            _remove(temporary)
     kept = f"; what was there is {aside}" if aside else ""
     problem = f"{known.newest} events, {known.studies} studies"
     return f"restored {backup} to {ledger_file}: {problem}; {lost}{kept}"
@@ -255,17 +250,14 @@ def _move_aside(ledger_file: Path) -> Path | None:
     return aside
 
 
-def _remove_leftovers(folder: Path, pattern: str) -> None:
-    """Remove copies in ``folder`` whose process ended before they had their name.
-
-    ``pattern`` is of their names, which end with the number of the process and one of ``OF_COPY``.
-    """
-    for path in folder.glob(pattern):
-        process = path.name.rpartition(".")[2].partition("-")[0]
-        if process.isdecimal() and not psutil.pid_exists(int(process)):
-            log.info("a copy of the ledger that was not finished is removed: %s", path)
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+@contextmanager
+def _removing(temporary: Path) -> Iterator[None]:
+    """Remove the copy ``temporary`` before the block, where one was interrupted, and after it."""
+    _remove(temporary)
+    try:
+        yield
+    finally:
+        _remove(temporary)
 
 
 def _remove(temporary: Path) -> None:

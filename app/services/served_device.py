@@ -20,11 +20,11 @@ from ...profiling.base.backoff import Restarts
 from ...profiling.base.hiding import hidden
 from ...profiling.devices.device import Device
 from ..host import locks, logs
-from ..host.launcher import bound_to
+from ..host.launcher import Adopted, bound_to
 from ..host.settings import Settings
 from ..launching.variables import worker_environment
 from ..worker.celery import worker_argv
-from ..worker.forks import ForkedWorker, WorkerForks
+from ..worker.forks import WorkerForks
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class ServedDevice:
     #: What forks its workers; None where they are started as new programs.
     forks: WorkerForks | None
     #: The worker; None while it does not run.
-    process: subprocess.Popen[bytes] | ForkedWorker | None = None
+    process: subprocess.Popen[bytes] | Adopted | None = None
     #: A descriptor that becomes readable when the worker ends; -1 while it does not run.
     ended: int = -1
     #: When to start the worker, while it does not run.
@@ -79,7 +79,7 @@ class ServedDevice:
         self.restarts = self.restarts.started(now)
         self.ended = os.pidfd_open(process.pid)
 
-    def _fork(self, stdin: int) -> ForkedWorker | None:
+    def _fork(self, stdin: int) -> Adopted | None:
         """The worker, forked; None if it cannot be, or if the device is held."""
         with locks.to_pass_on(self.settings.run, self._lock) as lock:
             if lock is None or self.forks is None:

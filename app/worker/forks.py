@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 from ...tasks.process.channel import Channel
 from ...tasks.process.fork_server import Client, Gone, Refused, Server
 from ...tasks.process.forking import adopting, show, unsafe
+from ..host.launcher import Adopted
 from ..host.locks import FD_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -40,42 +41,6 @@ log = logging.getLogger(__name__)
 FORK_TIMEOUT = 60.0
 #: How the fork server shows itself.
 NAME = "penstock-workers"
-
-
-class ForkedWorker:
-    """A worker that was forked, with the methods of a ``Popen`` that the agent needs."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        #: The exit status, or minus the signal's number, once ``poll`` has found the end.
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """The exit status if the worker has ended."""
-        return self._wait(os.WNOHANG)
-
-    def wait(self) -> int:
-        """Wait for its end; returns the exit status."""
-        status = self._wait(0)
-        assert status is not None
-        return status
-
-    def _wait(self, options: int) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, options)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def terminate(self) -> None:
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, signum: signal.Signals) -> None:
-        if self.returncode is None:  # it has its number until ``poll``
-            os.kill(self.pid, signum)
 
 
 class WorkerForks:
@@ -111,7 +76,7 @@ class WorkerForks:
         cores: Sequence[int],
         folder: Path,
         descriptors: tuple[int, int, int],
-    ) -> ForkedWorker | None:
+    ) -> Adopted | None:
         """Fork a worker, bound to ``cores``; None where it must be started as a new program.
 
         ``arguments`` would start it as one. ``descriptors`` are its lock, its standard input and
@@ -133,7 +98,7 @@ class WorkerForks:
             log.warning("workers are started as new programs: what forks them is lost: %s", gone)
             self.close()
             return None
-        return ForkedWorker(pid)
+        return Adopted(pid)
 
     def processes(self) -> list[tuple[str, int]]:
         """Name and id of the process, as long as it is used."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -88,37 +85,32 @@ def test_a_backup_while_batches_are_written_holds_whole_batches(settings, ledger
         assert len(Reader(f"sqlite:///{made}").epochs("digits-1")) == known.newest - 1
 
 
-@pytest.fixture
-def ended():
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    process.wait(PATIENCE)
-    return process.pid
-
-
-def test_what_an_interrupted_backup_has_left_goes_with_the_next_one(
-    settings, ledger, tmp_path, ended
-):
-    folder = settings.backup_folder
+def test_what_an_interrupted_backup_has_left_goes_with_the_next_one(settings, ledger, tmp_path):
+    folder, other = settings.backup_folder, tmp_path / "mine.db"
     folder.mkdir()
-    name, other = ".ledger-2026-01-01T00-00-00-000000Z.db", tmp_path / "mine.db"
-    left = [folder / f"{name}.{ended}{part}" for part in ("", "-journal", "-wal")]
-    left += [tmp_path / f".mine.db.{ended}", tmp_path / f".mine.db.{ended}-journal"]
-    stays = [
-        folder / f"{name}.{os.getpid()}",  # it is being made
-        folder / "notes.1",
-        tmp_path / f".yours.db.{ended}",
-        tmp_path / ".mine.db.orig",
-    ]
+    left = [folder / f".ledger.part{part}" for part in ("", "-journal", "-wal")]
+    left += [tmp_path / ".mine.db.part", tmp_path / ".mine.db.part-journal"]
+    stays = [folder / "notes.1", tmp_path / ".yours.db.part", tmp_path / ".mine.db.orig"]
     for path in (*left, *stays):
         path.write_bytes(b"half")
     made = [back_up(settings)[0], back_up(settings, other)[0]]
     assert [path for path in (*left, *stays, *made) if path.exists()] == [*stays, *made]
-    half = settings.home / f".ledger.db.{ended}"
+    half = settings.home / ".ledger.db.part"
     half.write_bytes(b"half")
     ledger.close()
     restore_backup(settings, other)
     assert not half.exists()
+
+
+def test_two_backups_at_once_wait_for_each_other(settings, ledger):
+    made = []
+    threads = [threading.Thread(target=lambda: made.append(back_up(settings)[0])) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert kept(settings) == sorted(made)
+    assert len(made) == 3
 
 
 def test_a_damaged_ledger_makes_no_backup_and_costs_none(settings, ledger):
