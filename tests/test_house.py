@@ -25,6 +25,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PURE = {
     "__future__",
     "abc",
+    "annotated_types",  # bounds of numbers, as values
     "bisect",
     "collections",
     "contextlib",

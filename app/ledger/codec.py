@@ -18,7 +18,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from ...profiling.base.errors import BackendError, UsageError
@@ -26,6 +26,7 @@ from ...scheduler.model import events
 from ...scheduler.model.events import Event, Unread
 from ...scheduler.model.snapshot import Plan, Snapshot
 from ...scheduler.model.study import NOTHING_SPENT, Spent, StudySpec
+from ..common.schema import Adapters, why
 from ..extensions import KINDS as OF_EXTENSIONS
 from ..extensions import of_ends, owner_of
 
@@ -84,8 +85,6 @@ REMOVED_FIELDS: dict[str, Any] = {
     # Of attempts in a snapshot.
     "weight": 1.0,
 }
-
-_CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
 #: Every kind of the core's events under the name that the ledger keeps: names stay, classes may
 #: move.
@@ -154,7 +153,7 @@ def decode(kind: str, text: str) -> Event:
         event: Event = _load(cls, text)
     except ValueError as error:
         raise BackendError(
-            f"an event of kind {kind} cannot be read as event format {VERSION}: {_why(error)}"
+            f"an event of kind {kind} cannot be read as event format {VERSION}: {why(error)}"
         ) from error
     return event
 
@@ -201,7 +200,7 @@ def spec_from_json(text: str) -> StudySpec:
     try:
         spec: StudySpec = _load(StudySpec, text)
     except ValueError as error:
-        raise UsageError(f"a malformed study is refused: {_why(error)}") from error
+        raise UsageError(f"a malformed study is refused: {why(error)}") from error
     return spec
 
 
@@ -230,7 +229,7 @@ def _own_state(kind: type[Any], body: Any) -> Any:
     try:
         return _load(kind, json.dumps(body))
     except ValueError as error:
-        return Unreadable(f"cannot be read: {_why(error)}", body)
+        return Unreadable(f"cannot be read: {why(error)}", body)
 
 
 def state_from_json(text: str) -> EngineState:
@@ -248,7 +247,7 @@ def state_from_json(text: str) -> EngineState:
             state.ext[name] = _own_state(states()[name], state.ext[name])
     except ValueError as error:
         raise BackendError(
-            f"a snapshot cannot be read as event format {VERSION}: {_why(error)}"
+            f"a snapshot cannot be read as event format {VERSION}: {why(error)}"
         ) from error
     return state
 
@@ -290,7 +289,7 @@ def plan_from_json(text: str) -> Plan:
     try:
         plan: Plan = _load(Plan, text)
     except ValueError as error:
-        raise UsageError(f"gave a malformed plan: {_why(error)}") from error
+        raise UsageError(f"gave a malformed plan: {why(error)}") from error
     return plan
 
 
@@ -318,16 +317,7 @@ def storable(text: str) -> str:
     return text.replace("\0", "?") if "\0" in text else text
 
 
-class _Adapters(dict[Any, "TypeAdapter[Any]"]):
-    """The adapter of each class, made on first use: making one takes a millisecond."""
-
-    def __missing__(self, cls: Any) -> TypeAdapter[Any]:
-        # The union is needed: pydantic accepts no configuration for a bare dataclass.
-        self[cls] = TypeAdapter(cls | None, config=_CONFIG)
-        return self[cls]
-
-
-_ADAPTERS = _Adapters()
+_ADAPTERS = Adapters(ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants"))
 
 
 def _load(cls: type[Any], text: str) -> Any:
@@ -372,10 +362,3 @@ def _dump(value: Any) -> str:
     except PydanticSerializationError:
         fields = adapter.dump_python(value)
         return storable(json.dumps(fields, ensure_ascii=False, separators=(",", ":")))
-
-
-def _why(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[-1]
-    return f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain
-from math import inf, isfinite
 from typing import Any
+
+from pydantic import ConfigDict
 
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
 from ...scheduler.model.events import (
@@ -26,9 +27,15 @@ from ...scheduler.model.events import (
 from ...scheduler.model.retry import KINDS
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY
+from ..common.schema import Adapters, why
 from ..common.validation import MAX_INT
 from ..extensions import of_ends
 from .user_commands import writing_of
+
+#: Makes an event of a report and the time at which it is read.
+Reader = Callable[[Mapping[str, Any], float], Event]
+#: JSON has lists for tuples, and texts for numbers that are not finite.
+_ADAPTERS = Adapters(ConfigDict(extra="forbid"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,101 +90,68 @@ def _check_reply(reply: str) -> None:
 
 
 def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
-    """The events that a worker's report means. Raises Forged if the report is malformed.
+    """Return the events that a worker's report means. Raises Forged if the report is malformed.
 
     What an objective wrote last comes with what it returned.
     """
     kind = body.get("kind")
     try:
-        read = _readers()[kind]  # type: ignore[index]  # whatever it is, it is looked up
-        written = [_written(body, at)] if kind == "returned" and body.get("writing") else []
-        return [*written, read(body, at)]
+        read = _readers()[kind]  # type: ignore[index]  # a value of any type is looked up
+        if kind == "returned" and body.get("writing"):
+            return [_written(body, at), read(body, at)]
+        return [read(body, at)]
     except Exception as error:  # a reader may raise anything for an unexpected value
         shown = kind if isinstance(kind, str) else type(kind).__name__
-        raise Forged("form", f"a malformed report of kind {shown!r}: {error!r}") from error
+        raise Forged("form", f"a malformed report of kind {shown!r}: {why(error)}") from error
 
 
-def _trial(body: Mapping[str, Any], at: float) -> dict[str, Any]:
-    """The fields that every event of a trial has."""
-    return {"at": at, "cause": text_of(body, "cause"), "trial": text_of(body, "trial")}
+def read_as(
+    event: type[Event],
+    body: Mapping[str, Any],
+    at: float,
+    *,
+    without: Collection[str] = (),
+    **given: Any,
+) -> Event:
+    """Return a report as ``event``, whose fields are its schema.
+
+    A field that the event lacks is refused: nothing that is reported is dropped but what is named
+    in ``without``. ``given`` are fields in a form that the report does not have. Raises ValueError.
+    """
+    for name, value in body.items():
+        if name not in given and name != "kind" and name not in without:
+            # Values by their names are pairs in an event.
+            given[name] = tuple(value.items()) if isinstance(value, dict) else value
+    read: Event = _ADAPTERS[event].validate_python({"at": at, **given})
+    return read
 
 
-def attempt_of(body: Mapping[str, Any], at: float) -> dict[str, Any]:
-    """Return the fields that every event of an attempt has."""
-    return {**_trial(body, at), "fence": whole_of(body, "fence")}
+def reader(event: type[Event]) -> Reader:
+    """Return the reader of reports that have the fields of ``event``."""
+    return partial(read_as, event)
 
 
-def _epoch(body: Mapping[str, Any], at: float) -> Event:
-    metrics = tuple((str(name), float(value)) for name, value in body["metrics"].items())
-    return EpochReported(
-        **attempt_of(body, at),
-        epoch=whole_of(body, "epoch"),
-        metrics=metrics,
-        state_hash=text_of(body, "state_hash"),
-        signature=text_of(body, "signature"),
-        seconds=amount_of(body["seconds"]),
-        closes=bool(body["closes"]),
-        holder=text_of(body, "holder"),
-        uri=text_of(body, "uri"),
-        claimed=amount_of(body.get("claimed", 0.0)),
-        memory=natural_of(body.get("memory", 0), "memory"),
-        joules=None if body.get("joules") is None else amount_of(body["joules"]),
-        together=natural_of(body.get("together", 1), "together"),
-        readers=natural_of(body.get("readers", 0), "readers"),
-        alone=amount_of(body.get("alone", 0.0)),
-        company=tuple(_company(each) for each in body.get("company", ())),
-        draws_digest=text_of(body, "draws_digest") if "draws_digest" in body else None,
+def _returned(body: Mapping[str, Any], at: float) -> Event:
+    return read_as(TrialReturned, body, at, without=("writing", "number"))
+
+
+def _written(body: Mapping[str, Any], at: float) -> Event:
+    return TrialWritten(
+        at=at,
+        cause=text_of(body, "cause"),
+        trial=text_of(body, "trial"),
+        fence=whole_of(body, "fence"),
+        writing=writing_of(body["writing"]),
+        number=natural_of(body.get("number", 0), "number"),
+        draws_digest=text_of(body, "draws_digest"),
     )
 
 
-def _company(pair: Any) -> tuple[int, float]:
-    """A number of trials, and what an epoch takes of each together over what it takes alone."""
-    trials, ratio = pair
-    if natural_of(trials, "company") < 2 or amount_of(ratio) <= 0.0:
-        raise ValueError(f"company = {pair}")
-    return trials, float(ratio)
-
-
-def _durable(body: Mapping[str, Any], at: float) -> Event:
-    return Durable(
-        **_trial(body, at),
-        epoch=whole_of(body, "epoch"),
-        state_hash=text_of(body, "state_hash"),
-        uri=text_of(body, "uri"),
-    )
-
-
-def _undurable(body: Mapping[str, Any], at: float) -> Event:
-    return Undurable(**_trial(body, at), reason=text_of(body, "reason"))
-
-
-def _replayed(body: Mapping[str, Any], at: float) -> Event:
-    return Replayed(
-        **attempt_of(body, at),
-        first=whole_of(body, "first"),
-        last=whole_of(body, "last"),
-        reason=text_of(body, "reason"),
-    )
-
-
-def _remarked(body: Mapping[str, Any], at: float) -> Event:
-    return Remarked(**attempt_of(body, at), text=text_of(body, "text"))
-
-
-def _widths(body: Mapping[str, Any], at: float) -> Event:
-    seconds = tuple((natural_of(width, "width"), float(took)) for width, took in body["seconds"])
-    for width, took in seconds:
-        if width < 1 or not 0 < took < inf:
-            raise ValueError(f"seconds = {width, took}")
-    if len({width for width, _ in seconds}) < len(seconds):
-        raise ValueError(f"a width twice in seconds = {seconds}")
-    return WidthsMeasured(
-        **attempt_of(body, at),
-        seconds=seconds,
-        steps=whole_of(body, "steps"),
-        meeting=amount_of(body["meeting"]),
-        met=bool(body["met"]),
-    )
+def _failed(body: Mapping[str, Any], at: float) -> Event:
+    if (kind := body["failure"]) not in KINDS:
+        raise ValueError(f"failure = {kind!r}")
+    trying = config_of(body.get("trying", ()))
+    return read_as(AttemptFailed, body, at, without=("failure",), kind=kind, trying=trying)
 
 
 def config_of(given: Any) -> SystemConfig:
@@ -193,64 +167,6 @@ def _knob(value: Any) -> Value:
     if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) > MAX_INT):
         raise TypeError(f"{value!r} is not a value of a knob")
     return value
-
-
-def _returned(body: Mapping[str, Any], at: float) -> Event:
-    value = body["value"]
-    return TrialReturned(
-        **attempt_of(body, at),
-        value=None if value is None else float(value),
-        further=tuple(float(each) for each in body.get("further", ())),
-        constraints=tuple((str(n), float(v)) for n, v in body.get("constraints", {}).items()),
-        pruned=bool(body.get("pruned", False)),
-        unasked=tuple(str(name) for name in body.get("unasked", ())),
-        left=natural_of(body.get("left", 0), "left"),
-        reported=natural_of(body["reported"], "reported") if "reported" in body else 0,
-        writings=natural_of(body.get("writings", 0), "writings"),
-        draws_digest=text_of(body, "draws_digest") if "draws_digest" in body else None,
-    )
-
-
-def _written(body: Mapping[str, Any], at: float) -> Event:
-    writing = writing_of(body["writing"])
-    return TrialWritten(
-        **attempt_of(body, at),
-        writing=writing,
-        number=natural_of(body.get("number", 0), "number"),
-        draws_digest=text_of(body, "draws_digest"),
-    )
-
-
-def _failed(body: Mapping[str, Any], at: float) -> Event:
-    kind = text_of(body, "failure")
-    if kind not in KINDS:
-        raise ValueError(f"failure = {kind!r}")
-    return AttemptFailed(
-        **attempt_of(body, at),
-        kind=kind,
-        message=text_of(body, "message"),
-        traceback=text_of(body, "traceback"),
-        trying=config_of(body.get("trying", ())),
-    )
-
-
-def _lost(body: Mapping[str, Any], at: float) -> Event:
-    return AttemptLost(
-        **attempt_of(body, at),
-        reason=text_of(body, "reason"),
-        refused=bool(body.get("refused", False)),
-        ranks=tuple(dict.fromkeys(natural_of(rank, "rank") for rank in body.get("ranks", ()))),
-        signature=text_of(body, "signature"),
-        expected=text_of(body, "expected"),
-    )
-
-
-def amount_of(value: Any) -> float:
-    """Return a number from 0. Raises ValueError or TypeError."""
-    amount = float(value)
-    if not isfinite(amount) or amount < 0:
-        raise ValueError(f"{amount} is not an amount")
-    return amount
 
 
 def natural_of(value: Any, name: str) -> int:
@@ -276,22 +192,22 @@ def whole_of(body: Mapping[str, Any], name: str) -> int:
     return value
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
-    "epoch": _epoch,
-    "durable": _durable,
-    "undurable": _undurable,
-    "remarked": _remarked,
-    "replayed": _replayed,
-    "widths": _widths,
+_READERS: Mapping[str, Reader] = {
+    "epoch": reader(EpochReported),
+    "durable": reader(Durable),
+    "undurable": reader(Undurable),
+    "remarked": reader(Remarked),
+    "replayed": reader(Replayed),
+    "widths": reader(WidthsMeasured),
     "returned": _returned,
     "written": _written,
     "failed": _failed,
-    "lost": _lost,
+    "lost": reader(AttemptLost),
 }
 
 
 @cache
-def _readers() -> Mapping[str, Callable[[Mapping[str, Any], float], Event]]:
+def _readers() -> Mapping[str, Reader]:
     """Return what reads each kind of report, those of extensions too."""
     of_extensions = (reports.items() for reports in of_ends("server", "REPORTS"))
-    return _READERS | dict(chain.from_iterable(of_extensions))
+    return {**_READERS, **dict(chain.from_iterable(of_extensions))}

@@ -66,7 +66,7 @@ from .decision_collector import DecisionCollector, Turn
 from .listeners import Listeners
 from .objective_questions import ObjectiveQuestions, Reply
 from .reaper import Reaper
-from .reports import to_events, to_question, to_request
+from .reports import read_as, to_events, to_question, to_request
 from .users_samplers import UsersSamplers
 
 log = logging.getLogger(__name__)
@@ -222,10 +222,7 @@ class Runner:
                 request = to_request(message.body)
                 self._answer(self._questions.request(request, self.engine.state, now))
             else:
-                for event in to_events(message.body, now):
-                    fault = self._apply(event)
-                    if fault is not None:
-                        self._end_unfit(message.body, fault, now)
+                self._report(message.body, now)
         except UsageError as error:
             why = error if isinstance(error, Forged) else Forged("form", str(error))
             self._transport.drop(message, why)
@@ -241,12 +238,30 @@ class Runner:
             self._transport.carry_out(effects)
             raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
 
-    def _end_unfit(self, body: Mapping[str, Any], fault: Exception, now: float) -> None:
-        """End the attempt of a report that was refused because it does not fit its trial."""
-        if isinstance(fault, Unfit):
-            log.warning("the attempt that reports this ends: %s", fault)
-            trial, fence = body["trial"], body["fence"]
-            self._apply(AttemptLost(at=now, trial=trial, fence=fence, reason=str(fault)))
+    def _report(self, body: Mapping[str, Any], now: float) -> None:
+        """Handle what a worker reports. Raises Forged where it cannot be read."""
+        try:
+            events = to_events(body, now)
+        except Forged as why:
+            self._end_attempt(body, why, now)
+            raise
+        for event in events:
+            fault = self._apply(event)
+            if isinstance(fault, Unfit):
+                self._end_attempt(body, fault, now)
+
+    def _end_attempt(self, body: Mapping[str, Any], why: Exception, now: float) -> None:
+        """End the attempt of a report that cannot be read, or does not fit its trial.
+
+        Nothing else ends it: its worker has been told that the report has arrived.
+        """
+        attempt = {name: body.get(name) for name in ("trial", "fence")}
+        try:
+            lost = read_as(AttemptLost, {**attempt, "reason": str(why)}, now)
+        except ValueError:  # it names no attempt
+            return
+        log.warning("the attempt that reports this ends: %s", why)
+        self._apply(lost)
 
     def _answer(self, reply: Reply | None) -> None:
         """Send the answer to an objective's question with this turn, if there is one."""

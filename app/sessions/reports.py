@@ -98,9 +98,14 @@ class Reports:
         return {"lost": reason}
 
     def body(self, body: dict[str, Any]) -> dict[str, Any]:
-        """``body`` with what every message of the attempt says."""
+        """Return ``body`` with what every message of the attempt says."""
         task = self._task
-        return {"trial": task.trial, "fence": task.fence, "cause": task.id, **body}
+        return {**body, "trial": task.trial, "fence": task.fence, "cause": task.id}
+
+    def forward(self, line: dict[str, Any], *, closes: bool) -> None:
+        """Report what the trainer says as it says it: the scheduler knows its fields."""
+        body = {name: value for name, value in line.items() if name != "op"}
+        self.report({"kind": line["op"], **body}, closes=closes)
 
     def report(self, body: dict[str, Any], *, closes: bool) -> None:
         """Report under the fence. A report that does not count fences the session off."""

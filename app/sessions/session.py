@@ -243,12 +243,9 @@ class Session:
         self._limit.epoch_over(epoch)
         if self.task.rank == 0:
             self._reports.written()
-            if lacking := _EPOCH_FIELDS - line.keys():
-                raise KeyError(*lacking)
-            body = {name: value for name, value in line.items() if name not in _OF_MESSAGE}
             claimed = round(self._before + self._clock() - self._sent_at, 6)
-            report = {**body, "kind": "epoch", "holder": trainer.identity, "claimed": claimed}
-            self._reports.report(report, closes=closes)
+            report = {**line, "holder": trainer.identity, "claimed": claimed}
+            self._reports.forward(report, closes=closes)
         if not closes:
             return None
         metric = self.task.metric
@@ -258,29 +255,24 @@ class Session:
         self._limit.step(int(line["epoch"]), int(line["step"]))
         self._show(str(line["text"]))
 
-    def _on_replayed(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _on_noted(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """Pass on what the first member says of the trial."""
         if self.task.rank == 0:
-            body = {name: line[name] for name in ("first", "last", "reason")}
-            self._reports.report({"kind": "replayed", **body}, closes=False)
-
-    def _on_remarked(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        if self.task.rank == 0:
-            self._reports.report({"kind": "remarked", "text": line["text"]}, closes=False)
+            self._reports.forward(line, closes=False)
 
     def _on_probing(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._reports.trying = list(line["config"])
 
     def _on_widths(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         if self.task.rank == 0:
-            body = {name: line[name] for name in ("seconds", "steps", "meeting", "met")}
-            self._reports.report({"kind": "widths", **body}, closes=True)
+            self._reports.forward(line, closes=True)
         return {"measured": [width for width, _ in line["seconds"]]}
 
     def _on_reported(self, trainer: Trainer, line: dict[str, Any]) -> None:
         """Pass on what an extension's end in the trainer reports."""
-        kind = line["op"]
-        [names] = (known[kind] for known in of_ends("node", "REPORTED") if kind in known)
-        self._reports.report({"kind": kind, **{name: line[name] for name in names}}, closes=False)
+        if not any(line["op"] in kinds for kinds in of_ends("node", "REPORTED")):
+            raise ValueError("no extension reports that")
+        self._reports.forward(line, closes=False)
 
     def _on_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._limit.begin()  # the user's code does not cause this wait
@@ -394,8 +386,8 @@ class Session:
         "preparing": _on_preparing,
         "prepared": _on_prepared,
         "progress": _on_progress,
-        "remarked": _on_remarked,
-        "replayed": _on_replayed,
+        "remarked": _on_noted,
+        "replayed": _on_noted,
         "trying": _on_probing,
         "widths": _on_widths,
         "waiting": _on_waiting,
@@ -438,9 +430,3 @@ _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
     RecursionError,  # it is written as it was read, but deeper in the stack
 )
-#: Fields of each epoch; ``memory`` is that of the whole trainer.
-_EPOCH_FIELDS = frozenset(
-    {"epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules", "memory"}
-)
-#: Fields that say which run a message is of. All else of an epoch's goes into its report.
-_OF_MESSAGE = frozenset({"op", "trial", "fence", "cause"})

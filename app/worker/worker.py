@@ -35,11 +35,6 @@ from .lanes import Lane
 
 log = logging.getLogger(__name__)
 
-#: The fields of a trainer's message about a state that it wrote, or could not write.
-_STATE_FIELDS = {
-    "durable": ("trial", "epoch", "state_hash", "uri"),
-    "undurable": ("trial", "reason"),
-}
 #: Seconds for the end of the trainers of a worker that ends, with all that they started.
 END_TIMEOUT = 10.0
 #: Seconds for the last reports of a worker whose agent has gone.
@@ -286,11 +281,10 @@ class Worker:
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None:
         """Report that a state is in the store, or could not be written, whatever runs now."""
-        kind = str(line.get("op"))
         try:
-            body = {name: line[name] for name in _STATE_FIELDS[kind]}
-            cause = trainer.causes.get(str(body["trial"]), "")
-            command = self._link.durable({"kind": kind, "cause": cause, **body})
+            body = {name: value for name, value in line.items() if name not in ("op", "fence")}
+            cause = trainer.causes.get(str(line["trial"]), "")
+            command = self._link.durable({**body, "kind": line["op"], "cause": cause})
         except (KeyError, RecursionError) as error:
             log.warning("trainer %d sent an invalid message: %r", trainer.pid, error)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...profiling.base.footprint import Footprint
-from ...profiling.base.values import value_class
+from ...profiling.base.values import Natural, Whole, value_class
 from ...scheduler.model.events import Event
 
 
@@ -19,11 +19,11 @@ class FootprintReported(Event):
     """
 
     trial: str
-    fence: int
+    fence: Whole
     of: str
     footprint: Footprint
     measured: bool
-    base: int = 0
+    base: Natural = 0
     recurrent: bool = False
     failed: str = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...profiling.base.values import value_class
+from ...profiling.base.values import Whole, value_class
 from ...scheduler.model.events import Event
 from .models.architecture import Architecture
 
@@ -19,7 +19,7 @@ class Derived(Event):
     #: The trial's id.
     trial: str
     #: The fence of the attempt that reports.
-    fence: int
+    fence: Whole
     #: The digest of the model before any mutator.
     base: str
     #: The primitives that were applied, repairs included (JSON).
@@ -37,7 +37,7 @@ class Described(Event):
     #: The id of the trial whose attempt reports.
     trial: str
     #: The fence of the attempt that reports.
-    fence: int
+    fence: Whole
     #: The id of the trial that was counted.
     of: str
     #: The counts.

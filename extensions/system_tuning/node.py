@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...profiling.knobs.knobs import KNOBS
 
-#: The values of each report of the trainer's end, by its kind.
-REPORTED: Mapping[str, tuple[str, ...]] = {
-    "windows": ("windows", "failed"),
-    "profiled": ("epoch", "values"),
-}
+#: The kinds of reports of the trainer's end.
+REPORTED = ("windows", "profiled")
 
 
 def finding() -> tuple[str, str]:

@@ -6,13 +6,13 @@ None of this is part of the engine, so a replay needs none of it: answers are in
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from functools import partial
-from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...app.runner.decision_collector import Turn
-from ...app.runner.reports import amount_of, attempt_of, config_of, whole_of
+from ...app.runner.reports import Reader, config_of, read_as, reader
 from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.similarity.history import HistoryEntry, source_of
 from ...scheduler.model.events import Event
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ...app.ledger.ledger import Ledger
 
 log = logging.getLogger(__name__)
+
+#: The values of a window, in the order in which a report has them.
+_OF_WINDOWS = tuple(field.name for field in fields(Window))
 
 
 class Carrier:
@@ -92,29 +95,11 @@ def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:
 
 
 def _windows(body: Mapping[str, Any], at: float) -> Event:
-    windows = []
-    for config, ratio, wasted, joules in body["windows"]:
-        for each in (ratio, 1.0 if joules is None else joules):
-            if not 0 < float(each) < inf:
-                raise ValueError(f"ratio = {each}")
-        saved = None if joules is None else float(joules)
-        windows.append(Window(config_of(config), float(ratio), amount_of(wasted), saved))
-    return WindowsMeasured(
-        **attempt_of(body, at),
-        windows=tuple(windows),
-        failed=tuple((config_of(config), str(why)) for config, why in body["failed"]),
-    )
-
-
-def _profiled(body: Mapping[str, Any], at: float) -> Event:
-    values = tuple((str(name), float(value)) for name, value in body["values"].items())
-    if not all(isfinite(value) for _, value in values):
-        raise ValueError(f"values = {values}")
-    return Profiled(**attempt_of(body, at), epoch=whole_of(body, "epoch"), values=values)
+    windows = [dict(zip(_OF_WINDOWS, each, strict=True)) for each in body["windows"]]
+    for config in (*(each["config"] for each in windows), *(each for each, _ in body["failed"])):
+        config_of(config)
+    return read_as(WindowsMeasured, body, at, windows=windows)
 
 
 #: Readers of the reports of the trainer's end, by their kinds.
-REPORTS: Mapping[str, Callable[[Mapping[str, Any], float], Event]] = {
-    "windows": _windows,
-    "profiled": _profiled,
-}
+REPORTS: Mapping[str, Reader] = {"windows": _windows, "profiled": reader(Profiled)}

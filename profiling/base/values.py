@@ -7,9 +7,23 @@ accepted epochs) that comes to as much as all else that is done for the epoch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Any
 
-__all__ = ["value_class"]
+from annotated_types import Interval
+
+__all__ = ["Amount", "Finite", "Natural", "Positive", "Whole", "value_class"]
+
+#: Whole numbers from 0 that any database holds. What is read of messages and ledgers is checked.
+Natural = Annotated[int, Interval(ge=0, le=2**63 - 1)]
+#: Whole numbers from 1.
+Whole = Annotated[int, Interval(ge=1, le=2**63 - 1)]
+#: Numbers that JSON has.
+Finite = Annotated[float, Interval(gt=-inf, lt=inf)]
+#: Finite numbers from 0.
+Amount = Annotated[float, Interval(ge=0, lt=inf)]
+#: Finite numbers above 0.
+Positive = Annotated[float, Interval(gt=0, lt=inf)]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as value_class

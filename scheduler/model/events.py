@@ -7,13 +7,20 @@ too, are made by ``value_class``. A wrong event is refused when it is handled.
 
 from __future__ import annotations
 
-from ...profiling.base.values import value_class
+from typing import Annotated
+
+from annotated_types import Ge
+
+from ...profiling.base.values import Amount, Natural, Positive, Whole, value_class
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from .finished import EarlierTrial, FinishedStudy, FinishedTrial
 from .snapshot import Plan
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 from .writing import NOTHING, Attributes, Writing
+
+#: A number of trials of which each has others.
+Several = Annotated[int, Ge(2)]
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
@@ -364,9 +371,9 @@ class EpochReported(Event):
     #: The trial's id.
     trial: str
     #: The fence of the attempt that reports.
-    fence: int
+    fence: Whole
     #: The number of the epoch, from 1.
-    epoch: int
+    epoch: Whole
     #: What the training code reported.
     metrics: Metrics
     #: A hash of model, optimiser and schedule.
@@ -374,7 +381,7 @@ class EpochReported(Event):
     #: The numeric signature under which the epoch was computed.
     signature: str
     #: Training time of the epoch (seconds).
-    seconds: float
+    seconds: Amount
     #: Whether the segment ends with this epoch.
     closes: bool
     #: The identity of the trainer that has this state in memory.
@@ -382,23 +389,23 @@ class EpochReported(Event):
     #: Where the state is in the store; empty if it is not there yet.
     uri: str = ""
     #: Seconds from the claim to this report, by the worker's clock; 0 if unknown.
-    claimed: float = 0.0
+    claimed: Amount = 0.0
     #: The most memory that the trainer has used so far (bytes); 0 if unknown.
-    memory: int = 0
+    memory: Natural = 0
     #: The trial's part of what its devices drew in that time; None if not measured.
-    joules: float | None = None
+    joules: Amount | None = None
     #: How many trials were trained in its steps, itself included; 0: it cannot be trained with
     #: others.
-    together: int = 1
+    together: Natural = 1
     #: Where it cannot be: for how many trials of its lane its batches were read once, itself
     #: included; 0: each reads for itself, or nothing is gained by that. Else 2 if other trainers of
     #: its node have read some of them.
-    readers: int = 0
+    readers: Natural = 0
     #: What it would have taken alone (seconds), where it had others' work; 0: ``seconds``.
-    alone: float = 0.0
+    alone: Amount = 0.0
     #: For so many trials together, what their trainer expects an epoch to take of each, over what
     #: it takes alone; empty if it does not know.
-    company: tuple[tuple[int, float], ...] = ()
+    company: tuple[tuple[Several, Positive], ...] = ()
     #: The digest of the draws under which an objective reports (``profiling.base.draws``); None:
     #: its sampler does not run beside it, or an older worker does not say.
     draws_digest: str | None = None
@@ -414,10 +421,10 @@ class WidthsMeasured(Event):
     """
 
     trial: str
-    fence: int
-    seconds: tuple[tuple[int, float], ...]
-    steps: int
-    meeting: float = 0.0
+    fence: Whole
+    seconds: tuple[tuple[Whole, Positive], ...]
+    steps: Whole
+    meeting: Amount = 0.0
     met: bool = False
 
 
@@ -426,7 +433,7 @@ class Durable(Event):
     """The state after ``epoch`` is in the store under ``uri``, whole and synced."""
 
     trial: str
-    epoch: int
+    epoch: Whole
     state_hash: str
     uri: str
 
@@ -448,9 +455,9 @@ class Replayed(Event):
     """
 
     trial: str
-    fence: int
-    first: int
-    last: int
+    fence: Whole
+    first: Whole
+    last: Whole
     reason: str = ""
 
 
@@ -462,7 +469,7 @@ class Remarked(Event):
     """
 
     trial: str
-    fence: int
+    fence: Whole
     text: str
 
 
@@ -473,7 +480,7 @@ class TrialReturned(Event):
     #: The trial's id.
     trial: str
     #: The fence of the attempt that reports.
-    fence: int
+    fence: Whole
     #: What the objective returned; if it was pruned, the last value it reported.
     value: float | None
     #: Values of the study's other objectives.
@@ -485,13 +492,13 @@ class TrialReturned(Event):
     #: Parameters that the user enqueued and the objective never asked for.
     unasked: tuple[str, ...] = ()
     #: How many processes that the objective had started were still running.
-    left: int = 0
+    left: Natural = 0
     #: The digest of its draws; see ``EpochReported.draws_digest``.
     draws_digest: str | None = None
     #: How many epochs it has reported in all; 0 if not known. What it returns follows them.
-    reported: int = 0
+    reported: Natural = 0
     #: Number of messages that told what it wrote (``TrialWritten.number``); 0 if not known.
-    writings: int = 0
+    writings: Natural = 0
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
@@ -501,7 +508,7 @@ class AttemptFailed(Event):
     #: The trial's id.
     trial: str
     #: The fence of the attempt that reports.
-    fence: int
+    fence: Whole
     #: What kind of failure it is.
     kind: str
     #: What went wrong, for the user.
@@ -519,13 +526,13 @@ class AttemptLost(Event):
     #: The trial's id.
     trial: str
     #: The fence of the attempt that was lost.
-    fence: int
+    fence: Whole
     #: What happened, for the user.
     reason: str
     #: Whether the node cannot run this study at all: its copy of the code, or its store, differs.
     refused: bool = False
     #: The ranks of the members that are to blame; empty if not known.
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[Natural, ...] = ()
     #: The numeric signature of a member whose signature differs; empty if none does.
     signature: str = ""
     #: The numeric signature under which the attempt should be computed.

@@ -387,7 +387,8 @@ ODD = {
 
 
 def odd_reports():
-    """Every report with each field in turn of every odd kind, and without it."""
+    """Yield a whole report, and each kind with each field in turn of every odd kind, and without."""
+    yield {"kind": "epoch", "trial": "s-1-0000", "fence": 1, **REPORTS["epoch"]}
     for kind, fields in REPORTS.items():
         whole = {"kind": kind, "cause": "1.0", "trial": "s-1-0000", "fence": 1, **fields}
         for name in whole:
@@ -418,7 +419,9 @@ def test_a_report_with_any_field_of_any_other_kind_never_ends_the_loop(runner, d
     ],
 )
 def test_a_report_as_workers_make_it_is_read(kind):
-    body = {"kind": kind, "cause": "1.0", "trial": "s-1-0000", "fence": 1, **REPORTS[kind]}
+    body = {"kind": kind, "cause": "1.0", "trial": "s-1-0000", **REPORTS[kind]}
+    if kind not in ("durable", "undurable"):  # they hold whatever attempt is open
+        body["fence"] = 1
     assert (to_question if kind == "suggest" else last_event)(body).trial == "s-1-0000"
 
 
@@ -700,3 +703,14 @@ def test_a_file_is_discarded_only_when_the_ledger_no_longer_names_it(desk):
             desk.inbox.append(Message(f"d{said}", "reports", body))
     runner.turn(0.0)
     assert told == [(what, uri) for uri in ("u1", "u2") for what in ("row gone", "file gone")]
+
+
+def test_an_attempt_whose_report_cannot_be_read_is_ended(runner, desk):
+    """Its worker was told that the report has arrived, and may have closed it with that."""
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    body = {"kind": "epoch", "trial": "s-1-0000", "fence": 1, **REPORTS["epoch"], "unknown": 1}
+    desk.inbox = [Message("2-0", "reports", body)]
+    runner.turn(0.0)
+    [lost] = [event for _, event in runner._ledger.events if isinstance(event, AttemptLost)]
+    assert lost.reason == "a malformed report of kind 'epoch': unknown: Unexpected keyword argument"

@@ -77,6 +77,7 @@ def test_a_report_that_says_nonsense_of_its_claim_is_dropped(world, claimed):
     first, _ = world.open.values()
     body = {**attempt(first), "kind": "epoch", "epoch": 1, "metrics": {"v": 1.0}}
     body |= {"seconds": 0.5, "closes": False, "claimed": claimed}
+    body |= {"state_hash": "h", "signature": "s"}
     with pytest.raises(UsageError, match="malformed report"):
         to_events(body, 1.0)
     del body["claimed"]

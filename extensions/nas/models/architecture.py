@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
+from ....profiling.base.values import Natural
 from ....profiling.similarity.profile import COUNTED
 
 
@@ -29,13 +30,13 @@ class Architecture:
     """
 
     #: Numbers that it learns.
-    parameters: int
+    parameters: Natural
     #: Floating point operations; a multiply-add is two.
-    flops: int
+    flops: Natural
     #: Numbers that operators give.
-    activations: int
+    activations: Natural
     #: Calls of operators, one after the other: how deep it is.
-    operators: int
+    operators: Natural
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....profiling.base.values import value_class
+from ....profiling.base.values import Amount, Finite, Positive, Whole, value_class
 from ....profiling.knobs.knobs import SystemConfig
 from ....scheduler.model.events import Event
-from ....scheduler.model.study import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +19,9 @@ class Window:
     """
 
     config: SystemConfig
-    ratio: float
-    wasted: float
-    joules: float | None = None
+    ratio: Positive
+    wasted: Amount
+    joules: Positive | None = None
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,7 @@ class WindowsMeasured(Event):
     """
 
     trial: str
-    fence: int
+    fence: Whole
     windows: tuple[Window, ...]
     failed: tuple[tuple[SystemConfig, str], ...] = ()
 
@@ -46,6 +45,6 @@ class Profiled(Event):
     """
 
     trial: str
-    fence: int
-    epoch: int
-    values: Metrics
+    fence: Whole
+    epoch: Whole
+    values: tuple[tuple[str, Finite], ...]

@@ -1,0 +1,27 @@
+"""The classes of values as schemas of what is read: one pydantic adapter a class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+
+class Adapters(dict[Any, "TypeAdapter[Any]"]):
+    """The adapter of each class, made on first use: making one takes a millisecond."""
+
+    def __init__(self, config: ConfigDict) -> None:
+        self._config = config
+
+    def __missing__(self, cls: Any) -> TypeAdapter[Any]:
+        # The union is needed: pydantic accepts no configuration for a bare dataclass.
+        self[cls] = TypeAdapter(cls | None, config=self._config)
+        return self[cls]
+
+
+def why(error: Exception) -> str:
+    """Return what is wrong with a value: of a schema's findings the last, with its field."""
+    if not isinstance(error, ValidationError):
+        return str(error) if isinstance(error, ValueError) else repr(error)
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[-1]
+    return f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}"
