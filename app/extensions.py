@@ -12,7 +12,7 @@ user's code describes it, and ``check_spec`` and ``check_submitted`` of one at t
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``worker``: how several slots of a device share a trainer (``sharing_of``).
 ``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and
-``REPORTED``, the values of each report of the trainer's end, which the node passes on.
+``REPORTED``, the kinds of reports of the trainer's end, which the node passes on.
 ``ledger``: what it reads of the ledger for events.
 ``launching``: the start of a trainer in the environment of its study.
 ``elsewhere``: opens a study in a storage of the user's.

@@ -12,6 +12,8 @@ whose body only calls, assigns and returns, without a choice, a loop or a functi
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 from penstock.app.extensions import EXTENSIONS
 
 from benchmarks import removable
-from benchmarks._checkouts import Checkout, checkout_of, this_checkout
+from benchmarks._checkouts import ROOT, Checkout, checkout_of, this_checkout
 from benchmarks._epoch_walk import walk
 from benchmarks._package import Package
 from benchmarks._results import Run
@@ -67,11 +69,25 @@ def measure(checkout: Checkout, epochs: int) -> dict[str, Any]:
     return read(package) | seams(package) | walk(checkout, epochs)
 
 
+def hunks(section: str) -> Iterator[tuple[str, str, str]]:
+    """Yield file, lines before and lines after of each change that CONTRIBUTING.md shows there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition(f"## {section}\n")[2]
+    shown = re.search(r"^```diff\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert shown, section
+    for hunk in re.split(r"^--- ", shown[1], flags=re.MULTILINE)[1:]:
+        file, *lines = hunk.splitlines()
+        before, after = ([line[1:] for line in lines if line[0] in kept] for kept in (" -", " +"))
+        yield file, "\n".join(before), "\n".join(after)
+
+
 def told() -> dict[str, Any]:
     """Return how well this checkout's pages tell its kept figures."""
     home = Home()
     unknown, disagreeing = home.unknown(), home.disagreeing()
+    changed = sorted(file for file, _, _ in hunks("Add a number to a report"))
     return {
+        "new_number.files": len(changed),
+        "new_number.files.where": changed,
         "measured_kb": PAGE.stat().st_size / 1000,
         "pages_that_disagree": len({each.partition(": ")[0] for each in disagreeing}),
         "pages_that_disagree.where": disagreeing,

@@ -37,7 +37,7 @@ class PlainDevices:
             if self._open.get(body["trial"]) != fence:
                 continue
             self.clock.advance_to(max(at, self.clock.now()))
-            if body["closes"]:
+            if body.get("closes", True):
                 del self._open[body["trial"]]
             return [Message(str(number), "reports", body)]
         self.clock.advance_to(end)

@@ -60,7 +60,6 @@ class SomeFail(PlainDevices):
             "failure": self.failure,
             "message": self.message,
             "traceback": self.traceback,
-            "closes": True,
         }
         self._heap.append((at, next(self._count), fence, body))
         heapq.heapify(self._heap)

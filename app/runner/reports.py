@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict
 
+from ...profiling.base.values import Whole
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
 from ...scheduler.model.events import (
     AttemptFailed,
@@ -34,6 +35,9 @@ from .user_commands import writing_of
 
 #: Makes an event of a report and the time at which it is read.
 Reader = Callable[[Mapping[str, Any], float], Event]
+_Value = TypeVar("_Value")
+#: The values of a ``TrialWritten``: what an objective wrote last comes with what it returns.
+_OF_WRITTEN = ("cause", "trial", "fence", "number", "draws_digest")
 #: JSON has lists for tuples, and texts for numbers that are not finite.
 _ADAPTERS = Adapters(ConfigDict(extra="forbid"))
 
@@ -46,20 +50,20 @@ class Question:
     """
 
     trial: str
-    fence: int
+    fence: Whole
     name: str
     distribution: str
     reply: str
 
 
 def to_question(body: Mapping[str, Any]) -> Question:
-    """The question in a worker's report of kind ``suggest``. Raises Forged if malformed."""
+    """Return the question in a worker's report of kind ``suggest``. Raises Forged if malformed."""
     try:
-        texts = {name: body[name] for name in ("trial", "name", "distribution", "reply")}
-        _check_reply(text_of(texts, "reply"))
-        return Question(fence=whole_of(body, "fence"), **{n: text_of(texts, n) for n in texts})
+        question = read_as(Question, body, without=("cause",))
+        _check_reply(question.reply)
     except Exception as error:  # as in ``to_events``
-        raise Forged("form", f"a malformed question: {error!r}") from error
+        raise Forged("form", f"a malformed question: {why(error)}") from error
+    return question
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +71,21 @@ class Request:
     """A running objective sends a command about its study. The answer belongs at ``reply``."""
 
     trial: str
-    fence: int
+    fence: Whole
     command: dict[str, Any]
     reply: str
 
 
 def to_request(body: Mapping[str, Any]) -> Request:
-    """The request in a worker's report of kind ``request``. Raises Forged if malformed."""
+    """Return the request in a worker's report of kind ``request``. Raises Forged if malformed."""
     try:
-        trial, reply = text_of(body, "trial"), text_of(body, "reply")
-        _check_reply(reply)
-        command = {**body["body"], "kind": text_of(body, "command")}
-        command["study"] = trial.rpartition("-")[0]
-        return Request(trial, whole_of(body, "fence"), command, reply)
+        study = body["trial"].rpartition("-")[0]
+        command = {**body["body"], "kind": body["command"], "study": study}
+        request = read_as(Request, body, without=("cause", "body"), command=command)
+        _check_reply(request.reply)
     except Exception as error:  # as in ``to_events``
-        raise Forged("form", f"a malformed request: {error!r}") from error
+        raise Forged("form", f"a malformed request: {why(error)}") from error
+    return request
 
 
 def _check_reply(reply: str) -> None:
@@ -106,52 +110,43 @@ def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
 
 
 def read_as(
-    event: type[Event],
-    body: Mapping[str, Any],
-    at: float,
-    *,
-    without: Collection[str] = (),
-    **given: Any,
-) -> Event:
-    """Return a report as ``event``, whose fields are its schema.
+    cls: type[_Value], body: Mapping[str, Any], *, without: Collection[str] = (), **given: Any
+) -> _Value:
+    """Return a report as a value of ``cls``, whose fields are its schema.
 
-    A field that the event lacks is refused: nothing that is reported is dropped but what is named
-    in ``without``. ``given`` are fields in a form that the report does not have. Raises ValueError.
+    A field that ``cls`` lacks is refused: nothing that is reported is dropped but what is named in
+    ``without``. ``given`` are fields in a form that the report does not have. Raises ValueError.
     """
-    for name, value in body.items():
-        if name not in given and name != "kind" and name not in without:
-            # Values by their names are pairs in an event.
-            given[name] = tuple(value.items()) if isinstance(value, dict) else value
-    read: Event = _ADAPTERS[event].validate_python({"at": at, **given})
+    fields = dict(body)
+    for name in ("kind", *without):
+        fields.pop(name, None)
+    for name, value in fields.items():
+        if isinstance(value, dict):  # values by their names, which are pairs in an event
+            fields[name] = tuple(value.items())
+    read: _Value = _ADAPTERS[cls].validate_python(fields | given)
     return read
 
 
 def reader(event: type[Event]) -> Reader:
     """Return the reader of reports that have the fields of ``event``."""
-    return partial(read_as, event)
+    return lambda body, at: read_as(event, body, at=at)
 
 
 def _returned(body: Mapping[str, Any], at: float) -> Event:
-    return read_as(TrialReturned, body, at, without=("writing", "number"))
+    return read_as(TrialReturned, body, without=("writing", "number"), at=at)
 
 
 def _written(body: Mapping[str, Any], at: float) -> Event:
-    return TrialWritten(
-        at=at,
-        cause=text_of(body, "cause"),
-        trial=text_of(body, "trial"),
-        fence=whole_of(body, "fence"),
-        writing=writing_of(body["writing"]),
-        number=natural_of(body.get("number", 0), "number"),
-        draws_digest=text_of(body, "draws_digest"),
-    )
+    own = {name: value for name, value in body.items() if name in _OF_WRITTEN}
+    own.setdefault("draws_digest", "")
+    return read_as(TrialWritten, own, at=at, writing=writing_of(body["writing"]))
 
 
 def _failed(body: Mapping[str, Any], at: float) -> Event:
     if (kind := body["failure"]) not in KINDS:
         raise ValueError(f"failure = {kind!r}")
     trying = config_of(body.get("trying", ()))
-    return read_as(AttemptFailed, body, at, without=("failure",), kind=kind, trying=trying)
+    return read_as(AttemptFailed, body, without=("failure",), at=at, kind=kind, trying=trying)
 
 
 def config_of(given: Any) -> SystemConfig:
@@ -166,29 +161,6 @@ def config_of(given: Any) -> SystemConfig:
 def _knob(value: Any) -> Value:
     if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) > MAX_INT):
         raise TypeError(f"{value!r} is not a value of a knob")
-    return value
-
-
-def natural_of(value: Any, name: str) -> int:
-    """Return a whole number from 0. Raises TypeError."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INT:
-        raise TypeError(f"{name} = {value!r} is not a whole number from 0 to {MAX_INT}")
-    return value
-
-
-def text_of(body: Mapping[str, Any], name: str) -> str:
-    """Return a text; empty if there is none. Raises TypeError."""
-    value = body.get(name, "")
-    if not isinstance(value, str):
-        raise TypeError(f"{name} = {value!r} is not a string")
-    return value
-
-
-def whole_of(body: Mapping[str, Any], name: str) -> int:
-    """Return a whole number from 1. Raises ValueError, TypeError or KeyError."""
-    value = natural_of(body[name], name)
-    if value < 1:
-        raise ValueError(f"{name} = {value!r} is less than 1")
     return value
 
 

@@ -257,7 +257,7 @@ class Runner:
         """
         attempt = {name: body.get(name) for name in ("trial", "fence")}
         try:
-            lost = read_as(AttemptLost, {**attempt, "reason": str(why)}, now)
+            lost = read_as(AttemptLost, attempt, at=now, reason=str(why))
         except ValueError:  # it names no attempt
             return
         log.warning("the attempt that reports this ends: %s", why)

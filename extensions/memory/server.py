@@ -16,7 +16,7 @@ _AMOUNTS = tuple(field.name for field in fields(Footprint))
 
 def _footprint(body: Mapping[str, Any], at: float) -> Event:
     amounts = {name: body[name] for name in _AMOUNTS}
-    return read_as(FootprintReported, body, at, without=_AMOUNTS, footprint=amounts)
+    return read_as(FootprintReported, body, at=at, without=_AMOUNTS, footprint=amounts)
 
 
 #: Readers of the reports of the trainer's end, by their kinds.

@@ -19,12 +19,12 @@ def _derived(body: Mapping[str, Any], at: float) -> Event:
     for name in ("log", "outline"):
         if not isinstance(json.loads(body[name]), list):
             raise TypeError(f"{name} is no list: {body[name][:100]!r}")
-    return read_as(Derived, body, at)
+    return read_as(Derived, body, at=at)
 
 
 def _described(body: Mapping[str, Any], at: float) -> Event:
     counts = {name: body[name] for name in _COUNTS}
-    return read_as(Described, body, at, without=_COUNTS, architecture=counts)
+    return read_as(Described, body, at=at, without=_COUNTS, architecture=counts)
 
 
 #: Readers of the reports of the trainer's end, by their kinds.

@@ -98,7 +98,7 @@ def _windows(body: Mapping[str, Any], at: float) -> Event:
     windows = [dict(zip(_OF_WINDOWS, each, strict=True)) for each in body["windows"]]
     for config in (*(each["config"] for each in windows), *(each for each, _ in body["failed"])):
         config_of(config)
-    return read_as(WindowsMeasured, body, at, windows=windows)
+    return read_as(WindowsMeasured, body, at=at, windows=windows)
 
 
 #: Readers of the reports of the trainer's end, by their kinds.

@@ -276,10 +276,10 @@ class TrialWritten(Event):
 
     trial: str
     #: The fence of the attempt whose objective writes; 0: a user does.
-    fence: int = 0
+    fence: Natural = 0
     writing: Writing = NOTHING
     #: The number of the message among the attempt's of this kind, from 1 on; 0 if not known.
-    number: int = 0
+    number: Natural = 0
     #: One of ``scheduler.model.writing.STATES``; empty: it stays.
     state: str = ""
     #: The values at the end; empty without a result.
@@ -433,7 +433,7 @@ class Durable(Event):
     """The state after ``epoch`` is in the store under ``uri``, whole and synced."""
 
     trial: str
-    epoch: Whole
+    epoch: Natural
     state_hash: str
     uri: str
 

@@ -148,15 +148,16 @@ def drawn_digest(*draws):
 
 
 def under(dispatch, kind, drawn, **body):
-    """A report of an objective whose draws have the digest ``drawn``."""
+    """Return a report of an objective whose draws have the digest ``drawn``, None for a request."""
     trial, fence = dispatch.segment.trial, dispatch.segment.fence
     known = {
         "kind": kind,
         "trial": trial,
         "fence": fence,
         "cause": dispatch.id,
-        "draws_digest": drawn,
     }
+    if drawn is not None:
+        known["draws_digest"] = drawn
     return Message("9-0", "reports", known | body)
 
 
@@ -236,7 +237,7 @@ def test_a_worker_that_asks_for_a_history_gets_all_of_it_ahead_of_the_answer(
     monkeypatch.setattr(desk, "carry_out", sent.append)
     runner._broadcast._history = lambda study: [{"n": 0}, {"n": 1}]
     fields = {"reply": "reply:w", "command": "history", "body": {}}
-    desk.inbox = [under(dispatches[0], "request", "", **fields)]
+    desk.inbox = [under(dispatches[0], "request", None, **fields)]
     runner.turn(0.0)
     (effects,) = sent
     assert effects.history == [("s-1", '[{"n":0},{"n":1}]'), ("s-1", whole(1))]
@@ -387,7 +388,7 @@ ODD = {
 
 
 def odd_reports():
-    """Yield a whole report, and each kind with each field in turn of every odd kind, and without."""
+    """Yield a whole report, then each kind with every odd value of each field, and without it."""
     yield {"kind": "epoch", "trial": "s-1-0000", "fence": 1, **REPORTS["epoch"]}
     for kind, fields in REPORTS.items():
         whole = {"kind": kind, "cause": "1.0", "trial": "s-1-0000", "fence": 1, **fields}
@@ -476,7 +477,7 @@ def test_a_question_is_not_answered_elsewhere_than_among_the_answers(runner, des
     desk.inbox = [Message("1-0", "reports", body | {"reply": "reports"})]
     runner.turn(0.0)
     assert [str(why) for _, why in desk.dropped] == [
-        "a malformed question: ValueError(\"reply = 'reports' is not a place for an answer\")"
+        "a malformed question: reply = 'reports' is not a place for an answer"
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from penstock.app.broker import protocol, server
@@ -151,6 +152,7 @@ class Losing(SomeFail):
     """Every attempt is lost, or dies, as soon as it is sent."""
 
     kind = "lost"
+    said = MappingProxyType({"reason": "its trainer did not start: exit code 1"})
 
     def _dispatch(self, dispatch, spec):
         super()._dispatch(dispatch, spec)
@@ -161,13 +163,7 @@ class Losing(SomeFail):
             "fence": fence,
             "cause": dispatch.id,
             "kind": self.kind,
-            "reason": "its trainer did not start: exit code 1",
-            "refused": False,
-            "ranks": [],
-            "closes": True,
-            "failure": "died",
-            "message": "signal 11 (SIGSEGV)",
-            "traceback": "",
+            **self.said,
         }
         self._heap = [each for each in self._heap if each[2] != fence]
         self._heap.append((entry[0], next(self._count), fence, body))
@@ -175,6 +171,7 @@ class Losing(SomeFail):
 
 class Dying(Losing):
     kind = "failed"
+    said = MappingProxyType({"failure": "died", "message": "signal 11 (SIGSEGV)"})
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from ....app.common.clock import SimulatedClock
 from ....app.common.ports import AttemptStatus, Effects, LiveDevice, Message, OpenAttempt, Survey
@@ -97,26 +97,30 @@ class SimulatedTransport:
             if self._open.get(body["trial"]) != fence:
                 continue
             self.clock.advance_to(max(at, self.clock.now()))
-            if fence in self._device_of:
-                body["seconds"] = at - self._since[fence]
-                self._since[fence] = at
-            elif fence in self._turns:
-                together = self._turns.together(fence)
-                seconds = self._turns.seconds(fence, at)
-                if together > 1:
-                    body |= {"together": together, "alone": body["seconds"]}
-                else:
-                    body |= {"company": self._turns.expected(fence)}
-                body["seconds"] = seconds
-            if body["kind"] == "epoch" and (watts := self.watts(body["trial"], body["epoch"])):
-                body["joules"] = watts * body["seconds"] * self._widths[body["trial"]]
-            if at >= self._until.get(fence, math.inf):
-                body["closes"] = True
-            if body["closes"]:
+            if body["kind"] == "epoch":
+                self._time(body, fence, at)
+            if body.get("closes", True):
                 self._end(body["trial"])
             return [Message(str(number), "reports", body)]
         self.clock.advance_to(end)
         return []
+
+    def _time(self, body: dict[str, Any], fence: int, at: float) -> None:
+        """Add to an epoch's report what depends on others at the device until its end."""
+        if fence in self._device_of:
+            body["seconds"] = at - self._since[fence]
+            self._since[fence] = at
+        elif fence in self._turns:
+            together = self._turns.together(fence)
+            if together > 1:
+                body |= {"together": together, "alone": body["seconds"]}
+            else:
+                body |= {"company": self._turns.expected(fence)}
+            body["seconds"] = self._turns.seconds(fence, at)
+        if watts := self.watts(body["trial"], body["epoch"]):
+            body["joules"] = watts * body["seconds"] * self._widths[body["trial"]]
+        if at >= self._until.get(fence, math.inf):
+            body["closes"] = True
 
     def carry_out(self, effects: Effects) -> None:
         """Schedule the reports of dispatched segments, and forget those of revoked ones."""
@@ -224,7 +228,6 @@ class SimulatedTransport:
             "failure": "memory",
             "message": f"{peak / GIB:.2f} GiB are needed on {device}, {left / GIB:.2f} are free",
             "traceback": "",
-            "closes": True,
         }
         heapq.heappush(self._heap, (self.clock.now(), next(self._count), segment.fence, body))
 
@@ -260,7 +263,6 @@ class SimulatedTransport:
             "steps": per_epoch,
             "meeting": meeting,
             "met": met,
-            "closes": True,
         }
         heapq.heappush(self._heap, (at + window.spent, next(self._count), segment.fence, body))
 
