@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
+
+from annotated_types import Interval
 
 from ...profiling.base.values import value_class
 from ...profiling.devices.device import Device
@@ -48,6 +50,10 @@ class OpenAttempt:
     ranks: int
 
 
+#: Seconds: no worker reports a longer round trip.
+MAX_ROUND_TRIP = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class LiveDevice:
     """A device whose worker answers."""
@@ -56,7 +62,7 @@ class LiveDevice:
     incarnation: str
     draining: bool
     #: Seconds that a round trip to the broker takes from there, as its worker measured it.
-    round_trip: float = 0.0
+    round_trip: Annotated[float, Interval(ge=0, le=MAX_ROUND_TRIP)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from ...profiling.base.errors import PenstockError
+
 
 class Adapters(dict[Any, "TypeAdapter[Any]"]):
     """The adapter of each class, made on first use: making one takes a millisecond."""
@@ -22,6 +24,6 @@ class Adapters(dict[Any, "TypeAdapter[Any]"]):
 def why(error: Exception) -> str:
     """Return what is wrong with a value: of a schema's findings the last, with its field."""
     if not isinstance(error, ValidationError):
-        return str(error) if isinstance(error, ValueError) else repr(error)
+        return str(error) if isinstance(error, ValueError | PenstockError) else repr(error)
     problem = error.errors(include_url=False, include_context=False, include_input=False)[-1]
     return f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}"

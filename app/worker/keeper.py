@@ -29,8 +29,8 @@ import redis
 from ...profiling.base.errors import BackendError
 from ...profiling.devices.device import Device
 from ..broker import connection, protocol
-from ..broker.device_records import MAX_ROUND_TRIP
 from ..broker.dropped import Dropped
+from ..common.ports import MAX_ROUND_TRIP
 from ..launching.variables import AGENT_VARIABLE
 from ..sessions.conversations import TrainerGone
 from ..sessions.session import Session

@@ -13,6 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval, Len
+
+from ..base.values import Natural
+
+#: The most slots, and the most cores, of a device.
+MAX_SIZE = 4096
+Size = Annotated[int, Interval(ge=1, le=MAX_SIZE)]
 
 KINDS = ("cpu", "cuda")
 
@@ -28,11 +37,11 @@ class Device:
     #: One of ``KINDS``.
     kind: str
     #: The CPU cores that its processes are bound to.
-    cores: tuple[int, ...]
+    cores: Annotated[tuple[Natural, ...], Len(0, MAX_SIZE)]
     #: Memory in bytes; None if unknown.
-    memory: int | None
+    memory: Natural | None
     #: How many trials it can hold at once, in all lanes: a multiple of ``seats``.
-    slots: int = 1
+    slots: Size = 1
     #: A GPU's name for ``CUDA_VISIBLE_DEVICES``; None for CPU cores.
     uuid: str | None = None
     #: The hardware's own name.
@@ -40,7 +49,7 @@ class Device:
     #: Why its energy cannot be measured; empty if it can.
     unmetered: str = "nobody has looked for meters"
     #: How many trials take turns in one lane.
-    seats: int = 1
+    seats: Size = 1
     #: Why it cannot start trainers in ``rootfs:`` environments; empty if it can.
     no_rootfs: str = "nobody has looked for bwrap"
 
