@@ -22,8 +22,8 @@ class Adapters(dict[Any, "TypeAdapter[Any]"]):
 
 
 def why(error: Exception) -> str:
-    """Return what is wrong with a value: of a schema's findings the last, with its field."""
+    """Return what is wrong with a value: of a schema's findings the first, with its field."""
     if not isinstance(error, ValidationError):
         return str(error) if isinstance(error, ValueError | PenstockError) else repr(error)
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[-1]
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}"

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ...profiling.base.errors import UsageError
+from .schema import why
 
 
 class Kind(NamedTuple):
@@ -70,13 +71,7 @@ def read_own(file: Path, kind: Kind, form: type[File]) -> File:
     try:
         return form.model_validate_json(text)
     except ValidationError as error:
-        raise UsageError(f"{file} is refused: {wrong(error)}") from error
-
-
-def wrong(error: ValidationError) -> str:
-    """The first wrong field, and what is wrong with it."""
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
+        raise UsageError(f"{file} is refused: {why(error)}") from error
 
 
 def _no_json(name: str) -> float:

@@ -20,7 +20,8 @@ from sqlalchemy import Row, Select, Table, select
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import Value
 from ...profiling.similarity.history import HistoryEntry, check, trimmed
-from ..common.versioned_file import Body, Kind, read_own, to_text, wrong
+from ..common.schema import why
+from ..common.versioned_file import Body, Kind, read_own, to_text
 from .databases.tables import HISTORY
 from .rows import readable
 
@@ -113,7 +114,7 @@ def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
     try:
         return [_from_body(EntryBody.model_validate_json(json.dumps(body))) for body in bodies]
     except ValidationError as error:
-        raise UsageError(f"an entry of the history is refused: {wrong(error)}") from error
+        raise UsageError(f"an entry of the history is refused: {why(error)}") from error
 
 
 def _from_body(body: EntryBody) -> HistoryEntry:
