@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidationError
 
 from ...profiling.base.values import Whole
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
@@ -31,6 +31,7 @@ from ..broker.protocol import REPLY
 from ..common.schema import Adapters, why
 from ..common.validation import MAX_INT
 from ..extensions import of_ends
+from ..ledger.codec import storable
 from .user_commands import writing_of
 
 #: Makes an event of a report and the time at which it is read.
@@ -123,8 +124,22 @@ def read_as(
     for name, value in fields.items():
         if isinstance(value, dict):  # values by their names, which are pairs in an event
             fields[name] = tuple(value.items())
-    read: _Value = _ADAPTERS[cls].validate_python(fields | given)
+    try:
+        read: _Value = _ADAPTERS[cls].validate_python(fields | given)
+    except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] != "string_unicode":
+            raise
+        read = _ADAPTERS[cls].validate_python(_in_utf8(fields) | given)
     return read
+
+
+def _in_utf8(value: Any) -> Any:
+    """Return JSON without characters that UTF-8 cannot hold, as in the traceback of odd code."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {name: _in_utf8(each) for name, each in value.items()}
+    return [_in_utf8(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def reader(event: type[Event]) -> Reader:
@@ -145,8 +160,8 @@ def _written(body: Mapping[str, Any], at: float) -> Event:
 def _failed(body: Mapping[str, Any], at: float) -> Event:
     if (kind := body["failure"]) not in KINDS:
         raise ValueError(f"failure = {kind!r}")
-    trying = config_of(body.get("trying", ()))
-    return read_as(AttemptFailed, body, without=("failure",), at=at, kind=kind, trying=trying)
+    tried = config_of(body.get("trying", ()))
+    return read_as(AttemptFailed, body, without=("failure",), at=at, kind=kind, trying=tried)
 
 
 def config_of(given: Any) -> SystemConfig:
