@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict
 
 from ...profiling.base.values import Whole
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
@@ -31,7 +31,6 @@ from ..broker.protocol import REPLY
 from ..common.schema import Adapters, why
 from ..common.validation import MAX_INT
 from ..extensions import of_ends
-from ..ledger.codec import storable
 from .user_commands import writing_of
 
 #: Makes an event of a report and the time at which it is read.
@@ -124,22 +123,8 @@ def read_as(
     for name, value in fields.items():
         if isinstance(value, dict):  # values by their names, which are pairs in an event
             fields[name] = tuple(value.items())
-    try:
-        read: _Value = _ADAPTERS[cls].validate_python(fields | given)
-    except ValidationError as error:
-        if error.errors(include_url=False)[0]["type"] != "string_unicode":
-            raise
-        read = _ADAPTERS[cls].validate_python(_in_utf8(fields) | given)
+    read: _Value = _ADAPTERS[cls].validate_python(fields | given)
     return read
-
-
-def _in_utf8(value: Any) -> Any:
-    """Return JSON without characters that UTF-8 cannot hold, as in the traceback of odd code."""
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, dict):
-        return {name: _in_utf8(each) for name, each in value.items()}
-    return [_in_utf8(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def reader(event: type[Event]) -> Reader:

@@ -721,7 +721,7 @@ def test_texts_of_a_report_that_utf8_cannot_hold_are_read():
     """User code may raise such a text, or name a metric so."""
     failed = {"kind": "failed", "trial": "s-1-0000", "fence": 1, **REPORTS["failed"]}
     [event] = to_events(failed | {"message": "a\ud800", "trying": [["threads", 2]]}, 0.0)
-    assert (event.message, event.trying) == ("a?", (("threads", 2),))
+    assert (event.message, event.trying) == ("a\ud800", (("threads", 2),))
     epoch = {"kind": "epoch", "trial": "s-1-0000", "fence": 1, **REPORTS["epoch"]}
     [event] = to_events(epoch | {"metrics": {"v": 0.5, "\ud800": "nan"}}, 0.0)
-    assert [name for name, _ in event.metrics] == ["v", "?"]
+    assert [name for name, _ in event.metrics] == ["v", "\ud800"]
