@@ -18,8 +18,6 @@ from ...profiling.base.errors import TrialFailed
 from ..host.permissions import forbid_others_to_write
 from .devices import capacity
 from .history import history
-from .life import cancel, extend, pause, resume, weight
-from .logs import logs
 from .machine import (
     backup,
     dashboard,
@@ -31,13 +29,13 @@ from .machine import (
     up,
     worker,
 )
-from .of_extensions import AllCommands
-from .results import best
 from .scripts import run, submit
+from .studies import best, cancel, extend, logs, pause, resume, weight
 from .terminal import (
     MACHINE,
     STUDIES,
     Application,
+    Commands,
     Json,
     Name,
     TrialName,
@@ -50,7 +48,7 @@ from .terminal import (
 )
 
 app = Application(
-    cls=AllCommands,
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Hyperparameter tuning as a stream of epoch-sized tasks on Celery.\n\n"

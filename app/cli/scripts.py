@@ -154,7 +154,7 @@ def _run(
     given = None if limits is None else parse_limits(limits)
     runs: Callable[[Path, Sequence[str]], None]
     if as_module:
-        from ..study.modules import run_module as runs
+        from ..study.script import run_module as runs
     elif (owner := PROGRAMS.get(script.suffix)) is not None:
         runs = end_of(owner, "program", f"a program in {script.suffix}").run
     elif script.suffix in STUDY_FILES:
@@ -175,7 +175,7 @@ def _source(script: Path, *, as_module: bool) -> Path:
     """The file of what is run: of a module, where it is found."""
     if not as_module:
         return script
-    from ..study.modules import source_of
+    from ..study.script import source_of
 
     return source_of(script) or script
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
 from ..common.plain import plain
@@ -119,7 +120,10 @@ class Application(typer.Typer):
 
 
 class Commands(TyperGroup):
-    """Prints errors, ours and those of the command line, as one line, and gives each its code."""
+    """Commands of the core and of extensions, whose ends are imported to list or run theirs.
+
+    Errors, ours and those of the command line, are printed as one line, each with its code.
+    """
 
     def make_context(self, *given: Any, **more: Any) -> Any:
         """Read the options before the command."""
@@ -130,6 +134,30 @@ class Commands(TyperGroup):
         """Read the command's own options, and run it."""
         with _errors_as_exit_codes():
             return super().invoke(ctx)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands that are there."""
+        from ..extensions import names
+
+        self._add(names("cli"), "penstock --help")
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Find a command. Raises UsageError if its extension is not there."""
+        if cmd_name not in self.commands:
+            from ..extensions import COMMANDS, names
+
+            owner = COMMANDS.get(cmd_name)
+            self._add(names("cli") if owner is None else [owner], f"penstock {cmd_name}")
+        return super().get_command(ctx, cmd_name)
+
+    def _add(self, extensions: Iterable[str], what: str) -> None:
+        from ..extensions import end_of
+
+        for name in extensions:
+            commands = getattr(end_of(name, "cli", what), "commands", None)
+            if commands is not None:
+                self.commands.update(get_group(commands).commands)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -18,7 +19,10 @@ from ..common.text import count, number
 from ..ledger.summary import ranked
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from ..ledger.rows import StudyRow, TrialRow
+
 
 Figure = dict[str, Any]
 
@@ -95,3 +99,11 @@ def summary(trial: TrialRow) -> Markup:
     head = Markup("<b>trial {}</b> · {} · {}").format(trial.number, trial.state, epochs)
     params = (f"{name} = {number(value)}" for name, value in trial.params.items())
     return Markup("<br>").join([head, *params])
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The section's HTML, and its charts by the names of their places in it."""
+
+    html: Markup
+    charts: dict[str, Figure | None] = field(default_factory=dict)

@@ -16,15 +16,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import PenstockError
+from ...scheduler.model.events import TrialWritten
 from ...tasks.contracts.function_source import Slot
 from ...tasks.contracts.shared_state import Change, changes_of
 from ...tasks.objectives.left import Left, best_with, opened_left
+from ...tasks.objectives.log_records import KEY, LogPlan, from_text
 from .guard import Guard, behind
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from .records import RecordRelay
+    from ..ledger.reader import Reader
+
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,32 @@ log = logging.getLogger(__name__)
 _standing: list[tuple[Guard, object, Slot]] = []
 #: The trials of which this process has what they left, by study.
 _handed: dict[tuple[str, Left], int] = {}
+
+
+class RecordRelay:
+    """Passes on the records of one study's trials: those of each epoch once."""
+
+    def __init__(self, plan: LogPlan, reader: Reader, after: int) -> None:
+        """``plan`` is what trainers collect. Events up to number ``after`` were before."""
+        self.plan = plan
+        self._reader = reader
+        self._seq = after
+        self._passed: set[tuple[str, str]] = set()
+
+    def pass_on(self, study: str) -> None:
+        """Pass on what was accepted of the study with this id since the last call.
+
+        Raises BackendError if the ledger does not answer.
+        """
+        for seq, event in self._reader.written(study, self._seq):
+            self._seq = seq
+            if not isinstance(event, TrialWritten) or not event.fence:
+                continue  # a user wrote it
+            for key, text in event.writing.system_attrs:
+                if key.startswith(KEY) and (event.trial, key) not in self._passed:
+                    self._passed.add((event.trial, key))
+                    for record in from_text(text):
+                        logging.getLogger(record.name).handle(record)
 
 
 class Changed:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...scheduler.model.writing import Attributes
     from ..ledger.rows import EpochRow
 
+
 #: How a remark begins that only says in which environment the trainer runs (``app.worker``).
 IN_ENVIRONMENT = "in "
 #: The shortest pause without a running epoch, in seconds, that the story mentions.

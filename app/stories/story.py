@@ -16,22 +16,27 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.base.errors import UsageError
+from ...profiling.costs.segment_costs import SegmentStart
 from ...profiling.devices.device import with_several_slots
 from ...scheduler.model import events as happened
+from ...scheduler.model.segment_length import LengthReason, SegmentLength
 from ...scheduler.model.snapshot import POLICY_BACKOFF
 from ...scheduler.model.study import number_of, study_of_trial
-from ..common.text import duration, number
+from ...scheduler.model.trial import TrialState
+from ...scheduler.policies.segments import MAX_DELAY, MAX_OVERHEAD
+from ...scheduler.strategies.base import RULES, STRATEGIES
+from ..common.text import count, duration, number
 from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
+from ..ledger.summary import sign
 from ..views.progress import final_metrics, origins
-from .lengths import length_words
 from .sentences import fence_of, kind_of, planless, sentence
-from .standing import standing
 
 if TYPE_CHECKING:
     from ...scheduler.model.events import Event
+    from ...scheduler.model.study import StudySpec
     from ..ledger.reader import Reader
-    from ..ledger.rows import StudyRow, TrialRow
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,74 @@ def _who(other: str, trial: str, names: Mapping[str, str]) -> str:
     study = study_of_trial(other)
     of = "" if study == study_of_trial(trial) else f" of another study, {names.get(study, study)},"
     return f"trial {number_of(other)}{of}"
+
+
+#: What limits a length, where it is not what segments cost.
+_LIMITS = {
+    LengthReason.TARGET: "up to its target",
+    LengthReason.STUDY: "the most that a segment has",
+    LengthReason.PLAN: "then the plan changes its width",
+    LengthReason.PROBE: "system parameters are measured in it",
+    LengthReason.LIMIT: "its study comes near a limit",
+    LengthReason.UNMEASURED: "how long one takes is not known yet",
+}
+#: The bounds that hold where costs alone would say another length.
+_BOUNDS = {
+    LengthReason.OVERHEAD: f"; overhead is to take {MAX_OVERHEAD:.0%} at most",
+    LengthReason.DELAY: f"; nobody is to wait for more than {MAX_DELAY:g} s",
+}
+_TIERS = {SegmentStart.TRAINER: "in the trainer", SegmentStart.STORE: "from the store"}
+
+
+def length_words(length: SegmentLength) -> str:
+    """``length`` in a line: *5 epochs: overhead 12 ms, resume 3 ms in the trainer, ...*."""
+    head = count(length.epochs, "epoch")
+    if (limit := _LIMITS.get(length.reason)) is not None:
+        return f"{head}: {limit}"
+    if length.reason is LengthReason.EPOCH:
+        return f"{head}: it takes {_time(length.epoch_seconds or 0.0)}"
+    return (
+        f"{head}: overhead {_time(length.overhead)}, resume {_time(length.resume)}"
+        f" {_TIERS[length.tier]}, a preemption expected every {duration(length.interval)}"
+        f"{_BOUNDS.get(length.reason, '')}"
+    )
+
+
+def _time(seconds: float) -> str:
+    """``12 ms`` below a second, else as ``duration``."""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else duration(seconds)
+
+
+#: Strategies that pause trials, and promote them later.
+PROMOTES = set(STRATEGIES) - {"full", "pbt", *RULES}
+
+
+def standing(
+    study: StudyRow, spec: StudySpec, trial: TrialRow, epochs: Sequence[EpochRow]
+) -> list[str]:
+    """The sentence of a trial that is paused or was stopped, as a list; else empty.
+
+    ``epochs`` are the study's. With several objectives there is no place among others.
+    """
+    if trial.state not in {TrialState.PAUSED, TrialState.STOPPED} or len(spec.objectives) > 1:
+        return []
+    there = {row.trial: row.value for row in epochs if row.epoch == trial.epoch}
+    value = there.get(trial.id, math.nan)
+    if not math.isfinite(value):
+        return []
+    better = sum(sign(study) * other > sign(study) * value for other in there.values())
+    among = f"number {better + 1} of {len(there)} after {count(trial.epoch, 'epoch')}"
+    metric = f"its {study.shown_metric} of {number(value)}"
+    return [f"{_end(study, spec, trial)}: {metric} is {among}"]
+
+
+def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
+    promotes = spec.strategy.name in PROMOTES
+    if trial.state == TrialState.PAUSED:
+        return "it is paused, and goes on if it is promoted" if promotes else "it is paused"
+    if promotes and study.finished_at is not None and trial.epoch == trial.target:
+        return "it was paused, and stopped when its study was over without promoting it"
+    return "it was stopped"  # at a limit of its study, for one, in the middle of a rung
 
 
 def render(story: Story) -> RenderableType:

@@ -25,8 +25,7 @@ from ..common.text import in_shell
 from ..common.validation import seconds, whole
 from ..extensions import has_command
 from ..host.tracebacks import to_the_user
-from ..script_objects.changed import Changed
-from ..script_objects.records import RecordRelay
+from ..script_objects.changed import Changed, RecordRelay
 from ..spec.space import check_params, parse_space
 from ..spec.warm_start import fitting, observation, of_frozen, of_study
 from .handle import refuse_in_trainer, running, script_run

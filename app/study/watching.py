@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..host.settings import Settings
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
-    from ..script_objects.records import RecordRelay
+    from ..script_objects.changed import RecordRelay
     from ..views.progress import View
     from .epoch_callbacks import EpochCallback
 

@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from ...app.common.atomic_file import write_atomic
 from ...app.common.text import count, duration, label, number
+from ...app.drawings.charts import Section
 from ...app.drawings.page import moment, page
-from ...app.drawings.section import Section
 from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.ledger.forecast import Forecast, forecast_of

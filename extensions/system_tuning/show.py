@@ -11,7 +11,7 @@ from .races.measured import Profiled, WindowsMeasured
 from .shown.tried import tried
 
 if TYPE_CHECKING:
-    from ...app.drawings.section import Section
+    from ...app.drawings.charts import Section
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import TrialRow
     from ...scheduler.model.events import Event

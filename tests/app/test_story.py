@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 from penstock.app.extensions import of_ends
 from penstock.app.stories import sentences
-from penstock.app.stories.lengths import length_words
-from penstock.app.stories.sentences import sentence
-from penstock.app.stories.standing import standing
-from penstock.app.stories.story import cause_words, find_trial, render, trial_story
+from penstock.app.stories.story import (
+    cause_words,
+    find_trial,
+    length_words,
+    render,
+    sentence,
+    standing,
+    trial_story,
+)
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.segment_costs import SegmentStart
 from penstock.scheduler.model import events
