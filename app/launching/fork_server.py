@@ -200,8 +200,8 @@ class ForkServer:
             ours.close()
             log.warning("the fork server cannot be started: %s", error)
             return
-        ended = self._process.fileno()
-        self._client = Client(Channel(ours), "trainers", heard=self._take, ended=(ended,))
+        channel = Channel(ours, ended=self._process.fileno())
+        self._client = Client(channel, "trainers", heard=self._take)
         self._imported = set()
         self._importing = START
 

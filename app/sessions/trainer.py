@@ -17,7 +17,6 @@ import socket
 import struct
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...tasks.contracts import by_value
 from ...tasks.contracts.import_names import imported_names
+from ...tasks.process.channel import Channel, TooLong
 from ...tasks.process.identity import Identity, listen
 from ...tasks.process.lifeline import PIPE_CLOSED
 from ...tasks.process.messages import (
@@ -62,8 +62,6 @@ SIGNALLED = 128
 #: What a trainer may say while it still imports what its first run needs: a run that waits behind
 #: that one may be stopped.
 _BEFORE_WORK = ("preparing", "stopped")
-#: The kernel's ``struct ucred``: process, user, group.
-_UCRED = struct.Struct("iII")
 
 
 class Sockets:
@@ -168,13 +166,10 @@ class Trainer:
         self.runs = 0
         #: When its last segment ended (monotonic seconds).
         self.idle_since = time.monotonic()
-        self._socket = ours
+        self._channel = Channel(
+            ours, ended=self._process.fileno(), speaks=self._speaks, longest=MAX_MESSAGE
+        )
         self._sending = threading.Lock()
-        self._poll = select.poll()
-        for fd in self.descriptors:
-            self._poll.register(fd, select.POLLIN)
-        self._lines: deque[bytes] = deque()
-        self._rest = b""
         self._impostors: set[int] = set()
 
     @property
@@ -184,7 +179,7 @@ class Trainer:
     @property
     def descriptors(self) -> tuple[int, int]:
         """Descriptors of which one is readable when the trainer has said something or has ended."""
-        return self._socket.fileno(), self._process.fileno()
+        return self._channel.fileno(), self._process.fileno()
 
     @property
     def alive(self) -> bool:
@@ -215,7 +210,7 @@ class Trainer:
     def send_text(self, text: str) -> None:
         with self._sending:
             try:
-                self._socket.sendall(f"{text}\n".encode())
+                self._channel.send_line(f"{text}\n".encode())
             except BlockingIOError:
                 # Half a message may have been sent: nothing after it could be understood.
                 log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_TIMEOUT)
@@ -228,19 +223,14 @@ class Trainer:
 
         For one thread at a time.
         """
-        while not self._lines:
-            ready = [fd for fd, _ in self._poll.poll(max(0.0, timeout * 1000))]
-            if not ready:
-                return None
-            # What it said before its end comes first. Only its own end counts, not the socket's: a
-            # child of it may hold the socket open.
-            if self._socket.fileno() not in ready:
-                raise self._gone()
-            *lines, self._rest = (self._rest + self._read()).split(b"\n")
-            self._lines.extend(lines)
-            if len(self._rest) > MAX_MESSAGE:  # and it may never end
-                raise self.malformed(self._rest)
-        line = self._lines.popleft()
+        try:
+            line = self._channel.line(max(0.0, timeout))
+        except (EOFError, OSError) as error:
+            raise self._gone() from error
+        except TooLong as error:
+            raise self.malformed(error.args[0]) from error
+        if line is None:
+            return None
         try:
             message = parse(line.decode())
         except (UnicodeDecodeError, Forged) as error:
@@ -253,27 +243,18 @@ class Trainer:
             self._worked = True
         return message
 
-    def _read(self) -> bytes:
-        """What the process itself has said; empty if another process did. Raises TrainerGone."""
-        try:
-            data, about, _, _ = self._socket.recvmsg(1 << 16, socket.CMSG_SPACE(_UCRED.size))
-        except OSError as error:
-            raise self._gone() from error
-        if not data:
-            raise self._gone()
-        sender = _UCRED.unpack(about[0][2])[0] if about else 0
+    def _speaks(self, sender: int) -> bool:
+        """Return whether the process ``sender`` is the trainer itself."""
         # Before the trainer is ready no code of its user's has run there.
         if not self._speaker and is_below(sender, self._process.pid):
             if self._process.pid != sender:
                 with suppress(ProcessLookupError):
                     self._speaker_fd = os.pidfd_open(sender)
             self._speaker = sender
-        if sender == self._speaker:
-            return data
-        if sender not in self._impostors:
+        if sender != self._speaker and sender not in self._impostors:
             self._impostors.add(sender)
             log.warning("what process %d said for trainer %d is dropped", sender, self.pid)
-        return b""
+        return sender == self._speaker
 
     def _take_versions(self, ready: dict[str, Any]) -> None:
         """Take in what its environment has. Raises TrainerGone for another Penstock than ours."""
@@ -339,7 +320,7 @@ class Trainer:
         # A reader must notice the end before other files reuse the descriptors.
         with self.conversations.reading_alone(wait=True):
             self._process.close()
-            self._socket.close()
+            self._channel.close()
             if self._turns is not None:
                 self._turns.remove()
             with self._signalling:

@@ -1,4 +1,7 @@
-"""Messages between processes of one machine: lines of JSON over a socket, some with descriptors."""
+"""Messages between processes of one machine: lines of JSON over a socket, some with descriptors.
+
+Whoever asks for a process, its fork server, a worker and its trainer: all speak so.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,50 @@ import json
 import select
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-_PART = 1 << 16
 #: The most descriptors that come with one message: a process's standard input or its socket, a
 #: listening socket or a lock, and its log.
 _DESCRIPTORS = 3
+_PART = 1 << 16
 #: The kernel's ``struct ucred``: process, user, group.
 _UCRED = struct.Struct("iII")
 
 
-class Channel:
-    """One end of a stream socket. One thread at a time may use it, but for ``hang_up``."""
+class TooLong(ValueError):
+    """A line is longer than any message. It is the argument, as far as it came."""
 
-    def __init__(self, end: socket.socket) -> None:
+
+class Channel:
+    """One end of a stream socket. One thread at a time may receive, and one may send."""
+
+    def __init__(
+        self,
+        end: socket.socket,
+        *,
+        ended: int = -1,
+        speaks: Callable[[int], bool] | None = None,
+        longest: float = float("inf"),
+    ) -> None:
+        """``ended`` is a descriptor that becomes readable when the process at the other end has
+        ended, whoever else holds the socket open. ``speaks`` says by its process id whether a
+        process may speak; what others say is dropped. It needs SO_PASSCRED. None: whoever holds
+        the socket may. ``longest``: the most bytes of a line.
+        """
         self._socket = end
+        self._speaks = speaks
+        self._longest = longest
         self._received = b""
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+        self._may_end = ended >= 0
+        if self._may_end:
+            self._poll.register(ended, select.POLLIN)
 
     def fileno(self) -> int:
         return self._socket.fileno()
-
-    def limit(self, seconds: float) -> None:
-        """Let ``send`` fail, and ``receive`` return nothing, after ``seconds`` of silence."""
-        self._socket.settimeout(seconds)
 
     @property
     def peer(self) -> int:
@@ -39,24 +61,31 @@ class Channel:
         pid: int = _UCRED.unpack(credentials)[0]
         return pid
 
+    def limit(self, seconds: float) -> None:
+        """Let ``send`` fail, and ``receive`` return nothing, after ``seconds`` of silence."""
+        self._socket.settimeout(seconds)
+
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send one message. Raises OSError."""
         line = json.dumps(message).encode() + b"\n"
-        sent = socket.send_fds(self._socket, [line], descriptors)
-        if sent < len(line):  # to send nothing is an error where the other end has closed
-            self._socket.sendall(line[sent:])
+        # To send nothing is an error where the other end has closed.
+        sent = socket.send_fds(self._socket, [line], descriptors) if descriptors else 0
+        if sent < len(line):
+            self.send_line(line[sent:])
 
-    def hears(self, timeout: float | None, *others: int) -> bool:
-        """Return whether something comes, or the other end closes, within ``timeout`` seconds.
+    def send_line(self, line: bytes) -> None:
+        """Send a line of JSON, with its newline. Raises OSError."""
+        self._socket.sendall(line)
 
-        It is True as well once one of the descriptors ``others`` is readable. None: wait for ever.
+    def hears(self, timeout: float | None) -> bool:
+        """Return whether something comes within ``timeout`` seconds, or nothing ever will again.
+
+        None: wait for ever.
         """
-        if self._received:
-            return True
-        poll = select.poll()
-        for fd in (self._socket.fileno(), *others):
-            poll.register(fd, select.POLLIN)
-        return bool(poll.poll(None if timeout is None else timeout * 1000))
+        return b"\n" in self._received or bool(self._ready(timeout))
+
+    def _ready(self, timeout: float | None) -> list[int]:
+        return [fd for fd, _ in self._poll.poll(None if timeout is None else timeout * 1000)]
 
     def receive(self) -> tuple[dict[str, Any], list[int]]:
         """Return the next message and its descriptors.
@@ -64,17 +93,46 @@ class Channel:
         The message is empty if the other end has closed, or is silent for longer than ``limit``.
         """
         descriptors: list[int] = []
-        with suppress(ConnectionError, TimeoutError):
-            while b"\n" not in self._received:
-                part, received, _, _ = socket.recv_fds(self._socket, _PART, _DESCRIPTORS)
-                descriptors += received
-                if not part:
-                    break
-                self._received += part
-        if b"\n" not in self._received:
-            return {}, descriptors
+        try:
+            line = self.line(None, descriptors)
+        except (EOFError, ConnectionError, TimeoutError):
+            line = None
+        return ({} if line is None else json.loads(line)), descriptors
+
+    def line(self, timeout: float | None, descriptors: list[int] | None = None) -> bytes | None:
+        """Return the next line, and add to ``descriptors`` those that come; None if none comes.
+
+        None comes if nothing is said for ``timeout`` seconds. Raises EOFError where the other end
+        has closed, or its process has ended; OSError, and ``TooLong``.
+        """
+        while b"\n" not in self._received:
+            here = True  # or soon: receiving waits for it
+            if timeout is not None or self._may_end:
+                if not (ready := self._ready(timeout)):
+                    return None
+                here = self._socket.fileno() in ready  # what was said before the end comes first
+            part = self._part(descriptors) if here else b""
+            if part is None:
+                continue
+            if not part:
+                raise EOFError
+            self._received += part
+            if len(self._received) > self._longest and b"\n" not in part:
+                raise TooLong(self._received)
         line, _, self._received = self._received.partition(b"\n")
-        return json.loads(line), descriptors
+        return line
+
+    def _part(self, descriptors: list[int] | None) -> bytes | None:
+        """Receive some bytes; None if they are of a process that may not speak."""
+        if self._speaks is not None:
+            part, about, _, _ = self._socket.recvmsg(_PART, socket.CMSG_SPACE(_UCRED.size))
+            sender = _UCRED.unpack(about[0][2])[0] if about else 0
+            return part if not part or self._speaks(sender) else None
+        if descriptors is None:
+            return self._socket.recv(_PART)
+        part, received, _, _ = socket.recv_fds(self._socket, _PART, _DESCRIPTORS)
+        descriptors += received
+        return part
 
     def hang_up(self) -> None:
         """Close the connection for both ends. Whoever waits in ``receive`` returns."""

@@ -149,16 +149,11 @@ class Client:
         forked: str,
         *,
         heard: Callable[[dict[str, Any]], None] = lambda said: None,
-        ended: Sequence[int] = (),
     ) -> None:
-        """``forked`` is what it forks, in words. ``heard`` is told whatever it says.
-
-        A descriptor in ``ended`` becomes readable when the fork server has ended.
-        """
+        """``forked`` is what it forks, in words. ``heard`` is told whatever it says."""
         self._channel = channel
         self._forked = forked
         self._heard = heard
-        self._ended = ended
         self._refused = ""
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -170,12 +165,9 @@ class Client:
 
     def next(self, timeout: float) -> dict[str, Any]:
         """Return the next thing that it says; empty if there is none in time. Raises ``Gone``."""
-        if not self._channel.hears(timeout, *self._ended):
+        if not self._channel.hears(timeout):
             return {}
-        said: dict[str, Any] = {}
-        if self._channel.hears(0.0):
-            with suppress(OSError):
-                said, _ = self._channel.receive()
+        said, _ = self._channel.receive()
         if not said:
             raise Gone("it has ended")
         self._heard(said)

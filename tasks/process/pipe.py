@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import SystemConfig
 from . import forks
+from .channel import Channel
 from .energy import Metering
 from .lifeline import PIPE_CLOSED, end_all
 from .lines import line_of
@@ -266,7 +268,7 @@ class Pipe:
         """``metering`` measures this process. None: nothing is measured."""
         self.metering = metering or Metering(None)
         self._memory = PeakMemory()
-        self._socket = sock
+        self._channel = Channel(sock)
         forks.keep_from_children(sock)
         self._sending = threading.Lock()
         self._open: dict[tuple[str, int], Run] = {}
@@ -279,7 +281,7 @@ class Pipe:
         line = line_of({"op": op, **fields})
         try:
             with self._sending:
-                self._socket.sendall(line)
+                self._channel.send_line(line)
         except OSError as error:
             _end_if_closed_here(error)
             end_all()
@@ -290,8 +292,9 @@ class Pipe:
 
     def _read(self) -> None:
         try:
-            with self._socket.makefile("rb") as lines:
-                self._take(lines)
+            self._take(iter(partial(self._channel.line, None), None))
+        except EOFError:
+            pass  # a worker that is gone
         except OSError as error:
             _end_if_closed_here(error)  # else a killed worker has reset it; treat it as closed
         except Exception:

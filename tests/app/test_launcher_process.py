@@ -297,7 +297,7 @@ def test_a_trainer_whose_worker_is_gone_ends(node):
 
 def test_a_trainer_that_lives_on_when_its_socket_is_closed_is_not_blamed_for_our_signal(node):
     trainer = node.start(0, "a")
-    trainer._socket.shutdown(socket.SHUT_RD)  # it seems closed from here
+    trainer._channel._socket.shutdown(socket.SHUT_RD)  # it seems closed from here
     with pytest.raises(TrainerGone, match="closed file descriptors that it had not opened"):
         trainer.receive(PATIENCE)
 

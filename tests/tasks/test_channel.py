@@ -7,7 +7,7 @@ import socket
 import threading
 
 import pytest
-from penstock.tasks.process.channel import Channel
+from penstock.tasks.process.channel import Channel, TooLong
 
 
 @pytest.fixture
@@ -49,14 +49,33 @@ def test_an_end_that_is_closed_or_silent_says_nothing(ends):
     assert theirs.receive() == ({}, [])
 
 
-def test_another_descriptor_ends_the_wait(ends):
-    ours, _ = ends
+def test_what_a_process_says_before_its_end_comes_first_and_nothing_after_it():
     read, write = os.pipe()
-    os.write(write, b"x")
-    assert ours.hears(None, read)
-    assert not ours.hears(0.0)
+    ours, theirs = socket.socketpair()
+    with Channel(ours, ended=read) as here, theirs:
+        assert here.line(0.0) is None
+        theirs.sendall(b"last words\n")
+        os.close(write)
+        assert here.line(None) == b"last words"
+        with pytest.raises(EOFError):
+            here.line(None)
     os.close(read)
-    os.close(write)
+
+
+def test_what_may_not_speak_is_dropped_and_no_line_grows_for_ever():
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    heard = []
+    here = Channel(ours, speaks=lambda pid: heard.append(pid) or len(heard) > 1, longest=9)
+    with here, theirs:
+        theirs.sendall(b"nothing\n")
+        assert here.line(0.0) is None
+        theirs.sendall(b"a line\n")
+        assert here.line(None) == b"a line"
+        theirs.sendall(b"no end in sight")
+        with pytest.raises(TooLong, match="no end in sight"):
+            here.line(None)
+    assert set(heard) == {os.getpid()}
 
 
 def test_the_kernel_says_who_is_at_the_other_end(ends):
