@@ -2,8 +2,10 @@
 
 Read from the package's files by AST (``_package``), but for the epoch's way, which a real study
 shows (``_epoch_walk``), for what fails without an extension (``removable``), and for what pages say
-of figures (``measured``). A room is a folder with its ``.py`` files, ``__init__.py`` among them;
-the steps of the ledger's schema are no room. A chain's depth counts our own classes, its root as
+of figures (``measured``). Framings and relays are as ``_ways`` says.
+
+A room is a folder with its ``.py`` files, ``__init__.py`` among them; the steps of the ledger's
+schema are no room. A chain's depth counts our own classes, its root as
 one. Circles are of files, by imports of every kind. A function's lines run from ``def`` to its end.
 A function is over 60 lines where it has more without its docstring and is no pure declaration: one
 whose body only calls, assigns and returns, without a choice, a loop or a function of its own.
@@ -26,6 +28,7 @@ from benchmarks._epoch_walk import walk
 from benchmarks._package import Package
 from benchmarks._results import Run
 from benchmarks._seams import seams
+from benchmarks._ways import ways
 from benchmarks.measured import PAGE, Home
 
 #: Lines, without its docstring, above which a function is long.
@@ -66,7 +69,7 @@ def read(package: Package) -> dict[str, Any]:
 def measure(checkout: Checkout, epochs: int) -> dict[str, Any]:
     """All figures of a checkout, which are read from its files and seen in a study that it runs."""
     package = Package(checkout.root)
-    return read(package) | seams(package) | walk(checkout, epochs)
+    return read(package) | seams(package) | ways(package) | walk(checkout, epochs)
 
 
 def hunks(section: str) -> Iterator[tuple[str, str, str]]:
