@@ -47,8 +47,6 @@ KILL_TIMEOUT = 5.0
 #: The same for what is found by its mark, by those who have more to do than to wait.
 MARKED_TIMEOUT = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
-#: How many programs may stand between a started process and one that it has started.
-_DEEPEST = 64
 _numbers = count()
 
 
@@ -319,13 +317,9 @@ def count_children(pid: int) -> int:
 
 def is_below(pid: int, ancestor: int) -> bool:
     """Whether the process ``pid`` was started by ``ancestor``, or by what that one has started."""
-    seen = 0
-    try:
-        while pid > 1 and pid != ancestor and seen < _DEEPEST:
-            pid, seen = int(stat_fields(pid)[1]), seen + 1
-    except OSError:
-        return False
-    return pid == ancestor
+    with suppress(psutil.Error):
+        return pid == ancestor or ancestor in {each.pid for each in psutil.Process(pid).parents()}
+    return False
 
 
 def _runs(pid: int) -> bool:

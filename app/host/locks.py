@@ -29,7 +29,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...profiling.base.errors import BackendError, UsageError
@@ -235,19 +235,9 @@ def wait_gone(run: Path, name: str, timeout: float) -> bool:
         left = deadline - time.monotonic()
         if left <= 0:
             return False
-        # The holder's end wakes us. The short waits are for ids not yet written, and for a dead
-        # holder whose lock some other process still shares.
-        _wait_for_end(pid_of(run, name), min(left, 0.5))
+        # No pidfd tells: its holder may not have written its id, or share the lock with a child.
+        time.sleep(min(left, 0.005))
     return True
-
-
-def _wait_for_end(pid: int | None, timeout: float) -> None:
-    if pid is not None:
-        with suppress(ProcessLookupError), Pidfd.of(pid) as process:
-            if process.wait(timeout):
-                time.sleep(min(timeout, 0.001))
-            return
-    time.sleep(min(timeout, 0.01))
 
 
 def _lock_folder(fd: int) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...profiling.base.backoff import HEALTHY_AFTER
 from ...tasks.process.channel import Channel
 from ...tasks.process.fork_server import Client, Gone, Refused, Silent
 from ...tasks.process.lifeline import MARK_VARIABLE
@@ -47,8 +48,6 @@ IMPORT_TIMEOUT = 120.0
 LOCK_TIMEOUT = 30.0
 #: Seconds for a fork.
 FORK_TIMEOUT = 10.0
-#: Seconds after its start from which on a fork server that has ended is started again.
-RESTART_AFTER = 10.0
 #: What it imports until it says that it is up.
 START = "its start"
 
@@ -263,7 +262,7 @@ class ForkServer:
         if self._client is not None:
             self._client.close()
             self._client = None
-        late = time.monotonic() - self._started > RESTART_AFTER
+        late = time.monotonic() - self._started > HEALTHY_AFTER
         if (late or self._spoils(self._importing)) and not self._over:
             self._start()
 

@@ -126,7 +126,7 @@ def test_without_its_fork_server_a_trainer_is_a_new_program_and_the_next_is_fork
     first, _ = bench.run(segment(epoch_functions.never_loads, study="a"))
     os.kill(bench.server._process.pid, signal.SIGKILL)
     until(lambda: not bench.server._process.alive)
-    monkeypatch.setattr(fork_server, "RESTART_AFTER", 0.0)
+    monkeypatch.setattr(fork_server, "HEALTHY_AFTER", 0.0)
     second, heard = bench.run(segment(epoch_functions.never_loads, study="b"))
     assert heard[-1]["op"] == "epoch"
     assert first.alive, "it outlives the fork server"
@@ -150,7 +150,7 @@ def test_one_that_is_killed_while_nobody_needs_it_is_started_again_but_not_in_a_
     assert bench.server._process is None, "it had just been started"
     bench.server.tend()
     assert bench.server._process is None
-    monkeypatch.setattr(fork_server, "RESTART_AFTER", 0.0)
+    monkeypatch.setattr(fork_server, "HEALTHY_AFTER", 0.0)
     bench.run(segment(epoch_functions.never_loads, study="a"))
     assert bench.server._process.pid != before.pid
     before = lost()
