@@ -16,8 +16,6 @@ from pathlib import Path
 NAME = "penstock"
 #: The package's folders; ``__init__.py`` and ``__main__.py`` belong to it, too.
 FLOORS = ("app", "extensions", "profiling", "scheduler", "tasks")
-#: The folder of the ledger's migrations: a list that only grows, so its size does not count.
-STEPS = "versions"
 #: What a function does beyond declaring: it chooses, repeats, catches, or makes code of its own.
 ACTS = (
     ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.With,
@@ -67,7 +65,7 @@ class Package:
         found = defaultdict(list)
         for file in self.trees:
             room, _, name = file.rpartition("/")
-            if room and not room.endswith(f"/{STEPS}"):
+            if room:
                 found[room].append(name)
         return dict(found)
 

@@ -269,7 +269,6 @@ def test_the_graph_has_imports_of_every_kind_at_every_depth(tmp_path):
             "app/room/__init__.py": "",
             "app/room/deep.py": "def f():\n    from ...tasks.b import g",
             "app/room/other.py": "from ... import tasks\nfrom . import nothing",
-            "app/versions/r1.py": "",
             "tasks/__init__.py": "",
             "tasks/b.py": "if TYPE_CHECKING:\n    import penstock.tasks.c as c",
             "tasks/c.py": "from penstock.app import a",
@@ -279,7 +278,6 @@ def test_the_graph_has_imports_of_every_kind_at_every_depth(tmp_path):
     assert package.graph["app/room/other.py"] == {"tasks/__init__.py", "app/room/__init__.py"}
     assert package.circles == [("app/a.py", "app/room/deep.py", "tasks/b.py", "tasks/c.py")]
     assert package.rooms["app/room"] == ["__init__.py", "deep.py", "other.py"]
-    assert "app/versions" not in package.rooms
 
 
 def test_a_chain_of_classes_is_followed_over_files_and_other_names(tmp_path):

@@ -24,10 +24,7 @@ from benchmarks._package import FLOORS
 
 ROOT = Path(__file__).parent.parent
 #: Files that are programs, run as they are imported, or need a library that is optional.
-NOT_IMPORTED = (
-    "__main__.py",
-    "app/ledger/databases/migrations/",
-)
+NOT_IMPORTED = ("__main__.py",)
 
 PROGRAM = """
 import importlib, sys

@@ -57,8 +57,7 @@ DAMAGE_CHECK_INTERVAL = 30.0
 def main(settings: Settings) -> None:
     """Run the scheduler of this state folder until SIGTERM, or until it was idle for long."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Alembic logs every plug-in it loads, and psycopg logs consequences of errors that we log.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # psycopg logs consequences of errors that we log.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     cross_study = check_policy(settings.policy)
     settings.ensure_home()

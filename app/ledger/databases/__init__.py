@@ -1,1 +1,1 @@
-"""The databases that hold a ledger: tables, digests, SQLite, PostgreSQL, migrations."""
+"""The databases that hold a ledger: tables, digests, SQLite, PostgreSQL, older ledgers."""

@@ -159,7 +159,7 @@ def value(ask: Ask, statement: str) -> Any:
 
 
 def revision(database: Database, ask: Ask) -> str | None:
-    """The migration that the ledger is at; None before the first."""
+    """The number of the ledger's schema; None where there is none yet."""
     if not database.has_table(ask, "alembic_version"):
         return None
     version = value(ask, "SELECT version_num FROM alembic_version")

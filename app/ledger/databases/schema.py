@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-#: The migration whose result is exactly the tables of ``tables``.
+#: The number of the schema that ``tables`` defines.
 HEAD = "0015"
 
 #: The columns of some tables, in order.

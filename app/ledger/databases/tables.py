@@ -2,8 +2,11 @@
 
 Only ``history`` is not a projection: it outlives studies, all studies share it, and it stays short.
 
-Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text. A change
-here needs a migration in ``migrations/versions``, and its revision in ``schema.HEAD``.
+Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text.
+
+A change here needs the next number in ``schema.HEAD``. Only tables, indexes, and columns that may
+be NULL or have a ``server_default`` are ever added: a ledger of an older version gets what it lacks
+(``upkeep.migrate``), whichever that is.
 
 ``INTEGER`` (64 bits) and ``TEXT`` (ordered by code points) are the same on both databases.
 """
@@ -19,6 +22,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    String,
     Table,
     Text,
     UniqueConstraint,
@@ -219,3 +223,7 @@ WRITER = Table(
     Column("schema", TEXT, nullable=False),
     _digest(),
 )
+
+#: One row: the ledger's ``HEAD``. Its name is that of Alembic's table, which made the schema until
+#: 0.2. It has no digest, so it is not of ``METADATA``.
+REVISION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))

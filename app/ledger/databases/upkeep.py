@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, delete, event, func, insert, select
+from sqlalchemy import Connection, Engine, delete, event, func, insert, inspect, select, update
+from sqlalchemy.schema import CreateColumn
 
 from .base import (
     Database,
@@ -19,7 +20,7 @@ from .base import (
 from .digests import fault, faults, seal, seal_all
 from .row_digest import NONE
 from .schema import HEAD
-from .tables import EVENT, STUDY, WRITER
+from .tables import EVENT, METADATA, REVISION, STUDY, WRITER
 
 
 def begin_by(engine: Engine, words: str) -> Engine:
@@ -35,8 +36,7 @@ def begin_by(engine: Engine, words: str) -> Engine:
 def migrate(database: Database, connection: Connection) -> None:
     """Bring the ledger to ``HEAD`` in one transaction, and record this version as its writer.
 
-    Alembic is imported only when there is a step to run. Raises LedgerDamaged, and LedgerRefused
-    for a ledger of a newer version.
+    Raises LedgerDamaged, and LedgerRefused for a ledger of a newer version.
     """
     with connection.begin():
         if found := database.structure_fault(asking(connection)):
@@ -44,13 +44,13 @@ def migrate(database: Database, connection: Connection) -> None:
         at = revision(database, asking(connection))
         if at is None:
             check_empty(database, asking(connection))
+            METADATA.create_all(connection, checkfirst=False)
+            REVISION.create(connection)
+            connection.execute(insert(REVISION).values(version_num=HEAD))
         elif at != HEAD:
             check_not_newer(database, asking(connection), at)
-        if at != HEAD:
-            from .migrations.run import upgrade
-
             _check_rows(database, connection)  # else damage would have a right digest from now on
-            upgrade(connection, HEAD)
+            _extend(connection)
             seal_all(connection)
         row = {"version": installed(), "schema": HEAD}
         seal(WRITER, [row], NONE)
@@ -60,6 +60,21 @@ def migrate(database: Database, connection: Connection) -> None:
                 raise database.damaged(wrong)
             connection.execute(delete(WRITER))
             connection.execute(insert(WRITER), [row])
+
+
+def _extend(connection: Connection) -> None:
+    """Add the tables, columns and indexes that an older ledger lacks."""
+    METADATA.create_all(connection)
+    inspector = inspect(connection)
+    for table in METADATA.tables.values():
+        there = {column["name"] for column in inspector.get_columns(table.name)}
+        for column in table.c:
+            if column.name not in there:
+                added = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {added}")
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+    connection.execute(update(REVISION).values(version_num=HEAD))
 
 
 def verify(database: Database, connection: Connection) -> Newest:

@@ -1,1 +1,0 @@
-"""The ledger's schema as Alembic migrations: ``run`` runs the steps in ``versions``."""

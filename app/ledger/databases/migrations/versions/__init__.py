@@ -1,1 +1,0 @@
-"""One module per migration: ``r<revision>_<what>.py``."""
