@@ -1,11 +1,14 @@
 """Messages between processes of one machine: lines of JSON over a socket, some with descriptors.
 
-Whoever asks for a process, its fork server, a worker and its trainer: all speak so.
+Whoever asks for a process, its fork server, a worker and its trainer: all speak so. The kernel may
+hand over the descriptors of a message with the bytes of one before it, so a message says how many
+are its own.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import struct
@@ -16,6 +19,7 @@ from typing import Any, Self
 #: The most descriptors that come with one message: a process's standard input or its socket, a
 #: listening socket or a lock, and its log.
 _DESCRIPTORS = 3
+_COUNT = "descriptors"
 _PART = 1 << 16
 #: The kernel's ``struct ucred``: process, user, group.
 _UCRED = struct.Struct("iII")
@@ -45,6 +49,8 @@ class Channel:
         self._speaks = speaks
         self._longest = longest
         self._received = b""
+        #: Those that have come, and whose message was not received yet.
+        self._descriptors: list[int] = []
         self._poll = select.poll()
         self._poll.register(end, select.POLLIN)
         self._may_end = ended >= 0
@@ -67,7 +73,8 @@ class Channel:
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send one message. Raises OSError."""
-        line = json.dumps(message).encode() + b"\n"
+        counted = {**message, _COUNT: len(descriptors)} if descriptors else message
+        line = json.dumps(counted).encode() + b"\n"
         # To send nothing is an error where the other end has closed.
         sent = socket.send_fds(self._socket, [line], descriptors) if descriptors else 0
         if sent < len(line):
@@ -92,17 +99,19 @@ class Channel:
 
         The message is empty if the other end has closed, or is silent for longer than ``limit``.
         """
-        descriptors: list[int] = []
         try:
-            line = self.line(None, descriptors)
+            line = self.line(None, descriptors=True)
         except (EOFError, ConnectionError, TimeoutError):
-            line = None
-        return ({} if line is None else json.loads(line)), descriptors
+            return {}, []
+        message = json.loads(line or b"{}")
+        count = message.pop(_COUNT, 0) if isinstance(message, dict) else 0
+        descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+        return message, descriptors
 
-    def line(self, timeout: float | None, descriptors: list[int] | None = None) -> bytes | None:
-        """Return the next line, and add to ``descriptors`` those that come; None if none comes.
+    def line(self, timeout: float | None, *, descriptors: bool = False) -> bytes | None:
+        """Return the next line; None if nothing is said for ``timeout`` seconds.
 
-        None comes if nothing is said for ``timeout`` seconds. Raises EOFError where the other end
+        Without ``descriptors``, those that come are dropped. Raises EOFError where the other end
         has closed, or its process has ended; OSError, and ``TooLong``.
         """
         while b"\n" not in self._received:
@@ -122,16 +131,16 @@ class Channel:
         line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _part(self, descriptors: list[int] | None) -> bytes | None:
+    def _part(self, descriptors: bool) -> bytes | None:
         """Receive some bytes; None if they are of a process that may not speak."""
         if self._speaks is not None:
             part, about, _, _ = self._socket.recvmsg(_PART, socket.CMSG_SPACE(_UCRED.size))
             sender = _UCRED.unpack(about[0][2])[0] if about else 0
             return part if not part or self._speaks(sender) else None
-        if descriptors is None:
+        if not descriptors:
             return self._socket.recv(_PART)
         part, received, _, _ = socket.recv_fds(self._socket, _PART, _DESCRIPTORS)
-        descriptors += received
+        self._descriptors += received
         return part
 
     def hang_up(self) -> None:
@@ -140,7 +149,10 @@ class Channel:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        """Close this end, and descriptors that came with no whole message."""
         self._socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
     def __enter__(self) -> Self:
         return self

@@ -25,6 +25,34 @@ def test_messages_that_come_together_are_told_apart(ends):
     assert not theirs.hears(0.0)
 
 
+def test_descriptors_stay_with_their_message_whatever_stands_before_it(ends):
+    ours, theirs = ends
+    read, write = os.pipe()
+    sent = [[], [write], [], [read, write], [read]]
+    for n, descriptors in enumerate(sent):
+        ours.send({"n": n}, descriptors)
+    for n, descriptors in enumerate(sent):
+        message, received = theirs.receive()
+        assert message == {"n": n}
+        assert [*map(os.fstat, received)] == [*map(os.fstat, descriptors)]
+        for fd in received:
+            os.close(fd)
+    os.close(read)
+    os.close(write)
+
+
+def test_descriptors_without_a_whole_message_are_closed(ends):
+    ours, theirs = ends
+    read, write = os.pipe()
+    socket.send_fds(ours._socket, [b'{"half": '], [write])
+    os.close(write)
+    ours.hang_up()
+    assert theirs.receive() == ({}, [])
+    theirs.close()
+    assert os.read(read, 1) == b"", "nobody holds the other end of the pipe"
+    os.close(read)
+
+
 def test_a_message_longer_than_any_buffer_comes_with_its_descriptors(ends):
     ours, theirs = ends
     read, write = os.pipe()
