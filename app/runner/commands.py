@@ -47,7 +47,7 @@ from ...scheduler.strategies.registry import make_strategy
 from ...tasks.contracts.by_value import is_by_value
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY, reply_name
-from ..common.validation import finite, whole
+from ..common.validation import finite, one_of, whole
 from ..extensions import check_extended, of_ends
 from ..ledger.codec import decode, spec_from_json
 from ..optuna_bridge.plain_attributes import only_listed
@@ -324,9 +324,7 @@ def _check_plan(plan: StrategySpec) -> None:
     if plan.max_epochs is not None:
         whole("strategy.max_epochs", plan.max_epochs, low=1)
     for name in ("quantile", "resample", "risk"):
-        share = getattr(plan, name)
-        if not 0 <= finite(f"strategy.{name}", share) <= 1:
-            raise UsageError.refuse(f"strategy.{name}", share, "0 to 1")
+        finite(f"strategy.{name}", getattr(plan, name), "0 to 1", 0, 1)
 
 
 def _check_known(spec: StudySpec) -> None:
@@ -340,8 +338,7 @@ def _check_known(spec: StudySpec) -> None:
         *(("direction", each.direction, DIRECTIONS) for each in spec.objectives),
         ("sampler", spec.sampler, (*SAMPLERS, LOCAL, OWN)),
     ):
-        if value not in known:
-            raise UsageError.refuse(field, value, ", ".join(known))
+        one_of(field, value, known)
     if spec.hosted and (spec.tools is None or not is_by_value(spec.tools.target)):
         raise UsageError.refuse("tools", spec.tools, "a sampler by value")
     whole("n_trials", spec.n_trials, low=0 if spec.local else 1)

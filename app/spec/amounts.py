@@ -25,19 +25,12 @@ ENERGY_ALLOWED = "a weight of energy, 0 (time alone) to 1 (energy alone)"
 
 def check_weight(value: Any, field: str = "weight") -> float:
     """``value`` as a weight; UsageError if it is not a number in the range."""
-    allowed = f"a number from {LOWEST:g} to {HIGHEST:g}"
-    number = finite(field, value, allowed)
-    if not LOWEST <= number <= HIGHEST:
-        raise UsageError.refuse(field, value, allowed)
-    return number
+    return finite(field, value, f"a number from {LOWEST:g} to {HIGHEST:g}", LOWEST, HIGHEST)
 
 
 def check_priority(value: Any, field: str = "priority") -> int:
     """``value`` as a priority; UsageError if it is not a whole number in the range."""
-    number = whole(field, value, low=-MAX_PRIORITY)
-    if number > MAX_PRIORITY:
-        raise UsageError.refuse(field, value, f"a whole number, {-MAX_PRIORITY} to {MAX_PRIORITY}")
-    return number
+    return whole(field, value, -MAX_PRIORITY, MAX_PRIORITY)
 
 
 def check_metered(weight: float, devices: Iterable[Device]) -> None:

@@ -25,7 +25,7 @@ from ...scheduler.model.study import (
     StudySpec,
 )
 from ...tasks.contracts.code import Reference, refer, with_imports, working_folder
-from ..common.validation import whole
+from ..common.validation import one_of, whole
 from ..extensions import FIELDS, check_extended, checked, names
 from .amounts import ENERGY_ALLOWED, ENERGY_FIELD
 from .conditions import parse_conditions
@@ -93,12 +93,9 @@ def make_plan(
         if name in ONE_OBJECTIVE:
             able = ", ".join(each for each in SAMPLERS if each not in ONE_OBJECTIVE)
             raise UsageError.refuse("sampler", name, f"{able} with several objectives")
-    if seeding not in SEEDING:
-        raise UsageError.refuse("seeding", seeding, " or ".join(SEEDING))
+    one_of("seeding", seeding, SEEDING, " or ".join(SEEDING))
     checked("seeding", seeding, "seeding")
     check_prefixes(options, seeding)
-    if fuse not in FUSE:
-        raise UsageError.refuse("fuse", fuse, " or ".join(FUSE))
     resources = settled("resources", Resources, resources).with_width()
     tuning = settled("system", SystemTuning, system)
     if resources.exactness != "statistical":
@@ -112,7 +109,7 @@ def make_plan(
         seed=whole("seed", seed, low=0),
         seeding=seeding,
         replicates=check_replicates(seeding, replicates),
-        fuse=fuse,
+        fuse=one_of("fuse", fuse, FUSE, " or ".join(FUSE)),
         further=further,
         constraints=parse_constraints(constraints),
         resources=resources,
@@ -144,9 +141,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     contract = contract_of(code)
     referred = referred or refer_to(code)
     target, path, digest, _ = referred
-    argv, cwd = tuple(map(str, sys.argv)), working_folder()
-    _check_text(path, target)
-    _check_surroundings(argv, cwd)
+    surroundings = _surroundings(path, target)
     checked, conditions = _space(plan, contract, space)
     is_own = plan.sampler == LOCAL
     strategy = plan.strategy or StrategySpec()
@@ -162,12 +157,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     if contract == "torch":
         _check_shards(plan.resources.shards, checked, code.batch_size)
     batch_size = code.batch_size if contract == "torch" else None
-    groups: dict[str, Any] = {
-        **stored(plan.resources.of_contract(contract)),
-        **stored(plan.limits),
-        **stored(plan.system),
-        **stored(plan.share),
-    }
+    groups = _groups(plan, contract)
     if (
         contract != "torch"
         or strategy.supernet is not None
@@ -195,10 +185,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         further=plan.further,
         constraints=plan.constraints,
         conditions=conditions,
-        argv=argv,
-        cwd=cwd,
         environment=plan.environment,
         evidence=True,
+        **surroundings,
         **groups,
     )
     check_replicated(made)
@@ -208,29 +197,34 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     return made
 
 
+def _groups(plan: StudyPlan, contract: str) -> dict[str, Any]:
+    """The fields of ``StudySpec`` that the groups of options give for code of this contract."""
+    groups = (plan.resources.of_contract(contract), plan.limits, plan.system, plan.share)
+    return {name: value for group in groups for name, value in stored(group).items()}
+
+
 def refer_to(code: Any) -> Reference:
     """How trainers find ``code``. UsageError for what no trainer can run."""
     return refer(code, runs_anew=contract_of(code) == "objective")
 
 
-def _check_surroundings(argv: tuple[str, ...], cwd: str) -> None:
-    """Refuse what is not valid text in the command line and the name of the working directory."""
-    for field, texts in (("sys.argv", argv), ("the working directory", (cwd,))):
-        for text in texts:
-            if text.encode("utf-8", "replace").decode() != text:
-                shown = os.fsencode(text).decode("utf-8", "backslashreplace")
-                raise UsageError.refuse(field, shown, "text in UTF-8, which is sent to trainers")
+def _surroundings(path: str, target: str) -> dict[str, Any]:
+    """Return the command line and the working directory, as ``StudySpec`` has them.
 
-
-def _check_text(path: str, target: str) -> None:
-    """Refuse code whose path is not valid text: messages and the ledger hold text only."""
-    for path_part in (path, target.rpartition(":")[0]):
-        if path_part.encode("utf-8", "replace").decode() != path_part:
-            shown = os.fsencode(path_part).decode("utf-8", "backslashreplace")
+    Refuse what is no text in them, and code with such a ``path``: messages and the ledger hold text
+    only.
+    """
+    argv, cwd = tuple(map(str, sys.argv)), working_folder()
+    code = f"the path of {target.rpartition(':')[2]}"
+    texts = [(code, path), (code, target.rpartition(":")[0]), ("the working directory", cwd)]
+    for field, text in (*texts, *(("sys.argv", each) for each in argv)):
+        if text.encode("utf-8", "replace").decode() != text:
+            shown = os.fsencode(text).decode("utf-8", "backslashreplace")
             raise UsageError(
-                f"{target.rpartition(':')[2]} is in {shown}, a path that is not UTF-8 and cannot"
-                " be sent to a trainer: rename that folder or file, or copy the code elsewhere"
+                f"{field} is {shown}, which is not UTF-8 and cannot be sent to a trainer: rename"
+                " that folder or file, or copy the code elsewhere"
             )
+    return {"argv": argv, "cwd": cwd}
 
 
 def make_asked_spec(study: str, name: str, objectives: tuple[Objective, ...]) -> StudySpec:
@@ -264,9 +258,6 @@ def make_local_spec(
 
     ``kinds`` are the names of the classes of ``sampler`` and ``pruner``, to be shown.
     """
-    _check_text(code.path, code.target)
-    argv, cwd = tuple(map(str, sys.argv)), working_folder()
-    _check_surroundings(argv, cwd)
     made = StudySpec(
         id=study,
         name=name,
@@ -281,18 +272,11 @@ def make_local_spec(
         sampler_options=json.dumps(dict(kinds)),
         seed=plan.seed,
         seeding=plan.seeding,
-        argv=argv,
-        cwd=cwd,
         tools=Code(*tools[:3]),
         environment=plan.environment,
         evidence=True,
-        **{
-            **stored(plan.resources.of_contract("objective")),
-            **stored(plan.limits),
-            **stored(plan.system),
-            **stored(plan.share),
-            "system": "off",
-        },
+        **_surroundings(code.path, code.target),
+        **{**_groups(plan, "objective"), "system": "off"},
     )
     check_extended(made)
     return made

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import Objective, StrategySpec
-from ..common.validation import finite
+from ..common.validation import finite, one_of
 
 DIRECTIONS = ("minimize", "maximize")
 
@@ -84,9 +84,7 @@ def _direction(field: str, value: Any) -> str:
     """``value``, which may also be Optuna's ``StudyDirection``, as a word."""
     value = getattr(value, "name", value)
     value = value.lower() if isinstance(value, str) else value
-    if value not in DIRECTIONS:
-        raise UsageError.refuse(field, value, " or ".join(DIRECTIONS))
-    return str(value)
+    return str(one_of(field, value, DIRECTIONS, " or ".join(DIRECTIONS)))
 
 
 def _metric(field: str, value: Any) -> str | None:

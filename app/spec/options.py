@@ -22,7 +22,7 @@ from ...scheduler.model.study import (
     StudySpec,
 )
 from ..common.text import near
-from ..common.validation import seconds, whole
+from ..common.validation import one_of, seconds, whole
 from ..extensions import FIELDS, checked, end_of, is_default
 from .amounts import check_priority, check_weight
 
@@ -96,9 +96,8 @@ class Resources(_Group):
         if memory is not None:
             memory = whole("resources.memory", memory, low=LEAST_MEMORY)
         for name, known in (("exactness", EXACTNESS), ("on_signature_change", ON_SIGNATURE_CHANGE)):
-            if getattr(self, name) not in (None, *known):
-                allowed = f"{', '.join(known)} or None"
-                raise UsageError.refuse(f"resources.{name}", getattr(self, name), allowed)
+            allowed = f"{', '.join(known)} or None"
+            one_of(f"resources.{name}", getattr(self, name), (None, *known), allowed)
         return {"max_width": width, "shards": shards, "memory": memory}
 
     def with_width(self) -> Resources:
@@ -203,8 +202,7 @@ class SystemTuning(_Group):
 
     def _checked(self) -> dict[str, Any]:
         """Check what needs no extension. ``check_exact`` refuses what the exactness forbids."""
-        if self.mode not in SYSTEM:
-            raise UsageError.refuse("system.mode", self.mode, ", ".join(SYSTEM))
+        one_of("system.mode", self.mode, SYSTEM)
         own = (name for name in ("knobs", "energy_weight", "probing"))
         if self.mode != "tune" and all(is_default(name, getattr(self, name)) for name in own):
             return {}
@@ -264,7 +262,7 @@ def form(kind: type[Any]) -> str:
     return f"penstock.{kind.__name__}({', '.join(f'{each.name}=' for each in fields(kind))})"
 
 
-def stored(group: Group) -> dict[str, Any]:
+def stored(group: Resources | Limits | SystemTuning | Share) -> dict[str, Any]:
     """The fields of ``StudySpec`` that a group gives."""
     return {_stored_name(each): getattr(group, each.name) for each in fields(group)}
 

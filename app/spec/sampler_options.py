@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...profiling.base.pieces import later_piece
 from ...scheduler.model.study import Condition
-from ..common.validation import finite, whole
+from ..common.validation import finite, flag, one_of, whole
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
 #: The sampler of a study whose sampler is Optuna's object, beside its objective.
@@ -27,43 +28,34 @@ UNCONDITIONAL = ("gp", "cmaes")
 _WITH_SPACE = {"grid": "choices", "cmaes": "Float or Int", "evolution": "parameters"}
 
 
-def _flag(field: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise UsageError.refuse(field, value, "True or False")
-
-
-def _share(field: str, value: Any) -> None:
-    if not 0 <= finite(field, value, "0 to 1") <= 1:
-        raise UsageError.refuse(field, value, "0 to 1")
-
-
-def _least(low: int) -> Callable[[str, Any], object]:
-    return lambda field, value: whole(field, value, low=low)
-
-
+_SHARE = partial(finite, allowed="0 to 1", low=0, high=1)
 #: The options of each sampler, each with its check.
 _OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
     "tpe": {
-        "n_startup_trials": _least(0),
-        "n_ei_candidates": _least(1),
-        "multivariate": _flag,
-        "constant_liar": _flag,
+        "n_startup_trials": partial(whole, low=0),
+        "n_ei_candidates": partial(whole, low=1),
+        "multivariate": flag,
+        "constant_liar": flag,
     },
-    "gp": {"n_startup_trials": _least(1), "deterministic_objective": _flag},
+    "gp": {"n_startup_trials": partial(whole, low=1), "deterministic_objective": flag},
     "cmaes": {
-        "n_startup_trials": _least(1),
-        "popsize": _least(2),
-        "use_separable_cma": _flag,
-        "with_margin": _flag,
-        "lr_adapt": _flag,
+        "n_startup_trials": partial(whole, low=1),
+        "popsize": partial(whole, low=2),
+        "use_separable_cma": flag,
+        "with_margin": flag,
+        "lr_adapt": flag,
     },
     "nsga2": {
-        "population_size": _least(2),
-        "mutation_prob": _share,
-        "crossover_prob": _share,
-        "swapping_prob": _share,
+        "population_size": partial(whole, low=2),
+        "mutation_prob": _SHARE,
+        "crossover_prob": _SHARE,
+        "swapping_prob": _SHARE,
     },
-    "evolution": {"population_size": _least(2), "sample_size": _least(1), "prefix_bias": _share},
+    "evolution": {
+        "population_size": partial(whole, low=2),
+        "sample_size": partial(whole, low=1),
+        "prefix_bias": _SHARE,
+    },
 }
 #: Variants of CMA-ES; at most one can be chosen.
 _FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
@@ -138,8 +130,7 @@ def own_options(sampler: object) -> str:
 
 def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
     """A sampler's options as JSON. Raises UsageError naming the sampler or the option."""
-    if sampler not in SAMPLERS:
-        raise UsageError.refuse("sampler", sampler, ", ".join(SAMPLERS))
+    one_of("sampler", sampler, SAMPLERS)
     known = _OPTIONS.get(sampler, {})
     for name, value in options.items():
         field = f"sampler.{name}"

@@ -18,7 +18,7 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import Condition, Scalar
 from ..common.plain import plain
-from ..common.validation import finite, whole
+from ..common.validation import finite, flag, whole
 from .conditions import is_active
 
 #: A space as ``StudySpec`` holds it.
@@ -334,9 +334,7 @@ def _check_range(kind: str, low: float, high: float) -> None:
 
 
 def _check_log(kind: str, log: Any, low: float, *, floor: str) -> None:
-    if not isinstance(log, bool):
-        raise UsageError.refuse(f"{kind}.log", log, "True or False")
-    if log and low <= 0:
+    if flag(f"{kind}.log", log) and low <= 0:
         raise UsageError.refuse(f"{kind}.low", low, f"{floor} where log=True")
 
 

@@ -5,12 +5,13 @@ Each function checks its arguments and returns the ``StrategySpec`` that is part
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import StrategySpec
-from ..common.validation import whole
+from ..common.validation import ABOVE_0, finite, flag, whole
 
 
 def FullBudget(epochs: int | None = None) -> StrategySpec:  # noqa: N802 - reads as the value it is
@@ -63,10 +64,8 @@ def Hyperband(  # noqa: N802 - as above
     With ``overlap`` the next one begins as soon as a slot is idle; otherwise it begins when the one
     before is over. With ``sampler="bohb"`` the two are BOHB and synchronous BOHB.
     """
-    if not isinstance(overlap, bool):
-        raise UsageError.refuse("Hyperband.overlap", overlap, "True or False")
     spec = _halving("hyperband", "Hyperband", min_epochs, max_epochs, eta)
-    return replace(spec, overlap=overlap, proportional=True)
+    return replace(spec, overlap=flag("Hyperband.overlap", overlap), proportional=True)
 
 
 def PBT(  # noqa: N802 - as above
@@ -89,22 +88,14 @@ def PBT(  # noqa: N802 - as above
     high = whole("PBT.max_epochs", max_epochs, low=1)
     if low > high:
         raise UsageError.refuse("PBT.interval", low, f"at most max_epochs = {high}")
-    if isinstance(quantile, bool) or not isinstance(quantile, (int, float)):
-        raise UsageError.refuse("PBT.quantile", quantile, "above 0 and at most 0.5")
-    if not 0 < quantile <= 0.5:
-        raise UsageError.refuse("PBT.quantile", quantile, "above 0 and at most 0.5")
-    if isinstance(resample, bool) or not isinstance(resample, (int, float)):
-        raise UsageError.refuse("PBT.resample", resample, "0 to 1")
-    if not 0 <= resample <= 1:
-        raise UsageError.refuse("PBT.resample", resample, "0 to 1")
     if isinstance(explore, str) or not all(isinstance(name, str) for name in explore or ()):
         raise UsageError.refuse("PBT.explore", explore, "a list of parameters' names, or None")
     return StrategySpec(
         "pbt",
         high,
         low,
-        quantile=float(quantile),
-        resample=float(resample),
+        quantile=finite("PBT.quantile", quantile, "above 0 and at most 0.5", ABOVE_0, 0.5),
+        resample=finite("PBT.resample", resample, "0 to 1", 0, 1),
         explore=None if explore is None else tuple(explore),
     )
 
@@ -127,9 +118,9 @@ def CurveStopping(  # noqa: N802 - as above
     fitted probability that it ends above the best fully trained trial is less than ``risk`` (above
     0, below 1).
     """
-    if isinstance(risk, bool) or not isinstance(risk, (int, float)) or not 0 < risk < 1:
-        raise UsageError.refuse("CurveStopping.risk", risk, "above 0 and below 1")
-    return replace(_rule("curve", "CurveStopping", max_epochs, every), risk=float(risk))
+    below = math.nextafter(1.0, 0.0)
+    found = finite("CurveStopping.risk", risk, "above 0 and below 1", ABOVE_0, below)
+    return replace(_rule("curve", "CurveStopping", max_epochs, every), risk=found)
 
 
 def _rule(name: str, shown: str, max_epochs: int, every: int) -> StrategySpec:

@@ -15,6 +15,7 @@ from ...scheduler.model.study import StrategySpec
 from ...tasks.contracts.by_value import PICKLES_CODE
 from ...tasks.objectives.study import OwnStudy
 from ..common.text import closest
+from ..common.validation import flag
 from ..host.settings import Settings
 from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
@@ -159,8 +160,7 @@ def create_study(
         environment=script_run().environment if environment is None else environment,
     )
     name = check_name(study_name)
-    if not isinstance(load_if_exists, bool):
-        raise UsageError.refuse("load_if_exists", load_if_exists, "True or False")
+    flag("load_if_exists", load_if_exists)
     settings, tools = load_settings(), _tools(plan)
     # A trainer may arrive here by importing the user's script: it needs only the code.
     if in_trainer():

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...app.common.validation import finite
+from ...app.common.validation import ABOVE_0, finite, one_of
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import AT_LIMIT, POINT_IN_TIME, deadline_of
 from .limits import unaccountable
@@ -24,11 +24,7 @@ _AMOUNTS = {"device_hours": "device-hours", "kwh": "kilowatt-hours", "money": "m
 def _amount(unit: str, field: str, value: Any) -> float | None:
     if value is None:
         return None
-    allowed = f"{unit} above 0, or None"
-    number = finite(field, value, allowed)
-    if number <= 0:
-        raise UsageError.refuse(field, value, allowed)
-    return number
+    return finite(field, value, f"{unit} above 0, or None", ABOVE_0)
 
 
 def _deadline(field: str, value: Any) -> float | None:
@@ -50,16 +46,11 @@ def _deadline(field: str, value: Any) -> float | None:
         if seconds_since < POINT_IN_TIME:
             raise UsageError.refuse(field, str(value), allowed)
         return seconds_since
-    number = finite(field, moment, allowed)
-    if number <= 0:
-        raise UsageError.refuse(field, value, allowed)
-    return number
+    return finite(field, moment, allowed, ABOVE_0)
 
 
 def _at_limit(field: str, value: Any) -> str:
-    if value not in AT_LIMIT:
-        raise UsageError.refuse(field, value, ", ".join(AT_LIMIT))
-    return str(value)
+    return str(one_of(field, value, AT_LIMIT))
 
 
 #: The check of each field: it takes the field's name, for messages, and a user's value, and returns

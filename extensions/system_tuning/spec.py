@@ -31,9 +31,7 @@ def check_group(tuning: SystemTuning) -> dict[str, Any]:
 
 def check_energy_weight(weight: object, mode: str, probing: str) -> float:
     """Return ``weight``, checked. Raises UsageError where no choice could depend on it."""
-    found = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED)
-    if not 0 <= found <= 1:
-        raise UsageError.refuse(ENERGY_FIELD, weight, ENERGY_ALLOWED)
+    found = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED, 0, 1)
     if found and mode == "off":
         raise UsageError.refuse(ENERGY_FIELD, weight, '0 with mode="off", which chooses nothing')
     if found and PROBING[probing].by_epoch:

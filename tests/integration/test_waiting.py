@@ -105,8 +105,9 @@ def test_code_under_a_path_that_is_no_utf_8(tmp_path):
     path = script(tmp_path, "1").rename(os.fsdecode(folder + b"/study.py"))
     path.write_text(path.read_text().replace("submission.refer_to = refer_to", ""))
     said = site.penstock("run", path, status=2)
-    assert "objective is in " in said
-    assert "caf\\xe9, a path that is not UTF-8" in said
+    assert "the path of objective is " in said
+    assert "which is not UTF-8" in said
+    assert "caf\\xe9" in said
     assert "rename that folder" in said
     assert not (site.settings.home / "run").exists(), "nothing was started"
 
