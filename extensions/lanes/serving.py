@@ -22,7 +22,7 @@ from .turn_page import TurnPage
 from .turns import Turn, Turns
 
 #: Knobs that are settings of the whole process, or of the machine.
-PROCESS_KNOBS = frozenset({"threads", "affinity", "cpu_frequency", "gpu_power"})
+PROCESS_KNOBS = frozenset({"threads", "affinity"})
 
 
 def serve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...profiling.knobs.knobs import KNOBS
+from ...profiling.knobs.knobs import OFFERED
 
 #: The kinds of reports of the trainer's end.
 REPORTED = ("windows", "profiled")
@@ -10,5 +10,5 @@ REPORTED = ("windows", "profiled")
 
 def finding() -> tuple[str, str]:
     """Return what ``penstock doctor`` says of this node: a name, and words."""
-    untried = ", ".join(knob.name for knob in KNOBS.values() if knob.untried)
-    return "knobs", f"{len(KNOBS)}; never run on such hardware: {untried}"
+    untried = ", ".join(knob.name for knob in OFFERED.values() if knob.untried)
+    return "knobs", f"{len(OFFERED)}; never run on such hardware: {untried}"

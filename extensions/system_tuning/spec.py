@@ -25,7 +25,7 @@ def check_group(tuning: SystemTuning) -> dict[str, Any]:
         allowed = 'None with mode="off", which sets no knob'
         raise UsageError.refuse("system.knobs", tuning.knobs, allowed)
     weight = check_energy_weight(tuning.energy_weight, mode, tuning.probing)
-    knobs = check_knobs(tuning.knobs, weight, probes=mode == "tune")
+    knobs = check_knobs(tuning.knobs, probes=mode == "tune")
     return {"knobs": knobs, "energy_weight": weight}
 
 

@@ -54,10 +54,11 @@ class Knob:
     #: Whether it is tuned only if the user names it: it costs much to try, changes more than the
     #: last bits, seldom gains, or belongs to the machine.
     named: bool = False
-    #: Whether it saves energy, never time.
-    saves: bool = False
     #: Whether it never ran on hardware that has it, but only against stand-ins.
     untried: bool = False
+    #: Whether only studies of 0.2 have it. Their ledgers are replayed with it, and trainers refuse
+    #: such a configuration as one that cannot be run.
+    gone: bool = False
 
 
 def _fewer_threads(slot_class: SlotClass) -> tuple[Value, ...]:
@@ -105,8 +106,7 @@ KNOBS = {
             "the system's",
             _percent("cpu"),
             named=True,
-            saves=True,
-            untried=True,
+            gone=True,
         ),
         Knob(
             "gpu_power",
@@ -114,8 +114,7 @@ KNOBS = {
             "the driver's",
             _percent("cuda"),
             named=True,
-            saves=True,
-            untried=True,
+            gone=True,
         ),
         Knob("compile", "rounding", "off", lambda _: (True,), named=True),
         Knob("autocast", "numerics", "off", lambda _: ("bfloat16",), named=True),
@@ -125,13 +124,14 @@ KNOBS = {
 }
 
 
-def check_knobs(
-    names: Iterable[str] | None, energy_weight: float, *, probes: bool
-) -> tuple[str, ...] | None:
+#: The knobs that there are, by name.
+OFFERED = {name: knob for name, knob in KNOBS.items() if not knob.gone}
+
+
+def check_knobs(names: Iterable[str] | None, *, probes: bool) -> tuple[str, ...] | None:
     """``names`` as a user gives them; None for the usual ones.
 
-    Raises ``UsageError`` for unknown names, and for knobs that could never be turned: those that
-    only save energy if energy does not count, and all but exact knobs if nothing is probed.
+    Raises ``UsageError`` for unknown names, and for all but exact knobs if nothing is probed.
     """
     if names is None:
         return None
@@ -141,13 +141,10 @@ def check_knobs(
     if not requested:
         raise _refused(names, _KNOWN)
     for name in requested:
-        if name not in KNOBS:
+        if name not in OFFERED:
             raise _refused(names, _KNOWN)
-        if not probes and (KNOBS[name].kind != "exact" or KNOBS[name].saves):
+        if not probes and KNOBS[name].kind != "exact":
             raise _refused(names, f'no {name} where nothing is tried: SystemTuning("tune")')
-        if KNOBS[name].saves and not energy_weight:
-            allowed = f"no {name} where only time counts: SystemTuning(energy_weight=1)"
-            raise _refused(names, allowed)
     return tuple(dict.fromkeys(requested))
 
 
@@ -159,7 +156,7 @@ def check_exact(names: Sequence[str] | None) -> None:
             raise _refused(names, allowed)
 
 
-_KNOWN = f"one or a list of {', '.join(KNOBS)}, or None"
+_KNOWN = f"one or a list of {', '.join(OFFERED)}, or None"
 
 
 def _refused(names: object, allowed: str) -> UsageError:

@@ -24,9 +24,13 @@ _bound: list[frozenset[int]] = []
 def pinned(threads: int) -> Iterator[None]:
     """Bind the calling thread to its first core; torch's other ``threads`` stay free.
 
-    Raises ``TrialFailed`` (system) as ``own_cores`` does, and where the system refuses.
+    Raises ``TrialFailed`` (system) if the process may also use other cores than the slot's, which
+    has ``threads`` of them, and where the system refuses.
     """
-    free = own_cores(threads)
+    free = cores()
+    if len(free) != threads:
+        why = f"the slot has {threads} of the {len(free)} cores that its trainer may use"
+        raise TrialFailed("system", f"no core is the trial's own: {why}")
     torch.zeros(_ALL_THREADS).add_(1)  # the pool inherits the cores of the thread that starts it
     try:
         os.sched_setaffinity(0, {min(free)})
@@ -43,18 +47,6 @@ def pinned(threads: int) -> Iterator[None]:
 def cores() -> frozenset[int]:
     """The cores that this process may use, also while the calling thread is bound to one."""
     return _bound[-1] if _bound else frozenset(os.sched_getaffinity(0))
-
-
-def own_cores(threads: int) -> frozenset[int]:
-    """The cores of a slot that has ``threads`` threads.
-
-    Raises ``TrialFailed`` (system) if the process may also use other cores: those of another slot.
-    """
-    free = cores()
-    if len(free) != threads:
-        why = f"the slot has {threads} of the {len(free)} cores that its trainer may use"
-        raise TrialFailed("system", f"no core is the trial's own: {why}")
-    return free
 
 
 def use(free: frozenset[int], _worker: int) -> None:

@@ -5,7 +5,7 @@ Where each knob takes effect:
 - threads and TF32: the process, set anew for every segment;
 - memory format and compilation: the model;
 - autocast: around every call of the user's code;
-- affinity and the machine's limits: around the steps (``affinity``, ``limits``);
+- affinity: around the steps (``affinity``);
 - loader workers and pinned memory: where data is read (``tasks.training.data``);
 - micro-batches: where gradients are computed (``tasks.training.backward``).
 """
@@ -13,8 +13,7 @@ Where each knob takes effect:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.knobs.knobs import Value
-from .affinity import own_cores, pinned
+from .affinity import pinned
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 #: Knobs that concern only the reading of examples.
 READING = ("loader_workers", "pin_memory")
-#: Knobs that are settings of the machine.
-LIMITS = ("cpu_frequency", "gpu_power")
+#: Knobs of 0.2 that were settings of the machine.
+GONE = ("cpu_frequency", "gpu_power")
 
 
 class System(dict[str, Value]):
@@ -62,18 +61,12 @@ class System(dict[str, Value]):
         if torch.cuda.is_available():
             torch.backends.cuda.matmul.allow_tf32 = bool(self.get("tf32", False))
 
-    @contextmanager
-    def stepping(self) -> Iterator[None]:
+    def stepping(self) -> AbstractContextManager[None]:
         """The context of steps. Raises ``TrialFailed`` (system) where the machine refuses it."""
-        with ExitStack() as held:
-            if "affinity" in self:
-                held.enter_context(pinned(device_threads()))
-            if any(name in self for name in LIMITS):
-                from .limits import limited  # loads the driver's library
-
-                own = own_cores(device_threads()) if "cpu_frequency" in self else frozenset[int]()
-                held.enter_context(limited(self, own, os.environ.get("CUDA_VISIBLE_DEVICES")))
-            yield
+        for name in GONE:
+            if name in self:
+                raise TrialFailed("system", f"{name} is set by who runs the machine")
+        return pinned(device_threads()) if "affinity" in self else nullcontext()
 
     def shape(self, model: nn.Module, shards: int = 1) -> None:
         """Apply the settings of the model. Raises ``TrialFailed`` (system) where torch cannot."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ....app.ledger.history import entries_from_bodies, entries_to_bodies
 from ....profiling.base.errors import UsageError
-from ....profiling.knobs.knobs import KNOBS, SystemConfig
+from ....profiling.knobs.knobs import OFFERED, SystemConfig
 from ....profiling.similarity.history import HistoryEntry, Profile
 from ....tasks.process.messages import Forged, parse
 from .decisions import Consult
@@ -82,7 +82,7 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
             timeout=ADVICE_TIMEOUT,
         )
         found = parse(done.stdout)
-        config = tuple((str(name), value) for name, value in found["config"] if name in KNOBS)
+        config = tuple((str(name), value) for name, value in found["config"] if name in OFFERED)
         return Advice(question.id, question.workload, config, found["why"])
     except (OSError, Forged, ValueError, LookupError, TypeError, SubprocessError) as error:
         log.warning("the history gave no answer: %r", error)

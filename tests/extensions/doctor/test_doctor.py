@@ -20,7 +20,7 @@ from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.services.services import Service
 from penstock.extensions.doctor.doctor import diagnose
 from penstock.profiling.base.errors import BackendError
-from penstock.profiling.knobs.knobs import KNOBS
+from penstock.profiling.knobs.knobs import OFFERED
 from serving_scheduler import serving_scheduler
 from study_ledger import make_study, study_spec
 
@@ -88,9 +88,9 @@ def test_knobs_that_never_ran_on_such_hardware_are_named_here_and_in_the_docs(tm
     said = found.what.partition("never run on such hardware: ")[2].split(", ")
     page = (Path(penstock.__file__).parent / "docs" / "system.md").read_text()
     rows = re.findall(r"^\| `(\w+)`( \*)? \| (?:exact|rounding|numerics) \|", page, re.MULTILINE)
-    assert {name for name, _ in rows} == KNOBS.keys()
+    assert {name for name, _ in rows} == OFFERED.keys()
     assert {name for name, marked in rows if marked} == set(said)
-    assert {"cpu_frequency", "gpu_power", "tf32"} <= set(said)
+    assert {"pin_memory", "tf32"} <= set(said)
 
 
 def test_a_broker_that_refuses_its_user_something_is_a_finding(settings):
