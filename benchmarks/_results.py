@@ -54,8 +54,10 @@ class Run:
     It is made before anything is measured: that is when it takes the load and times the loop.
     """
 
-    def __init__(self, name: str, *, baseline: str = "") -> None:
+    def __init__(self, name: str, *, baseline: str = "", whole: bool = True) -> None:
+        """``whole`` is false for a part of the benchmark, whose totals are not those of all."""
         self.name = name
+        self.whole = whole
         self.baseline = baseline
         self.load_before = round(os.getloadavg()[0], 2)
         self.machine = machine()
@@ -66,6 +68,7 @@ class Run:
         """Describe the run as it is now."""
         return {
             "name": self.name,
+            "whole": self.whole,
             "command": _command(),
             "baseline": self.baseline,
             "commit": _commit(),
@@ -116,6 +119,8 @@ def keep(path: Path, folder: Path = FOLDER) -> Path:
         )
     if "--quick" in run["command"].split():
         raise ValueError(f"{path.name} is of a quick run, whose figures are too rough to keep")
+    if not run.pop("whole", True):
+        raise ValueError(f"{path.name} is of a part, whose totals are not those of the whole")
     new = dict(_named(figures))
     place = folder / f"{run.pop('name')}.json"
     runs = json.loads(place.read_text())["runs"] if place.exists() else []

@@ -231,7 +231,8 @@ def main() -> None:
     parser.add_argument("--only", help="attacks whose name or kind has this in it")
     parser.add_argument("--list", action="store_true", help="what would be done, and expected")
     options = parser.parse_args()
-    this_run = Run("hostile", baseline="the next plain study, and its usual time")
+    baseline = "the next plain study, and its usual time"
+    this_run = Run("hostile", baseline=baseline, whole=not options.only)
     # The caller's installation is not for attacking.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         del os.environ[name]

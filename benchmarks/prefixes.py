@@ -115,7 +115,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three of each: rough figures")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     given = parser.parse_args()
-    this_run = Run("prefixes", baseline="each trial trains its own epochs, in turns")
+    baseline = "each trial trains its own epochs, in turns"
+    this_run = Run("prefixes", baseline=baseline, whole=given.only == list(PARTS))
     runs = QUICK if given.quick else RUNS
     found: dict[str, Any] = {"cores": os.cpu_count(), "load.begin": os.getloadavg()[0]}
     for part in given.only:

@@ -270,7 +270,9 @@ def main() -> None:
         parser.error(f"no such script: {', '.join(sorted(unknown))}")
     chosen = [case for case in CASES if case.quick or not options.quick]
     chosen = [case for case in chosen if case.name in options.only or not options.only]
-    this_run, found = Run("strangers", baseline="each script by Python alone"), dict[str, Verdict]()
+    baseline = "each script by Python alone"
+    this_run = Run("strangers", baseline=baseline, whole=not options.only)
+    found: dict[str, Verdict] = {}
     with installation(DEVICES) as settings:
         for case in chosen:
             found[case.name] = judged(case, scripts, settings, options.limit)

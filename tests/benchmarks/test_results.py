@@ -89,6 +89,8 @@ def test_what_is_no_whole_run_that_tells_of_itself_is_refused_with_words(tmp_pat
         _results.keep(tmp_path / "plain", tmp_path)
     with pytest.raises(ValueError, match="a quick run"):
         written(tmp_path, {"a": 1}, command="python -m benchmarks.start --quick --json FILE")
+    with pytest.raises(ValueError, match="is of a part"):
+        written(tmp_path, {"a": 1}, whole=False)
     assert _results.kept(tmp_path) == {}
 
 
