@@ -196,12 +196,13 @@ class Scheduler:
             presence.report_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
 
     def _run(self, runner: Runner, ledger: SqlLedger, stop: threading.Event) -> None:
-        if not self._begin(runner, stop):
-            return
-        away = False
+        begun = away = False
         idle_look = 0.0
         while not (stop.is_set() or self._doubted.is_set()):
             try:
+                if not begun:
+                    self._begin(runner)
+                    begun, away = True, False
                 if away:
                     runner.outage()
                     log.info("the broker is back")
@@ -217,42 +218,30 @@ class Scheduler:
                     log.warning("%s", error)
                 away = True
                 stop.wait(RETRY)
-            if time.monotonic() >= idle_look:
+            if begun and time.monotonic() >= idle_look:
                 idle_look = time.monotonic() + IDLE_CHECK_INTERVAL
                 if not runner.engine.state.attempts:
                     with suppress(BackendError):  # the next commit says what is wrong
                         ledger.shrink_log()
                 if self._idle(runner) or self._is_displaced():
                     stop.set()
-        if not (runner.broken or self._doubted.is_set()):
+        if begun and not (runner.broken or self._doubted.is_set()):
             try:
                 runner.snapshot()
             except BackendError as error:
                 log.warning("%s: the next start replays more events", error)
 
-    def _begin(self, runner: Runner, stop: threading.Event) -> bool:
-        at, restored = self._clock.now(), self._settings.restored
-        policy = self._settings.policy
-        chosen = PolicyChosen(at=at, policy=policy, cross_study=self._cross_study, fill_at_end=True)
-        prices = PricesChosen(at=at, prices=self._settings.price_list)
-        last_error = ""
-        while not stop.is_set():
-            try:
-                if restored.exists():
-                    runner.restored()
-                    restored.unlink()
-                runner.start(chosen, prices)
-            except BackendError as error:
-                if str(error) != last_error:
-                    log.warning("%s", error)
-                last_error = str(error)
-                if runner.broken:
-                    stop.wait(1.0)
-                    return False
-                stop.wait(RETRY)
-            else:
-                return True
-        return False
+    def _begin(self, runner: Runner) -> None:
+        """Have the runner begin, by the settings. Raises BackendError; then it is called again."""
+        at, settings = self._clock.now(), self._settings
+        if settings.restored.exists():
+            runner.restored()
+            settings.restored.unlink()
+        cross_study = self._cross_study
+        runner.start(
+            PolicyChosen(at=at, policy=settings.policy, cross_study=cross_study, fill_at_end=True),
+            PricesChosen(at=at, prices=settings.price_list),
+        )
 
     def _is_displaced(self) -> bool:
         """Whether its lock's file is gone for good, so that nobody can find or stop it."""

@@ -11,6 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 
 from ...profiling.base.backoff import Restarts
 from ...profiling.base.errors import PenstockError, UsageError
@@ -71,29 +73,25 @@ class Supervisor(threading.Thread):
                 last_error = str(error)
 
     def _check(self) -> None:
-        desired = services.desired_state(self._settings)
-        if desired is None:
+        if all(locks.is_running(self._settings.run, name) for name in self._starts()):
             return
-        names = [service.name for service in desired.services]
-        if self._settings.broker is None:
-            names.insert(0, server.NAME)
-        if all(locks.is_running(self._settings.run, name) for name in names):
-            return
-        try:
-            with locks.hold(self._settings.run, services.CHANGE):
-                self._restart()
-        except UsageError:
-            return  # another process is changing the services
+        # It is refused where another process is changing the services.
+        with suppress(UsageError), locks.hold(self._settings.run, services.CHANGE):
+            for name, start in self._starts().items():
+                if self._is_due(name):
+                    start()
 
-    def _restart(self) -> None:
+    def _starts(self) -> dict[str, Callable[[], object]]:
+        """Each service that should run, with what starts it."""
         desired = services.desired_state(self._settings)
         if desired is None:
-            return
-        if self._settings.broker is None and self._is_due(server.NAME):
-            server.start(self._settings)
+            return {}
+        starts: dict[str, Callable[[], object]] = {}
+        if self._settings.broker is None:
+            starts[server.NAME] = partial(server.start, self._settings)
         for service in desired.services:
-            if self._is_due(service.name):
-                services.spawn(self._settings, service)
+            starts[service.name] = partial(services.spawn, self._settings, service)
+        return starts
 
     def _is_due(self, name: str) -> bool:
         if locks.is_running(self._settings.run, name):
