@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import select
 import signal
+from contextlib import suppress
 
 
 class Pidfd:
-    """A process, held by its pidfd until ``close``. Used as a context manager, or closed."""
+    """A process, held by its pidfd until ``close``: from then on it counts as gone."""
 
     def __init__(self, fd: int) -> None:
         """``fd`` is its pidfd, which belongs to this object from now on."""
@@ -36,17 +37,19 @@ class Pidfd:
 
     def wait(self, timeout: float) -> bool:
         """Return whether the process ends within ``timeout`` seconds. It stays to be reaped."""
+        if self._fd < 0:
+            return True
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         return bool(poll.poll(timeout * 1000))
 
     def send(self, signum: signal.Signals) -> bool:
         """Send ``signum`` to the process. Return whether it is still there."""
-        try:
-            signal.pidfd_send_signal(self._fd, signum)
-        except ProcessLookupError:
-            return False
-        return True
+        with suppress(ProcessLookupError):
+            if self._fd >= 0:
+                signal.pidfd_send_signal(self._fd, signum)
+                return True
+        return False
 
     def close(self) -> None:
         """Let go of the process. A second call does nothing."""

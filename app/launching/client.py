@@ -99,8 +99,7 @@ class LaunchedTrainer:
     def kill(self) -> None:
         """Kill it at once, without waiting for anything. ``end`` finds what it started."""
         with self._signalling:
-            if self._pidfd.fileno() >= 0:
-                self._pidfd.send(signal.SIGKILL)
+            self._pidfd.send(signal.SIGKILL)
 
     def end(self) -> list[str]:
         """End it and all that it started. Returns the children still running, as ``name (pid)``.

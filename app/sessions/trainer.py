@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 import socket
 import struct
@@ -41,6 +40,7 @@ from ...tasks.trainer import variables as names
 from .. import extensions
 from ..host.launcher import count_children, is_below
 from ..host.logs import last_error, open_log, uncaught
+from ..host.pidfd import Pidfd
 from ..launching.client import TrainerLauncher
 from ..launching.launch import CannotStart, Launch
 from ..launching.variables import environment
@@ -154,7 +154,8 @@ class Trainer:
             )
         #: The process that speaks; 0: below a program that starts it, and it has not spoken yet.
         self._speaker = 0 if launch.wrapped else self._process.pid
-        self._speaker_fd = -1
+        #: It, if it runs below such a program.
+        self._below: Pidfd | None = None
         self._signalling = threading.Lock()
         self.conversations = Conversations(self.receive)
         self.ready = False
@@ -249,7 +250,7 @@ class Trainer:
         if not self._speaker and is_below(sender, self._process.pid):
             if self._process.pid != sender:
                 with suppress(ProcessLookupError):
-                    self._speaker_fd = os.pidfd_open(sender)
+                    self._below = Pidfd.of(sender)
             self._speaker = sender
         if sender != self._speaker and sender not in self._impostors:
             self._impostors.add(sender)
@@ -306,13 +307,10 @@ class Trainer:
         Else it could outlive that program, and would count as one that its user's code has started.
         """
         with self._signalling:
-            if self._speaker_fd < 0:
+            if self._below is None:
                 return
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._speaker_fd, signal.SIGKILL)
-            poll = select.poll()
-            poll.register(self._speaker_fd, select.POLLIN)
-        poll.poll(timeout * 1000)
+            self._below.send(signal.SIGKILL)
+        self._below.wait(timeout)
 
     def close(self) -> None:
         """End the process and release what it held here. A second call does nothing."""
@@ -324,9 +322,8 @@ class Trainer:
             if self._turns is not None:
                 self._turns.remove()
             with self._signalling:
-                below, self._speaker_fd = self._speaker_fd, -1
-                if below >= 0:
-                    os.close(below)
+                if self._below is not None:
+                    self._below.close()
 
 
 def _timeval(seconds: float) -> bytes:
