@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from optuna.distributions import BaseDistribution
-from optuna.exceptions import DuplicatedStudyError, UpdateFinishedTrialError
+from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import BaseStorage
 from optuna.storages._base import DEFAULT_STUDY_NAME_PREFIX
 from optuna.study import StudyDirection
@@ -24,14 +24,8 @@ from optuna.trial import TrialState as OptunaState
 
 from ...profiling.base.errors import UsageError
 from ...tasks.objectives.pending import PendingWrites
-from ...tasks.objectives.read_side import ReadSide, changed
-from ...tasks.objectives.wire import (
-    attribute,
-    check_compatible,
-    record_of,
-    suggestion,
-    user_attribute,
-)
+from ...tasks.objectives.wire import check_compatible, record_of
+from ...tasks.objectives.write_side import WriteSide
 from ...tasks.process.messages import number_text
 from ..ledger.reader import Reader
 from .ledger_studies import NUMBER, NUMBER_BITS, LedgerStudies, LedgerStudy
@@ -50,7 +44,7 @@ class CommandSender(Protocol):
         """The text of the placeholder of an object that is no JSON, once it is stored."""
 
 
-class LedgerStorage(ReadSide):
+class LedgerStorage(WriteSide):
     """The studies of one ledger, read and written. Safe for several threads."""
 
     def __init__(
@@ -85,12 +79,6 @@ class LedgerStorage(ReadSide):
         self._send("delete", study_id)
         self._ledger.drop(study_id)
 
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._send("annotate", study_id, writing={"user_attrs": [self._user_attribute(key, value)]})
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._send("annotate", study_id, writing={"system_attrs": [self._attribute(key, value)]})
-
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         record = record_of(template_trial, self._sender().keep)
         answer = self._send("add", study_id, **record)
@@ -98,21 +86,6 @@ class LedgerStorage(ReadSide):
         if template_trial is None or template_trial.state is OptunaState.RUNNING:
             self._take(trial_id)
         return trial_id
-
-    def set_trial_param(
-        self,
-        trial_id: int,
-        param_name: str,
-        param_value_internal: float,
-        distribution: BaseDistribution,
-    ) -> None:
-        trial = self._updatable(trial_id)
-        others = self._of_trial(trial_id).trials_as_read()
-        check_compatible(param_name, distribution, others)
-        value = distribution.to_external_repr(param_value_internal)
-        entries = {"params": (param_name, value), "distributions": (param_name, distribution)}
-        found = suggestion(param_name, param_value_internal, distribution)
-        self._write(changed(trial, **entries), {"suggestions": [found]})
 
     def set_trial_state_values(
         self, trial_id: int, state: OptunaState, values: Sequence[float] | None = None
@@ -134,23 +107,6 @@ class LedgerStorage(ReadSide):
             self._of_trial(trial_id).leave(trial_id)
         return True
 
-    def set_trial_intermediate_value(
-        self, trial_id: int, step: int, intermediate_value: float
-    ) -> None:
-        trial = self._updatable(trial_id)
-        trial = changed(trial, intermediate_values=(step, intermediate_value))
-        self._write(trial, {"steps": [(step, number_text(intermediate_value))]})
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        trial = self._updatable(trial_id)
-        written = self._user_attribute(key, value)
-        self._write(changed(trial, user_attrs=(key, value)), {"user_attrs": [written]})
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        trial = self._updatable(trial_id)
-        written = self._attribute(key, value)
-        self._write(changed(trial, system_attrs=(key, value)), {"system_attrs": [written]})
-
     def remove_session(self) -> None:
         """Send what was written and not sent yet."""
         self._pending.flush_all()
@@ -162,15 +118,15 @@ class LedgerStorage(ReadSide):
     def _of_trial(self, trial_id: int) -> LedgerStudy:
         return self._ledger.of_trial(trial_id)
 
-    def _updatable(self, trial_id: int) -> FrozenTrial:
-        """Return a trial that may be written."""
-        trial = self._of_trial(trial_id).own(trial_id) or self._known(trial_id)
-        if trial.state.is_finished():
-            raise UpdateFinishedTrialError(f"trial {trial.number} has ended and stays as it is")
-        return trial
-
     def _known(self, trial_id: int) -> FrozenTrial:
-        return self._of_trial(trial_id).known(trial_id)
+        study = self._of_trial(trial_id)
+        return study.own(trial_id) or study.known(trial_id)
+
+    def _check_param(
+        self, trial: FrozenTrial, name: str, internal: float, distribution: BaseDistribution
+    ) -> None:
+        others = self._of_trial(trial._trial_id).trials_as_read()
+        check_compatible(name, distribution, others)
 
     def _take(self, trial_id: int) -> None:
         """Note that a trial is this process's: nobody else writes it, so it is not read again."""
@@ -188,11 +144,11 @@ class LedgerStorage(ReadSide):
         if not own:
             self._pending.flush(trial_id)
 
-    def _attribute(self, key: str, value: Any) -> tuple[str, str]:
-        return attribute(key, value, self._sender().keep)
+    def _annotate(self, study_id: int, writing: Mapping[str, Any]) -> None:
+        self._send("annotate", study_id, writing=writing)
 
-    def _user_attribute(self, key: str, value: Any) -> tuple[str, str]:
-        return user_attribute(key, value, self._sender().keep)
+    def _keep(self, value: Any) -> str:
+        return self._sender().keep(value)
 
     def _send_writing(self, trial_id: int, **body: Any) -> None:
         number = trial_id & NUMBER

@@ -19,7 +19,6 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from optuna.distributions import BaseDistribution
-from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -27,8 +26,9 @@ from ...profiling.base.errors import UsageError
 from ..process.messages import number_text
 from .history import History
 from .objects import StoredObject, with_objects, with_objects_of
-from .read_side import ReadSide, changed, with_own_dicts
-from .wire import attribute, check_compatible, record_of, suggestion, user_attribute
+from .read_side import changed, with_own_dicts
+from .wire import check_compatible, record_of
+from .write_side import WriteSide
 
 #: Seconds for which the other trials are taken to be as they were.
 FRESH = 0.05
@@ -142,7 +142,7 @@ class TrainerReads:
         return self.linked().open(stored)
 
 
-class TrainerStorage(ReadSide):
+class TrainerStorage(WriteSide):
     """One study, whose id is 0. The ids of its trials are their numbers."""
 
     WHERE = "inside an objective"
@@ -187,17 +187,9 @@ class TrainerStorage(ReadSide):
         self.history.leave(number)
         self._uploaded.pop(number, None)
 
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._annotate("user_attrs", key, value)
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._annotate("system_attrs", key, value)
-
-    def _annotate(self, name: str, key: str, value: Any) -> None:
-        write = user_attribute if name == "user_attrs" else attribute
-        pair = [write(key, value, self._keep)]
-        self._ask("annotate", writing={name: pair})
-        self.history.apply({name: pair})
+    def _annotate(self, study_id: int, writing: Mapping[str, Any]) -> None:
+        self._ask("annotate", writing=writing)
+        self.history.apply(writing)
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         answer = self._ask("add", **record_of(template_trial, self._keep))
@@ -206,25 +198,14 @@ class TrainerStorage(ReadSide):
         self.history.apply({"n": number})
         return number
 
-    def set_trial_param(
-        self,
-        trial_id: int,
-        param_name: str,
-        param_value_internal: float,
-        distribution: BaseDistribution,
+    def _check_param(
+        self, trial: FrozenTrial, name: str, internal: float, distribution: BaseDistribution
     ) -> None:
-        trial = self._updatable(trial_id)
-        check_compatible(param_name, distribution, self.history.trials)
-        value = distribution.to_external_repr(param_value_internal)
-        if trial_id == self._running and param_name in trial.params:
-            before = trial.distributions[param_name].to_internal_repr(trial.params[param_name])
-            if (before, trial.distributions[param_name]) != (param_value_internal, distribution):
-                raise UsageError(f"{param_name} of trial {trial_id} was drawn already")
-        if trial_id != self._running or self.reads.linked().told_of(param_name):
-            found = suggestion(param_name, param_value_internal, distribution)
-            self._write(trial_id, {"suggestions": [found]})
-        entries = {"params": (param_name, value), "distributions": (param_name, distribution)}
-        self.history.replace(changed(trial, **entries))
+        check_compatible(name, distribution, self.history.trials)
+        if trial.number == self._running and name in trial.params:
+            before = trial.distributions[name].to_internal_repr(trial.params[name])
+            if (before, trial.distributions[name]) != (internal, distribution):
+                raise UsageError(f"{name} of trial {trial.number} was drawn already")
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
@@ -244,44 +225,32 @@ class TrainerStorage(ReadSide):
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
     ) -> None:
+        if trial_id != self._running:
+            super().set_trial_intermediate_value(trial_id, step, intermediate_value)
+            return
         trial = self._updatable(trial_id)
         self.history.replace(changed(trial, intermediate_values=(step, intermediate_value)))
-        if trial_id == self._running:
-            self.reads.linked().report(intermediate_value, step)
-        else:
-            steps = [(step, number_text(intermediate_value))]
-            self._ask("write", number=trial_id, writing={"steps": steps})
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self._set_attribute("user_attrs", trial_id, key, value)
+        self.reads.linked().report(intermediate_value, step)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         before = self._uploaded.get(trial_id)
         if before and key.startswith(ARTIFACT):
             key = before.pop(0)  # uploaded again, by a repeated attempt, under another id
-        self._set_attribute("system_attrs", trial_id, key, value)
+        super().set_trial_system_attr(trial_id, key, value)
 
-    def _set_attribute(self, name: str, trial_id: int, key: str, value: Any) -> None:
-        trial = self._updatable(trial_id)
-        write = user_attribute if name == "user_attrs" else attribute
-        self._write(trial_id, {name: [write(key, value, self._keep)]})
-        self.history.replace(changed(trial, **{name: (key, value)}))
-
-    def _updatable(self, trial_id: int) -> FrozenTrial:
-        """Return a copy of a trial that may be written."""
+    def _known(self, trial_id: int) -> FrozenTrial:
         if self.reads.link is not None:
             self.reads.link.check()
-        trial = self.reads.known(trial_id)
-        if trial.state.is_finished():
-            raise UpdateFinishedTrialError(f"trial {trial_id} has ended and cannot be written")
-        return copy.copy(trial)
+        return copy.copy(self.reads.known(trial_id))
 
-    def _write(self, trial_id: int, writing: dict[str, Any]) -> None:
+    def _write(self, trial: FrozenTrial, writing: Mapping[str, Any]) -> None:
         """Say what is written of the running trial; the scheduler writes to another one."""
-        if trial_id != self._running:
-            self._ask("write", number=trial_id, writing=writing)
-            return
-        self.reads.linked().write(writing)
+        link = self.reads.linked()
+        if trial.number != self._running:
+            self._ask("write", number=trial.number, writing=writing)
+        elif all(link.told_of(name) for name, *_ in writing.get("suggestions", ())):
+            link.write(writing)
+        self.history.replace(trial)
 
     def _keep(self, value: Any) -> str:
         return self.reads.linked().keep(value)
