@@ -426,6 +426,38 @@ def test_a_report_as_workers_make_it_is_read(kind):
     assert (to_question if kind == "suggest" else last_event)(body).trial == "s-1-0000"
 
 
+#: Reports with just the fields that the workers of version 0.2 send, where they are not those of
+#: today.
+OF_0_2 = {
+    "epoch": {
+        "holder": "t-1",
+        "claimed": 0.5,
+        "epoch": 1,
+        "metrics": {"accuracy": 0.5, "loss": "nan"},
+        "state_hash": "h",
+        "signature": "s",
+        "seconds": 1.0,
+        "closes": True,
+        "uri": "",
+        "joules": None,
+        "memory": 1,
+        "together": 1,
+        "readers": 0,
+        "alone": 0.0,
+    },
+    "written": {"writing": {"user_attrs": [["a", "1"]]}},
+    "returned": {"left": 0, "writing": {"user_attrs": [["a", "1"]]}, "value": 0.5},
+    "lost": {"reason": "r", "refused": False, "ranks": []},
+}
+
+
+@pytest.mark.parametrize("kind", OF_0_2)
+def test_a_report_of_a_worker_of_0_2_is_read(kind):
+    body = {"trial": "s-1-0000", "fence": 1, "cause": "1.0", "kind": kind, **OF_0_2[kind]}
+    event = last_event(body)
+    assert (event.trial, event.fence, event.cause) == ("s-1-0000", 1, "1.0")
+
+
 def last_event(body):
     return to_events(body, 0.0)[-1]
 
