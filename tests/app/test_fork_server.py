@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -24,6 +25,7 @@ from penstock.app.sessions.conversations import TrainerGone
 from penstock.app.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.lifeline import MARK_VARIABLE
+from penstock.tasks.trainer.variables import FORK_SERVER_FD
 from trainer_process import segment
 
 
@@ -189,6 +191,28 @@ def test_nothing_that_the_fork_server_imports_starts_a_thread():
     variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     run = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == ""
+
+
+def test_where_the_kernel_cannot_show_a_trainer_as_one_no_fork_server_stays():
+    """Its mark in ``/proc`` says whose a process is, so an orphan of it would not be found."""
+    code = """
+        from penstock.tasks.trainer import fork_server
+        fork_server.show = lambda arguments, variables: False
+        fork_server.main()
+    """
+    ours, theirs = socket.socketpair()
+    variables = {**os.environ, FORK_SERVER_FD: str(theirs.fileno())}
+    with ours, theirs:
+        run = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env=variables,
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert run.returncode == 1
+    assert "CONFIG_CHECKPOINT_RESTORE" in run.stderr
 
 
 def test_libraries_of_the_user_s_code_are_imported_once_but_none_that_starts_a_thread(
