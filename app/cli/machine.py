@@ -34,16 +34,17 @@ def gc(
     ] = False,
 ) -> None:
     """Delete checkpoints that no ledger row names, and empty logs older than PENSTOCK_LOG_AGE."""
-    from ..services.garbage import find, size_of
+    from ..common.text import size
+    from ..services.garbage import find
 
     freed, files = 0, 0
     for each in find(settings_of()):
         if not dry_run:
             each.remove()
         freed, files = freed + each.size, files + 1
-        say(f"{each.shown}  {size_of(each.size)}")
+        say(f"{each.shown}  {size(each.size)}")
     would = "would be freed" if dry_run else "freed"
-    say(f"{files} files, {size_of(freed)} {would}")
+    say(f"{files} files, {size(freed)} {would}")
 
 
 def backup(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
+from secrets import token_hex
 
 from ...profiling.base.errors import UsageError
 
@@ -13,17 +13,14 @@ def write_atomic(path: Path, content: str | bytes, what: str) -> None:
     """Write ``content`` to ``path``, and make its folder. Raises UsageError where it cannot."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = path.with_name(f".{path.name}.{token_hex(8)}")
         try:
-            with os.fdopen(handle, "wb") as file:
+            how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, how, 0o644), "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
-            # mkstemp makes files readable only by their owner; others may read this one.
-            umask = os.umask(0o077)  # the narrow one, in case another thread makes a file meanwhile
-            os.umask(umask)
-            Path(temporary).chmod(0o644 & ~umask)
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise UsageError(f"the {what} cannot be written to {path}: {error.strerror}") from error

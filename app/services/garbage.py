@@ -62,15 +62,3 @@ def find(settings: Settings) -> Iterator[Garbage]:
             old = seen.st_mtime < time.time() - settings.log_age_s
             if stat.S_ISREG(seen.st_mode) and seen.st_size and old:
                 yield Garbage(str(log), seen.st_size, is_log=True)
-
-
-def size_of(n: int) -> str:
-    """A number of bytes in words: ``812 bytes``, ``1.4 MB``."""
-    if n < 1000:
-        return f"{n} bytes"
-    number = float(n)
-    for unit in ("kB", "MB", "GB"):
-        number /= 1000
-        if number < 1000 or unit == "GB":
-            break
-    return f"{number:.1f} {unit}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
-from ...tasks.contracts.by_value import behind, name_of
+from ...tasks.contracts.by_value import name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
+from ...tasks.contracts.function_source import function_of, parsed
 from ..common.validation import whole
 from ..extensions import end_of, of_ends
 
@@ -177,24 +176,19 @@ def _check_own_loop(plan: StudyPlan, contract: str) -> None:
 
 def _used(code: Any) -> set[str]:
     """The attributes of the trial, its first open parameter, that the source of ``code`` uses."""
-    function = behind(code)
-    if isinstance(function, type):
-        function = vars(function).get("__call__")
-    try:
-        source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
-        found = ast.parse(source).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError):  # no source, or a lambda in an expression
+    function = function_of(code)
+    found = None if function is None else parsed(function)
+    if found is None or not isinstance(found[0], ast.FunctionDef):
         return set()
-    taken = _taken(code)
-    if not isinstance(found, ast.FunctionDef) or len(found.args.args) <= taken:
+    arguments = found[0].args.args[_taken(code) :]
+    if not arguments:
         return set()
-    first = found.args.args[taken].arg
     return {
         node.attr
-        for node in ast.walk(found)
+        for node in ast.walk(found[0])
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
-        and node.value.id == first
+        and node.value.id == arguments[0].arg
     }
 
 

@@ -133,18 +133,6 @@ class StudyHandle:
         if self.spec is None:
             raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
 
-    def is_untouched(self) -> bool:
-        """Whether its user has prepared nothing: no trial and no attribute."""
-        from .preparation import is_untouched
-
-        return is_untouched(self.memory())
-
-    def note_source(self, source: str) -> None:
-        """The trial that was added last, before submission, comes from ``source``."""
-        from .preparation import last_number
-
-        self.sources[last_number(self.memory())] = source
-
     def note_submitted(self, spec: StudySpec) -> None:
         """The scheduler has accepted the study, or its extension, as ``spec``."""
         self.spec = spec

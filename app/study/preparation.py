@@ -59,24 +59,25 @@ def is_untouched(storage: BaseStorage) -> bool:
     return not written and not storage.get_all_trials(_STUDY, deepcopy=False)
 
 
-def study_attributes(storage: BaseStorage, keep: Keep) -> dict[str, Any]:
-    """The attributes of the study in the form of messages; empty if there are none.
-
-    ``keep`` puts away what is no JSON (``tasks.objectives.objects``).
-    """
+def send_attributes(storage: BaseStorage, study: str, client: Client) -> None:
+    """Write the attributes of the prepared study to the ledger's study with the id ``study``."""
     user, system = storage.get_study_user_attrs(_STUDY), storage.get_study_system_attrs(_STUDY)
-    if not (user or system):
-        return {}
-    return {"user_attrs": user_attributes(user, keep), "system_attrs": attributes(system, keep)}
+    if user or system:
+        kept = _keeping(client)
+        writing = {
+            "user_attrs": user_attributes(user, kept),
+            "system_attrs": attributes(system, kept),
+        }
+        client.send("annotate", study=study, writing=writing)
 
 
 def send_all(storage: BaseStorage, study: str, client: Client) -> None:
     """Write everything of the prepared study to the ledger's study with the id ``study``."""
-
-    def keep_object(value: Any) -> str:
-        return keep(client.store(), value)
-
-    if writing := study_attributes(storage, keep_object):
-        client.send("annotate", study=study, writing=writing)
+    send_attributes(storage, study, client)
     for trial in storage.get_all_trials(_STUDY, deepcopy=False):
-        client.send("add", study=study, **record_of(trial, keep_object))
+        client.send("add", study=study, **record_of(trial, _keeping(client)))
+
+
+def _keeping(client: Client) -> Keep:
+    """Return what puts away objects that are no JSON (``tasks.objectives.objects``)."""
+    return lambda value: keep(client.store(), value)

@@ -29,6 +29,7 @@ from ..script_objects.changed import Changed, RecordRelay
 from ..spec.space import check_params, parse_space
 from ..spec.warm_start import fitting, observation, of_frozen, of_study
 from .handle import refuse_in_trainer, running, script_run
+from .preparation import finished, last_number
 from .results import ReadableStudy
 from .submission import CannotTravel, begin, is_local, submit_local, submit_scheduled
 from .watching import (
@@ -211,32 +212,17 @@ class Study(ReadableStudy):
     ) -> None:
         refuse_in_trainer("optimize() and submit()")
         with running(sent_for=self.id):
-            self._send(
-                func, n_trials, space, devices, catches=catches, heard=heard, changed=changed
-            )
+            if not is_local(self._handle, func, space):
+                submit_scheduled(self._handle, func, space, n_trials, devices, heard=heard)
+            elif space is not None:
+                raise UsageError(f"study {self.study_name} has an objective that needs no space")
+            else:
+                tools = (self.sampler, self.pruner)
+                given = (self._handle, func, n_trials, tools, devices)
+                submit_local(*given, catches=catches, heard=heard, changed=changed)
         if self._handle.announce is not None:
             self._handle.announce()
         self._use_ledger()
-
-    def _send(
-        self,
-        func: Any,
-        n_trials: Any,
-        space: Mapping[str, Any] | None,
-        devices: str | None,
-        *,
-        catches: bool,
-        changed: Changed | None,
-        heard: bool,
-    ) -> None:
-        if is_local(self._handle, func, space):
-            if space is not None:
-                raise UsageError(f"study {self.study_name} has an objective that needs no space")
-            tools = (self.sampler, self.pruner)
-            given = (self._handle, func, n_trials, tools, devices)
-            submit_local(*given, catches=catches, heard=heard, changed=changed)
-        else:
-            submit_scheduled(self._handle, func, space, n_trials, devices, heard=heard)
 
     def _prepare(self) -> None:
         """Have the study in the ledger, perhaps without an objective."""
@@ -268,8 +254,6 @@ class Study(ReadableStudy):
             return {row.id for row in rows if TrialState(row.state) in FINAL}
         if not is_local(self._handle, func, space):
             return set()
-        from .preparation import finished
-
         return {trial_id(self.id, each.number) for each in finished(self._handle.memory())}
 
     def _changed_by(self, func: Any, space: Mapping[str, Any] | None) -> Changed | None:
@@ -436,7 +420,7 @@ class Study(ReadableStudy):
         for trial in trials:
             super().add_trial(trial)
             if self._handle.spec is None:
-                self._handle.note_source(source)
+                self._handle.sources[last_number(self._handle.memory())] = source
 
     def _learn_from(self, study: Any) -> None:
         self._handle.observed += of_study(study, self._handle.plan.direction)

@@ -28,6 +28,7 @@ from ..spec.sampler_options import LOCAL
 from ..spec.space import check_params
 from ..spec.warm_start import of_frozen
 from .handle import StudyHandle
+from .preparation import enqueued, finished, is_untouched, send_all, send_attributes
 from .results import ReadableStudy
 
 
@@ -99,7 +100,7 @@ def submit_local(
         spec = replace(spec, fail_early=0)
     blobs = _blobs(code, pickled)
     handle.ensure_up(devices)
-    if handle.spec is None and handle.is_untouched():
+    if handle.spec is None and is_untouched(handle.memory()):
         spec = _submit_new(handle, spec, blobs=blobs, heard=heard)
     else:
         begin(handle)
@@ -147,8 +148,6 @@ def begin(handle: StudyHandle) -> None:
     """Write a study that its user has prepared to the ledger, without an objective."""
     if handle.spec is not None:
         return
-    from .preparation import send_all
-
     check_one_replicate(handle.plan.replicates)
 
     plan = handle.plan
@@ -191,10 +190,10 @@ def submit_scheduled(
     else:
         n = max(spec.n_trials, known.n_trials)  # it may have been extended since
         spec = replace(spec, n_trials=n, observations=known.observations, system=known.system)
-    enqueued = _enqueued(handle, spec)
-    if len(enqueued) * spec.replicates > spec.n_trials:
+    asked = _enqueued(handle, spec)
+    if len(asked) * spec.replicates > spec.n_trials:
         each = f", {spec.replicates} trials each" if spec.replicates > 1 else ""
-        allowed = f"at least the {len(enqueued)} configurations that were enqueued{each}"
+        allowed = f"at least the {len(asked)} configurations that were enqueued{each}"
         raise UsageError.refuse("n_trials", n_trials, allowed)
     if spec.energy_weight and handle.settings.broker is None:
         here = metered(devices_of(handle.settings, devices), handle.settings.powercap)
@@ -202,27 +201,15 @@ def submit_scheduled(
     handle.ensure_up(devices)
     if known is None:
         blobs = _blobs(code, *([tools] if tools else []))
-        spec = _submit_new(handle, spec, enqueued, blobs, heard=heard)
+        spec = _submit_new(handle, spec, asked, blobs, heard=heard)
+        send_attributes(handle.memory(), handle.id, handle.client())
     elif spec.n_trials > known.n_trials:
         blobs = _blobs(code)
         handle.client().extend(handle.id, to=spec.n_trials, now=spec, blobs=blobs, heard=heard)
-    if known is None:
-        _send_attributes(handle)
     handle.note_submitted(spec)
 
 
-def _send_attributes(handle: StudyHandle) -> None:
-    from ...tasks.objectives.objects import keep
-    from .preparation import study_attributes
-
-    client = handle.client()
-    if writing := study_attributes(handle.memory(), lambda value: keep(client.store(), value)):
-        client.send("annotate", study=handle.id, writing=writing)
-
-
 def _with_results(handle: StudyHandle, spec: StudySpec) -> StudySpec:
-    from .preparation import finished
-
     for trial in finished(handle.memory()):
         handle.observed += of_frozen([trial], handle.sources.get(trial.number, "add_trial"))
     return handle.with_warm_start(spec)
@@ -232,8 +219,6 @@ def _enqueued(handle: StudyHandle, spec: StudySpec) -> list[Params]:
     """The configurations that were enqueued before the study was submitted."""
     if handle.spec is not None:
         return []
-    from .preparation import enqueued
-
     return [check_params(spec.space, e, spec.conditions) for e in enqueued(handle.memory())]
 
 

@@ -323,19 +323,16 @@ class Lines(Screen):
         for trial in view.trials:
             if trial.state in FINAL and trial.id not in self._written:
                 self._written.add(trial.id)
-                self._write(sentence(view.study, trial))
+                _write(self.console, sentence(view.study, trial))
         over = view.study.finished_at is not None and not self._over
         if over or (not self._over and time.monotonic() >= self._next):
             self._next = time.monotonic() + LINE_PERIOD
             self._over = over
-            self._write(f"{view.study.name}: {view.status}, {progress_words(view)}")
+            _write(self.console, f"{view.study.name}: {view.status}, {progress_words(view)}")
         message = view.study.reason
         if message and message != self._message:
-            self._write(f"{view.study.name}: {message}")
+            _write(self.console, f"{view.study.name}: {message}")
         self._message = message
-
-    def _write(self, text: str) -> None:
-        _write(self.console, text)
 
 
 def _write(console: PlainConsole, text: str) -> None:

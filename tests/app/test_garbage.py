@@ -12,7 +12,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
 from penstock.app.services.code_files import needed_objects
-from penstock.app.services.garbage import find, size_of
+from penstock.app.services.garbage import find
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.events import StudyWritten, TrialWritten
@@ -160,14 +160,6 @@ def test_where_nothing_has_run_nothing_is_made(settings):
     with pytest.raises(BackendError, match="nothing has run here"):
         list(find(settings))
     assert not (settings.home / "key").exists()
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1400, "1.4 kB"), (3e15, "3000000.0 GB")],
-)
-def test_sizes_are_for_people(size, words):
-    assert size_of(size) == words
 
 
 @pytest.mark.parametrize("what", [b"", b"\n", b"no key", b"\xff\xfe", b"abc", b"\x00"])
