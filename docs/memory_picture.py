@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 from penstock import Data, TorchTrainable
-from penstock.app.common.text import size
 from penstock.extensions.memory.traces.allocator import Change
 from penstock.extensions.memory.traces.trace import allocated
+from penstock.profiling.base.wording import size_words
 from penstock.tasks.training import loop
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
@@ -83,8 +83,8 @@ def drawing(changes: list[Change], persistent: int) -> str:
                 f'<rect x="{LEFT}" y="{stays:.1f}" width="{WIDTH - LEFT - 10}" '
                 f'height="{floor - stays:.1f}" fill="#2f6f9f" fill-opacity="0.75"/>'
             ),
-            f'<text class="e" x="{LEFT - 6}" y="{TOP + 5}">{size(most)}</text>',
-            f'<text class="e" x="{LEFT - 6}" y="{stays + 4:.1f}">{size(persistent)}</text>',
+            f'<text class="e" x="{LEFT - 6}" y="{TOP + 5}">{size_words(most)}</text>',
+            f'<text class="e" x="{LEFT - 6}" y="{stays + 4:.1f}">{size_words(persistent)}</text>',
             f'<text class="m h" x="{at:.1f}" y="{TOP - 8}">peak</text>',
             (
                 f'<text x="{LEFT}" y="{HEIGHT - 22}">dark: model and optimiser, which stay; '

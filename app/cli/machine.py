@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ...profiling.base.errors import BackendError
+from ...profiling.base.wording import size_words
 from .terminal import Json, present, reader_of, say, settings_of
 
 Devices = Annotated[
@@ -34,7 +35,6 @@ def gc(
     ] = False,
 ) -> None:
     """Delete checkpoints that no ledger row names, and empty logs older than PENSTOCK_LOG_AGE."""
-    from ..common.text import size
     from ..services.garbage import find
 
     freed, files = 0, 0
@@ -42,9 +42,9 @@ def gc(
         if not dry_run:
             each.remove()
         freed, files = freed + each.size, files + 1
-        say(f"{each.shown}  {size(each.size)}")
+        say(f"{each.shown}  {size_words(each.size)}")
     would = "would be freed" if dry_run else "freed"
-    say(f"{files} files, {size(freed)} {would}")
+    say(f"{files} files, {size_words(freed)} {would}")
 
 
 def backup(

@@ -49,14 +49,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def size(count: int) -> str:
-    """Bytes in KiB, MiB or GiB with three digits."""
-    for power, unit in ((30, "GiB"), (20, "MiB")):
-        if count >= 1 << power:
-            return f"{count / (1 << power):.3g} {unit}"
-    return f"{count / 1024:.3g} KiB"
-
-
 def number(value: object, digits: int = 4) -> str:
     """A parameter or metric as text; floats have ``digits`` significant digits.
 

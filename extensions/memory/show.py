@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...app.common.text import count, size
+from ...app.common.text import count
 from ...app.ledger.codec import spec_from_json
 from ...profiling.base.footprint import Footprint
+from ...profiling.base.wording import size_words
 from ...scheduler.model.events import EpochReported, Event
 from ...scheduler.model.study import number_of
 from .events import FootprintReported
@@ -162,13 +163,13 @@ def memory_view(found: StudyMemory) -> RenderableType:
         known = each.measured or each.estimate
         table.add_row(
             str(each.number),
-            "" if known is None else size(known.persistent),
-            "" if known is None else size(known.ephemeral),
+            "" if known is None else size_words(known.persistent),
+            "" if known is None else size_words(known.ephemeral),
             _reserved(each.estimate) or each.failed,
             _reserved(each.measured),
             "" if each.error is None else _percent(each.error),
-            "" if each.needs is None else size(each.needs),
-            size(each.process) if each.process else _about(each.expected),
+            "" if each.needs is None else size_words(each.needs),
+            size_words(each.process) if each.process else _about(each.expected),
         )
     return Group(Text(_headline(found)), table, Text(_WHICH))
 
@@ -195,11 +196,11 @@ def _percent(error: float) -> str:
 
 
 def _about(expected: int | None) -> str:
-    return "" if expected is None else f"about {size(expected)}"
+    return "" if expected is None else f"about {size_words(expected)}"
 
 
 def _reserved(of: Footprint | None) -> str:
-    return "" if of is None else size(of.reserved)
+    return "" if of is None else size_words(of.reserved)
 
 
 def _section(reader: Reader, study: StudyRow) -> RenderableType:
@@ -211,7 +212,8 @@ def _footprint(event: FootprintReported) -> str:
     if event.failed:
         return f"the memory that {of} needs could not be estimated: {event.failed}"
     how = "was measured" if event.measured else "was estimated"
-    need = f"{size(event.footprint.peak)}, {size(event.footprint.persistent)} of it between steps"
+    peak, persistent = map(size_words, (event.footprint.peak, event.footprint.persistent))
+    need = f"{peak}, {persistent} of it between steps"
     return f"the memory that {of} needs {how}: {need}"
 
 

@@ -1,4 +1,7 @@
-"""Users' values and exceptions as text for messages: their methods may raise, or say too much."""
+"""Values as text for messages: sizes, and users' values and exceptions.
+
+Methods of the latter may raise, or say too much.
+"""
 
 from __future__ import annotations
 
@@ -23,3 +26,11 @@ def worded(
         kind, raised = named(type(value)), named(type(error))
         return f"<a {kind}, whose text could not be had: that raised {raised}>"
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def size_words(count: int) -> str:
+    """Bytes with a unit, and three digits or four: ``70 bytes``, ``410 KiB``, ``1.5 GiB``."""
+    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+    unit = next((name for name, bytes_ in units.items() if count >= bytes_), "bytes")
+    amount = count / units.get(unit, 1)
+    return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError
 from ...profiling.base.urls import hide_password
+from ...profiling.base.wording import size_words
 
 #: What a checkpoint must leave free on a local disk: these bytes, or on a small disk this share.
 #: Ledger and broker write there too, and a full disk stops them.
@@ -126,13 +127,6 @@ def check_space(folder: Path, size: int) -> None:
     if disk.free - size < reserve:
         raise OSError(
             errno.ENOSPC,
-            f"the disk of the checkpoint store is full: {_amount(reserve)} of its "
-            f"{_amount(disk.total)} are kept free",
+            f"the disk of the checkpoint store is full: {size_words(reserve)} of its "
+            f"{size_words(disk.total)} are kept free",
         )
-
-
-def _amount(size: int) -> str:
-    """Bytes in readable form: ``410 KiB``, ``8 MiB``, ``1 GiB``."""
-    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
-    unit = next((name for name, bytes_ in units.items() if size >= bytes_), "bytes")
-    return f"{size / units.get(unit, 1):.3g} {unit}"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import BackendError, PenstockError, UsageError
 from ...profiling.base.moved_modules import loads
-from ...profiling.base.wording import named, worded
+from ...profiling.base.wording import named, size_words, worded
 from ..checkpoints.stores import (
     check_space,
     is_local,
@@ -56,7 +56,7 @@ class StoredObject(str):
 
     def __new__(cls, kind: str, size: int, digest: str) -> StoredObject:
         """``kind`` is the name of its type, ``size`` its bytes, ``digest`` their SHA-256 (hex)."""
-        made = super().__new__(cls, f"<{kind}, {_amount(size)}, in the checkpoint store>")
+        made = super().__new__(cls, f"<{kind}, {size_words(size)}, in the checkpoint store>")
         made.digest = digest
         return made
 
@@ -92,7 +92,7 @@ def keep(store: str, value: Any) -> str:
         content = dumped(value, PYTHON, LIMIT, SCRIPT).getbuffer()
     except TooLargeError:
         raise TypeError(
-            f"it takes more than {_amount(LIMIT)}: upload it as an artifact"
+            f"it takes more than {size_words(LIMIT)}: upload it as an artifact"
             " (optuna.artifacts.upload_artifact)"
         ) from None
     except NotPickledError as error:
@@ -228,13 +228,3 @@ def with_objects_of(trial: FrozenTrial, open_object: Open) -> FrozenTrial:
     changed = copy.copy(trial)
     changed.user_attrs = with_objects(trial.user_attrs, open_object)
     return changed
-
-
-def _amount(size: int) -> str:
-    """Return bytes in readable form, decimal: ``812 bytes``, ``1.4 MB``."""
-    number = float(size)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if number < 1000 or unit == "GB":
-            break
-        number /= 1000
-    return f"{size} bytes" if size < 1000 else f"{number:.3g} {unit}"

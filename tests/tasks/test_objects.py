@@ -79,7 +79,9 @@ def test_another_python_does_not_read_its_byte_code(store, kept, monkeypatch):
 
 def test_what_is_too_large_is_refused_with_what_to_do(store, monkeypatch):
     monkeypatch.setattr(objects, "LIMIT", 1000)
-    with pytest.raises(TypeError, match=r"'m' is no JSON, and it takes more than 1 kB: upload it"):
+    with pytest.raises(
+        TypeError, match=r"'m' is no JSON, and it takes more than 1000 bytes: upload it"
+    ):
         attribute("m", Model("x" * 1001), lambda value: keep(store, value))
 
 
