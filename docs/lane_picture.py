@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from penstock.app.drawings.charts import STUDIES
-from penstock.app.views.epoch_spans import epoch_spans
+from penstock.app.views.delays import epoch_spans
 from penstock.extensions.simulation.experiment import run, simulated_devices
 from penstock.extensions.simulation.outcome import ExperimentResult, Simulation
 from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec

@@ -77,7 +77,11 @@ class PluginHost:
     def _start(self, policy: str) -> str:
         """Make sure that ``policy`` is loaded. Returns why it is not, in words, or nothing."""
         alive = self._child is not None and self._child.alive
-        if alive and self._name == policy and not (self._failed and self._changed()):
+        if (
+            alive
+            and self._name == policy
+            and not (self._failed and self._written_at() != self._read_at)
+        ):
             return ""
         self.close()
         self._name = policy
@@ -90,9 +94,6 @@ class PluginHost:
         self._cross_study = answer["cross_study"] is True
         self._read_at = self._written_at()
         return ""
-
-    def _changed(self) -> bool:
-        return self._written_at() != self._read_at
 
     def _written_at(self) -> int:
         """When the policy's file was last written (ns). 0 if there is no file."""

@@ -120,7 +120,9 @@ def submit(
             raise
         cut_short = _cut_short(script, error)
     finally:
-        where = _elsewhere(studies)
+        from ..services.ledger_location import elsewhere
+
+        where = elsewhere(settings_of()) if studies else None
         for study in studies:
             if where is None:
                 typed = in_shell(study.study_name, study.id)
@@ -220,15 +222,6 @@ def _cut_short(script: Path, error: PenstockError) -> str:
         f"{raised_at(error) or script.name} asks for results, which a study that was only submitted"
         f" has later: from there on {script.name} was not run. `penstock run` waits for them"
     )
-
-
-def _elsewhere(studies: Sequence[StudyHandle]) -> str | None:
-    """Where what is submitted can be watched, if not here."""
-    if not studies:
-        return None
-    from ..services.ledger_location import elsewhere
-
-    return elsewhere(settings_of())
 
 
 def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bool:

@@ -1,7 +1,7 @@
 """The groups of options that ``create_study`` takes, such as ``Resources`` and ``Limits``.
 
 Theory of operation. A field of a group is a field of ``StudySpec``, by the same name or by the
-name in its ``_stored`` metadata. So a new option is a field there and a field here, with its check.
+name in its metadata (``stored``). So a new option is a field there and one here, with its check.
 A group checks itself when it is made, as samplers and strategies do. What depends on the rest of a
 study is checked with it. A group that is read back from a stored study (``group_of``) is not
 checked: it stays as it was, even if today's checks would refuse it.
@@ -28,11 +28,6 @@ from .amounts import check_priority, check_weight
 
 #: The least ``memory`` in bytes with which a trainer can run: torch alone takes 0.3 GB.
 LEAST_MEMORY = 2**29
-
-
-def _stored(name: str) -> dict[str, str]:
-    """Metadata of a field that ``StudySpec`` stores under another, older name."""
-    return {"stored": name}
 
 
 class _Group:
@@ -73,7 +68,7 @@ class Resources(_Group):
     #: it. A trial that wants more fails; where that is a system configuration's fault, the trial
     #: goes on without. The objectives or epoch functions of a slot share a process, and so the
     #: limit: up to four are paused there. None: no limit.
-    memory: int | None = field(default=None, metadata=_stored("memory_limit"))
+    memory: int | None = field(default=None, metadata={"stored": "memory_limit"})
     #: ``bitwise``: an epoch has the same bits on whatever resources and however often it is
     #: trained; code that cannot hold this ends the study as it begins. ``statistical``: it need
     #: not; each epoch is in the store before it counts. None: ``bitwise``; of an epoch function
@@ -190,7 +185,7 @@ class SystemTuning(_Group):
     #: ``reuse``: only what cannot change a result, where the history of this installation knows
     #: better than the default. ``tune``: they are measured while trials run, and so are those that
     #: change the order of sums; a bitwise trial keeps these for life. ``off``: never.
-    mode: str = field(default="reuse", metadata=_stored("system"))
+    mode: str = field(default="reuse", metadata={"stored": "system"})
     #: Which may be turned, by the names in docs/system.md; None: the usual ones.
     knobs: str | Sequence[str] | None = None
     #: The weight w of energy, 0 to 1, in what they are chosen by: the least time^(1 - w) *

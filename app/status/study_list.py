@@ -200,17 +200,13 @@ def done_words(facts: Facts, what: str) -> str:
     of a study that was cut short nobody knows how many epochs there would have been.
     """
     if what == "trials":
-        done, total = _trials_done(facts), facts["trials_expected"]
+        done = facts["trials_over"] - facts["trials"].get("cancelled", 0)
+        total = facts["trials_expected"]
     else:
         done, total = facts["epochs"], facts["epochs_expected"] or None
         if facts["status"] in _CUT_SHORT:
             total = None
     return _short(done) if total is None else f"{_short(done)}/{_short(total)}"
-
-
-def _trials_done(facts: Facts) -> int:
-    over: int = facts["trials_over"] - facts["trials"].get("cancelled", 0)
-    return over
 
 
 def _short(n: int) -> str:

@@ -25,13 +25,13 @@ from ..spec.objectives import parse_objectives
 from ..spec.options import GROUPS, Limits, Resources, Share, SystemTuning, option_paths
 from ..spec.plan import StudyPlan
 from ..spec.sampler_options import LOCAL, NOT_OPTUNAS, OWN
-from .elsewhere import Elsewhere, is_elsewhere, open_elsewhere
 from .handle import (
     StudyHandle,
     in_trainer,
     refuse_in_trainer,
     script_run,
 )
+from .storage import Elsewhere, is_elsewhere, open_elsewhere
 from .study import Study
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial, TrialState
 
-    from .elsewhere import Elsewhere
+    from .storage import Elsewhere
 
 
 class ReadableStudy(optuna.Study):

@@ -186,11 +186,15 @@ def submit_scheduled(
             f" ({'; '.join(changed)}): give the new one another study_name"
         )
     if known is None:
-        spec = _with_results(handle, spec)
+        for trial in finished(handle.memory()):
+            source = handle.sources.get(trial.number, "add_trial")
+            handle.observed += of_frozen([trial], source)
+        spec = handle.with_warm_start(spec)
     else:
         n = max(spec.n_trials, known.n_trials)  # it may have been extended since
         spec = replace(spec, n_trials=n, observations=known.observations, system=known.system)
-    asked = _enqueued(handle, spec)
+    prepared = enqueued(handle.memory()) if known is None else ()
+    asked = [check_params(spec.space, each, spec.conditions) for each in prepared]
     if len(asked) * spec.replicates > spec.n_trials:
         each = f", {spec.replicates} trials each" if spec.replicates > 1 else ""
         allowed = f"at least the {len(asked)} configurations that were enqueued{each}"
@@ -207,19 +211,6 @@ def submit_scheduled(
         blobs = _blobs(code)
         handle.client().extend(handle.id, to=spec.n_trials, now=spec, blobs=blobs, heard=heard)
     handle.note_submitted(spec)
-
-
-def _with_results(handle: StudyHandle, spec: StudySpec) -> StudySpec:
-    for trial in finished(handle.memory()):
-        handle.observed += of_frozen([trial], handle.sources.get(trial.number, "add_trial"))
-    return handle.with_warm_start(spec)
-
-
-def _enqueued(handle: StudyHandle, spec: StudySpec) -> list[Params]:
-    """The configurations that were enqueued before the study was submitted."""
-    if handle.spec is not None:
-        return []
-    return [check_params(spec.space, e, spec.conditions) for e in enqueued(handle.memory())]
 
 
 def _blobs(*references: Reference) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -28,10 +28,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...scheduler.model.trial import FINAL
 from ...scheduler.strategies.base import rungs_of
 from ..common.text import duration
+from ..extensions import of_ends
 
 if TYPE_CHECKING:
+    from ...scheduler.model.trial import AcceptedEpoch
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
-    from .epoch_spans import Epoch
+
+    #: An accepted epoch, as the engine or the ledger has it.
+    Epoch = AcceptedEpoch | EpochRow
 
 
 class TrialDelays(NamedTuple):
@@ -159,3 +163,19 @@ def delay_words(found: Delays) -> str:
         f" slowdown, completion over the trial's own training time, {ended.slowdown:.2f}"
         " (mean; 1: it never waited)"
     )
+
+
+#: A begin and an end (seconds since 1970).
+Span = tuple[float, float]
+
+
+def epoch_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> list[list[Span]]:
+    """Return the spans of each of ``rows``, in order: one, or several where a trainer was shared.
+
+    ``seats`` is how many slots of a device share a trainer, by the device's name.
+    """
+    found = [[(row.at - row.seconds, row.at)] for row in rows]
+    for shared_spans in of_ends("show", "shared_spans"):
+        for index, spans in shared_spans(rows, seats).items():
+            found[index] = spans
+    return found

@@ -32,7 +32,7 @@ from ...profiling.costs.hull import Hull, hull
 from ...scheduler.policies.planner.bounds import fluid_bound
 from ...scheduler.resources.fair_share import apportion
 from ...scheduler.strategies.base import rungs_of
-from .epoch_spans import Span, epoch_spans
+from .delays import Span, epoch_spans
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class StudyElsewhere(Mirror):
-    """The study, as whoever makes ours has it (``app.study.elsewhere.Elsewhere``)."""
+    """The study, as whoever makes ours has it (``app.study.storage.Elsewhere``)."""
 
     @property
     def name(self) -> str:

@@ -15,8 +15,7 @@ from statistics import fmean
 
 from ...app.advice.policy_host import check_policy
 from ...app.extensions import sharing_of
-from ...app.views.delays import summary, trial_delays
-from ...app.views.epoch_spans import epoch_spans
+from ...app.views.delays import epoch_spans, summary, trial_delays
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...profiling.devices.discovery import parse_spec

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from ...app.common.text import duration
 from ...app.drawings.svg import element, titled
-from ...app.views.epoch_spans import Span, epoch_spans
+from ...app.views.delays import Span, epoch_spans
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.las import level
